@@ -43,6 +43,6 @@ def _run(arguments: argparse.Namespace) -> int:
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=False)
-        night = night_plan(plan, source)
+        night = night_plan(plan, source, target)
     print(night.to_json() if arguments.json else render(night), end="")
     return said([*map(str, [*plan.blocks, *night.blocks]), *refusals])

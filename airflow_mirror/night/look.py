@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
+from airflow_mirror.night import logs
+from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.night.race import Log
+    from airflow_mirror.plan import Plan
+
+WATCH_S = 5.0
 
 _T = TypeVar("_T")
 
@@ -22,13 +27,19 @@ class Seen:
     """What was seen, as values.
 
     :param at_ms: when, by our clock. :param topics: all visible names of the source, with internal ones, sorted.
-    :param positions: committed positions by group. :param unseen: what could not be read, each with its reason.
+    :param positions: committed positions by group.
+    :param logs: the partitions of the mirror's topics. :param limits: what deletes records, by topic.
+    :param sizes: bytes of their logs; empty: nobody may know.
+    :param unseen: what could not be read, each with its reason.
     """
 
     at_ms: int
     topics: Sequence[str] = ()
     groups: Sequence[GroupInfo] = ()
     positions: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
+    logs: Mapping[TopicPartition, Log] = field(default_factory=dict)
+    limits: Mapping[str, logs.Limits] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     unseen: Sequence[str] = ()
 
 
@@ -49,18 +60,36 @@ class Questions:
             return otherwise
 
 
-def look(source: ClusterAdmin) -> Seen:
-    """Ask the source.
+def look(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, mapped: Callable[[], logs.Offsets], *,
+    watch_s: float = WATCH_S, pause: Callable[[float], None] = time.sleep,
+) -> Seen:  # fmt: skip
+    """Ask both clusters. It takes ``watch_s``, because rates are what happens between two looks.
 
-    :raises ClusterUnreachable: it does not answer.
+    :param mapped: returns the source offsets up to which partitions with mapped offsets are copied.
+    :raises ClusterUnreachable: one of them does not answer.
     """
-    to = Questions()
+    to, nothing = Questions(), logs.Moment({}, {})
+    at_ms, begun_s = round(time.time() * 1000), time.monotonic()
+    before = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
     groups = to.ask("groups", source.groups, [])
     ids = [one.group_id for one in groups]
-    return Seen(
-        at_ms=round(time.time() * 1000),
-        topics=source.topic_names(),
-        groups=groups,
-        positions=to.ask("positions of groups", lambda: source.groups_offsets(ids), {}),
-        unseen=to.unseen,
+    positions = to.ask("positions of groups", lambda: source.groups_offsets(ids), {})
+    configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics]), {})
+    limits = {name: logs.limits_of(one) for name, one in configs.items()}
+    known = [tp for tp in before.ends if tp.topic in limits]
+    sizes = to.ask("sizes of logs", lambda: source.wire.log_sizes(known), {})
+    starts = to.ask("log starts", lambda: source.offsets(known, "earliest"), {})
+    expires = to.ask(
+        "what retention deletes",
+        lambda: logs.expiring(source, {tp: before.ends[tp] for tp in known}, limits, at_ms),
+        None,
     )
+    pause(max(0.0, begun_s + watch_s - time.monotonic()))
+    after = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
+    watched_s = time.monotonic() - begun_s
+    found = {} if expires is None else logs.logs(before, after, watched_s, starts, limits, expires, sizes)
+    return Seen(
+        at_ms=at_ms, topics=source.topic_names(), groups=groups, positions=positions, logs=found,
+        limits=limits, sizes=sizes, unseen=list(dict.fromkeys(to.unseen)),
+    )  # fmt: skip

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.night.race import HORIZON_S
 from airflow_mirror.plan.markdown import FINDING_HEAD, finding_row, table
-from airflow_mirror.plan.wording import count, some
+from airflow_mirror.plan.wording import count, duration, some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.model import NightPlan
+    from airflow_mirror.night.race import Race
     from airflow_mirror.night.waves import Wave
 
 WAVES = (
     "Each wave is a cutover of its own, and a Mirror of its own: its `topics` and `groups` are in the JSON, as a Mirror "
     "takes them. Waves may be joined, and none may be split: the groups named here read more than one of its topics."
+)
+
+RACE = (
+    "When the source deletes the first record that is not copied yet, if nothing is copied meanwhile; of each topic the "
+    "partition where that is first. The JSON has all. Rates are those of a few seconds."
 )
 
 
@@ -26,6 +33,9 @@ def render(night: NightPlan) -> str:
         "## Waves",
         WAVES,
         table(("wave", "topics", "groups", "kept together by"), (_wave(n, w) for n, w in enumerate(night.waves, 1))),
+        "## Retention",
+        RACE,
+        table(("topic", "first lost, if nothing is copied", "behind", "written", "copied", ""), map(_race, worst(night))),
         "## Left behind",
         _list("topics that the mirror does not select", night.left_topics),
         _list("groups with positions in these topics that the mirror does not select", night.left_groups),
@@ -38,6 +48,20 @@ def render(night: NightPlan) -> str:
 def _wave(number: int, wave: Wave) -> tuple[str, ...]:
     ties = "; ".join(f"{group} ({some(its, 3)})" for group, its in wave.ties.items())
     return str(number), _names(wave.topics, "topic"), _names(wave.groups, "group"), ties
+
+
+def worst(night: NightPlan) -> list[Race]:
+    """Return the partition of each topic that is lost first."""
+    found: dict[str, Race] = {}
+    for one in sorted(night.races, key=lambda one: (-one.lost, HORIZON_S if one.left_s is None else one.left_s)):
+        found.setdefault(one.topic, one)
+    return list(found.values())
+
+
+def _race(one: Race) -> tuple[str, ...]:
+    left = "not within 30 days" if one.left_s is None else f"in {duration(one.left_s)}" if one.left_s else "now"
+    copied = "" if one.copied_per_s is None else f"{one.copied_per_s:,.1f}/s"
+    return f"{one.topic}-{one.partition}", left, f"{one.behind:,}", f"{one.produced_per_s:,.1f}/s", copied, one.verdict
 
 
 def _names(names: tuple[str, ...], noun: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.night.race import Race
 from airflow_mirror.night.waves import Wave
 from airflow_mirror.plan.model import Finding
 
@@ -27,6 +28,7 @@ class NightPlan:
 
     :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
     :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
+    :param races: against the source's retention, by partition.
     :param left_topics: topics of the source that the mirror does not select, without internal ones.
     :param left_groups: groups with positions in the mirror's topics that it does not select.
     :param unseen: what could not be read, or can't be told, each with its reason.
@@ -38,6 +40,7 @@ class NightPlan:
     at: str
     topics: Mapping[str, Shape]
     waves: Sequence[Wave]
+    races: Sequence[Race]
     left_topics: Sequence[str]
     left_groups: Sequence[str]
     unseen: Sequence[str]

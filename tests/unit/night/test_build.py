@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.night.build import decide
+from airflow_mirror.night.logs import Limits
 from airflow_mirror.night.look import Seen
 from airflow_mirror.night.markdown import render
 from airflow_mirror.night.model import NightPlan
+from airflow_mirror.night.race import Log
 from airflow_mirror.partition import TopicPartition
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
@@ -45,6 +48,34 @@ def test_members_without_a_position_are_a_warning() -> None:
     groups = [GroupInfo("new", "Stable", "consumer"), GroupInfo("gone", "Empty", "consumer")]
     (found,) = night(groups=groups, positions={"new": {}, "gone": {}}).findings
     assert (found.level, found.check, found.object) == ("warn", "waves", "1 group") and found.evidence.endswith(": new")
+
+
+def log(**fields: Any) -> Log:
+    return Log(**{"start": 10, "end": 90, "position": 10, "expires": [(0.0, 10), (3600.0, 90)], **fields})
+
+
+def test_races_are_told_by_topic_with_the_worst_partition() -> None:
+    logs = {
+        TopicPartition("orders", 0): log(position=8),
+        TopicPartition("orders", 1): log(position=3),
+        TopicPartition("orders", 2): log(position=90),
+        TopicPartition("pay", 0): log(),
+    }
+    found = night(logs=logs)
+    assert [(f.level, f.check, f.object) for f in found.findings] == [
+        ("block", "retention_race", "topic 'orders'"), ("warn", "retention_race", "topic 'pay'")
+    ]  # fmt: skip
+    assert "never copied: 2 partitions, orders-1: 7 offsets gone" in found.findings[0].evidence
+    assert found.blocks == found.findings[:1] and len(found.races) == 4
+    text = render(found)
+    assert "| orders-1 | now | 80 | 0.0/s |  | lost |" in text and "orders-0" not in text
+
+
+def test_limits_of_size_need_the_sizes_of_logs() -> None:
+    limit = Limits(retention_s=None, retention_bytes=1000, segment_bytes=1, segment_s=1.0)
+    (found,) = night(limits={"orders": limit, "pay": replace(limit, retention_bytes=None)}).findings
+    assert found.level == "warn" and found.evidence.endswith("not known: orders")
+    assert night(limits={"orders": limit}, sizes={TopicPartition("orders", 0): 1}).findings == []
 
 
 def test_json_has_a_mirror_for_each_wave() -> None:

@@ -1,0 +1,70 @@
+"""What has to be done before the night, as findings: ``block`` where no cutover should begin, ``warn`` otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.night.race import HORIZON_S
+from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.wording import count, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_mirror.night.look import Seen
+    from airflow_mirror.night.race import Race
+
+_RAISE = "Raise the topic's retention.ms and retention.bytes on the source, or let the copy be faster"
+
+
+def findings(seen: Seen, races: Sequence[Race]) -> list[Finding]:
+    """Return what was found, blocks first."""
+    found = [*_lost(races), *_unsized(seen), *_readers(seen)]
+    return sorted(found, key=lambda f: ("block", "warn", "pass").index(f.level))
+
+
+_RACES = {
+    "lost": (
+        "the source has deleted records that were never copied",
+        "They are gone. Find out who needs them, then delete the target topic and copy it again.",
+    ),
+    "loses": ("the source will delete records before they are copied", f"{_RAISE}, before anything else."),
+    "may lose": ("at half its rate the copy would lose records to the source's retention", f"{_RAISE}."),
+    "near": (
+        "nothing of it was copied while watched, and the source deletes records within a day",
+        f"{_RAISE}.",
+    ),
+}
+
+
+def _lost(races: Sequence[Race]) -> Iterator[Finding]:
+    """Yield a finding for each topic and verdict: the worst partition, and how many there are."""
+    by_verdict: dict[tuple[str, str], list[Race]] = {}
+    for one in races:
+        by_verdict.setdefault((one.topic, one.verdict), []).append(one)
+    for (topic, verdict), found in by_verdict.items():
+        if verdict in _RACES:
+            what, remedy = _RACES[verdict]
+            worst = min(found, key=lambda one: (-one.lost, HORIZON_S if one.left_s is None else one.left_s))
+            evidence = f"{what}: {count(len(found), 'partition')}, {worst}"
+            yield Finding(worst.level, "retention_race", f"topic {topic!r}", evidence, remedy)
+
+
+def _unsized(seen: Seen) -> Iterator[Finding]:
+    unsized = [topic for topic, limit in seen.limits.items() if limit.retention_bytes is not None and not seen.sizes]
+    if unsized:
+        yield Finding(
+            "warn", "retention_race", count(len(unsized), "topic"),
+            f"retention.bytes deletes records, and sizes of logs are not known: {some(unsized)}",
+            "Grant DESCRIBE on the cluster, or compare by hand what is written with what is kept.",
+        )  # fmt: skip
+
+
+def _readers(seen: Seen) -> Iterator[Finding]:
+    silent = [one.group_id for one in seen.groups if one.alive and seen.positions.get(one.group_id) == {}]
+    if silent:
+        yield Finding(
+            "warn", "waves", count(len(silent), "group"),
+            f"they have members and have committed nothing, so nobody knows what they read: {some(silent)}",
+            "Ask their owners, and move them with the wave of their topics.",
+        )  # fmt: skip

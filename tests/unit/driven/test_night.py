@@ -1,0 +1,156 @@
+"""What is seen before the night, on real logs and connections; groups and settings are stood in for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import ClusterUnreachable, MissingRight
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, GroupPosition
+from airflow_mirror.night import logs
+from airflow_mirror.night.look import Seen, look
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.builders import plan_of, topic_plan
+from tests.driven import records
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import TIME_MS, Writer, row
+from tests.driven.script import Fault
+from tests.unit.plan.builders import a_mirror
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PLAN = plan_of(a_mirror(), topic_plan("t", {0: 0, 1: 0}, source_topic_id="id"))
+
+
+class Admin(ClusterAdmin):
+    """A cluster with the groups and settings that the test sets."""
+
+    settings: dict[str, str] = {"retention.ms": "1000000", "segment.bytes": "500"}
+
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: {key: ConfigEntry(value=value) for key, value in self.settings.items()} for name in names}
+
+    def groups(self, **_: Any) -> list[GroupInfo]:
+        return [GroupInfo("billing", "Empty", "consumer")]
+
+    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return {name: {T0: GroupPosition(5)} for name in ids}
+
+
+class World:
+    """Two clusters with a topic of two partitions."""
+
+    def __init__(self, source: DrivenCluster, target: DrivenCluster) -> None:
+        self.source, self.target = source, target
+        self.log, self.there = source.create("t", 2).logs, target.create("t", 2).logs
+        self.admins = Admin(source.config, timeout_s=1), Admin(target.config, timeout_s=1)
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def write(self, count: int, partition: int = 0, *, copied: int | None = None) -> None:
+        for cluster, log, number in (
+            (self.source, self.log, count), (self.target, self.there, count if copied is None else copied)
+        ):  # fmt: skip
+            if number:
+                with cluster.changing():
+                    Writer(log[partition]).plain(number)
+
+    def look(self, plan: Any = PLAN, **mapped: int) -> Seen:
+        found = {TopicPartition(name, 0): offset for name, offset in mapped.items()}
+        return look(plan, *self.admins, lambda: found, pause=lambda _: self.meanwhile() and None)
+
+
+@pytest.fixture
+def world(source: DrivenCluster, target: DrivenCluster) -> Iterator[World]:
+    made = World(source, target)
+    yield made
+    for admin in made.admins:
+        admin.close()
+
+
+def test_rates_are_what_happens_between_two_looks(world: World) -> None:
+    world.write(30, copied=10)
+    world.write(5, 1, copied=0)
+    world.meanwhile = lambda: (world.write(40, copied=20), world.write(0, 1))
+    found = world.look().logs
+    first, second = found[T0], found[T1]
+    assert (first.start, first.end, first.position) == (0, 70, 30)
+    assert first.copied_per_s is not None and first.produced_per_s == pytest.approx(2 * first.copied_per_s)
+    assert (second.end, second.position, second.produced_per_s, second.copied_per_s) == (5, 0, 0.0, None)
+
+
+def test_mapped_partitions_are_where_their_map_ends(world: World) -> None:
+    world.write(30, copied=29)
+    plan = plan_of(a_mirror(), topic_plan("t", {0: 0}, source_topic_id="id", mode="mapped"))
+    assert world.look(plan, t=7).logs[T0].position == 7
+    assert world.look(plan).logs[T0].position == 0, "its copy has not begun"
+
+
+def test_what_is_not_begun_is_at_the_plans_start(world: World) -> None:
+    """As with ``start="latest"``, or where a log's beginning is primed later."""
+    world.write(30, copied=0)
+    plan = plan_of(a_mirror(), topic_plan("t", {0: 20}, source_topic_id="id"))
+    assert world.look(plan).logs[T0].position == 20
+
+
+def test_a_position_below_the_log_start_is_told(world: World) -> None:
+    world.write(30, copied=10)
+    with world.source.changing():
+        world.log[0].delete_records(20)
+    assert (world.look().logs[T0].start, world.look().logs[T0].position) == (20, 10)
+
+
+def test_times_say_what_retention_keeps_when(world: World) -> None:
+    """An offset each second; a hundred seconds are kept."""
+    with world.source.changing():
+        rows = [row(offset)._replace(timestamp=TIME_MS + offset * 1000) for offset in range(200)]
+        world.log[0].lay(records.encode(rows, leader_epoch=world.log[0].epoch))
+    limits = {"t": logs.limits_of({"retention.ms": ConfigEntry(value="100000")})}
+    found = logs.expiring(world.admins[0], {T0: 200, T1: 0}, limits, TIME_MS + 180_000)
+    assert found[T0][0] == (0.0, 80) and (25.0, 105) in found[T0] and found[T0][-1] == (100.0, 200)
+    assert {offset for _, offset in found[T1]} == {0}
+    beginning = logs.expiring(world.admins[0], {T0: 200}, limits, 30_000)[T0]
+    assert beginning[0][0] > 70.0, "a time before 1970 would ask for an end"
+
+
+def test_sizes_of_logs_make_offsets_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admin, "settings", {"retention.bytes": "1000", "segment.bytes": "500"})
+    world.write(50)
+    size = world.admins[0].wire.log_sizes([T0])[T0]
+    found = world.look().logs[T0]
+    assert found.room == pytest.approx(1000 * 50 / size) and found.segment == pytest.approx(500 * 50 / size)
+
+
+def test_what_may_not_be_read_is_listed_and_nothing_else_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def groups(*_: Any, **__: Any) -> Any:
+        raise MissingRight("list groups", "GROUP_AUTHORIZATION_FAILED", "User:me")
+
+    monkeypatch.setattr(Admin, "groups", groups)
+    world.write(10)
+    world.source.script.on("DescribeLogDirs", Fault.refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    seen = world.look()
+    assert [line.partition(":")[0] for line in seen.unseen] == ["groups", "sizes of logs"]
+    assert seen.groups == [] and seen.logs[T0].segment is None and seen.logs[T1].end == 0
+
+
+@pytest.mark.parametrize("deletes", ["delete", "compact,delete"])
+def test_only_a_policy_that_deletes_has_limits(deletes: str) -> None:
+    settings = {"retention.ms": "604800000", "retention.bytes": "-1", "segment.ms": "3600000", "segment.bytes": "9"}
+
+    def limits(policy: str) -> logs.Limits:
+        return logs.limits_of({k: ConfigEntry(value=v) for k, v in {**settings, "cleanup.policy": policy}.items()})
+
+    assert limits(deletes) == logs.Limits(
+        retention_s=604_800.0, retention_bytes=None, segment_bytes=9, segment_s=3600.0
+    )  # fmt: skip
+    assert limits("compact").retention_s is None
+
+
+def test_a_cluster_that_is_gone_is_an_error(world: World) -> None:
+    world.source.close()
+    with pytest.raises(ClusterUnreachable):
+        world.look()
