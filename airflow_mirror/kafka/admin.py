@@ -271,6 +271,10 @@ class ClusterAdmin:
         """
         return transactions.open_transactions(self._session)
 
+    def transactional_ids(self) -> dict[int, str]:
+        """Return the transactional id of each producer id that has one. Errors and gaps as above."""
+        return transactions.transactional_ids(self._session)
+
     def transactions_hidden(self) -> str:
         """Return why :meth:`open_transactions` may lack some; "" if it lacks none.
 

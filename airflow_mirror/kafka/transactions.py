@@ -20,7 +20,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_mirror.kafka.model import Acl
     from airflow_mirror.kafka.session import AdminSession
@@ -59,7 +59,8 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
             return Reply("", code, f"topic {COORDINATORS}", [])
         found: list[OpenTransaction] = []
         for _node_id, connection in session.router.brokers():
-            code, ids = _listed(session, connection)
+            code, listed = _listed(session, connection, _OPEN)
+            ids = [one.transactional_id for one in listed]
             for some in [] if code else chunks(ids, _IDS_A_REQUEST):
                 for state in _described(session, connection, some):
                     if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # it has expired meanwhile
@@ -70,6 +71,25 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
             if code:
                 return Reply("", code, f"broker {connection.address}", [])
         return Reply("", 0, None, sorted(found, key=lambda one: one.transactional_id))
+
+    return session.one("list transactions", ask, "Describe")
+
+
+def transactional_ids(session: AdminSession) -> dict[int, str]:
+    """Return the transactional id of each producer id that has one: all of them if :func:`hidden_from` returns "".
+
+    :raises ApiNotServed: brokers before 3.0.
+    """
+
+    def ask() -> Reply[str, dict[int, str]]:
+        found: dict[int, str] = {}
+        _ = session.cluster
+        for _node_id, connection in session.router.brokers():
+            code, listed = _listed(session, connection, ())
+            if code:
+                return Reply("", code, f"broker {connection.address}", {})
+            found |= {one.producer_id: one.transactional_id for one in listed}
+        return Reply("", 0, None, found)
 
     return session.one("list transactions", ask, "Describe")
 
@@ -136,12 +156,13 @@ def _coordinators(session: AdminSession) -> int:
     return ErrorCode.NONE if led and codes == {ErrorCode.NONE} else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _listed(session: AdminSession, connection: Connection) -> tuple[int, list[str]]:
+def _listed(session: AdminSession, connection: Connection, states: Sequence[str]) -> tuple[int, list[Any]]:
+    """Return a broker's error code, and the ids that it coordinates in one of these states; none: in whatever state."""
     from kafka.protocol.admin import ListTransactionsRequest as Request
 
     version = connection.newest(Request.API_KEY, 0, 0)
-    answer = session.request(connection, Request(state_filters=list(_OPEN), producer_id_filters=[]), version)
-    return answer.error_code, [state.transactional_id for state in answer.transaction_states]
+    answer = session.request(connection, Request(state_filters=list(states), producer_id_filters=[]), version)
+    return answer.error_code, answer.transaction_states
 
 
 def _described(session: AdminSession, connection: Connection, ids: list[str]) -> list[Any]:

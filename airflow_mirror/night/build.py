@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.night.findings import findings
 from airflow_mirror.night.look import look
 from airflow_mirror.night.model import NightPlan, Shape
+from airflow_mirror.night.producers import producers
 from airflow_mirror.night.race import race
 from airflow_mirror.night.waves import waves
 from airflow_mirror.policy import is_internal
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.night.look import Seen
     from airflow_mirror.plan import Plan
+
+NO_ID = (
+    "producers that don't number their batches (enable.idempotence=false, the default before Kafka 3.0), and those that "
+    "wrote nothing for a day: no broker lists them. Ask the owners of topics"
+)
 
 
 def night_plan(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> NightPlan:
@@ -35,16 +41,19 @@ def decide(plan: Plan, seen: Seen) -> NightPlan:
     topics = [t.source_topic for t in plan.topics]
     reads = {group: sorted({tp.topic for tp in positions}) for group, positions in seen.positions.items()}
     selected = {group: its for group, its in reads.items() if plan.mirror.selects_group(group)}
+    ways = waves(topics, selected)
+    writers = producers(seen.producers, seen.transactional_ids, ways)
     races = [race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()]
     return NightPlan(
         mirror=plan.mirror.name,
         plan=plan.hash,
         at=datetime.fromtimestamp(seen.at_ms / 1000, UTC).isoformat(timespec="seconds"),
         topics={t.source_topic: Shape(topic_id=t.source_topic_id, partitions=t.partitions) for t in plan.topics},
-        waves=waves(topics, selected),
+        waves=ways,
         races=races,
+        producers=writers,
         left_topics=[t for t in seen.topics if t not in topics and not is_internal(t)],
         left_groups=[g for g, its in reads.items() if g not in selected and set(its) & set(topics)],
-        unseen=seen.unseen,
-        findings=findings(seen, races),
+        unseen=[*seen.unseen, NO_ID],
+        findings=findings(seen, races, writers),
     )

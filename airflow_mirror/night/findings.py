@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_mirror.night.look import Seen
+    from airflow_mirror.night.producers import Producer
     from airflow_mirror.night.race import Race
 
 _RAISE = "Raise the topic's retention.ms and retention.bytes on the source, or let the copy be faster"
 
 
-def findings(seen: Seen, races: Sequence[Race]) -> list[Finding]:
+def findings(seen: Seen, races: Sequence[Race], producers: Sequence[Producer]) -> list[Finding]:
     """Return what was found, blocks first."""
-    found = [*_lost(races), *_unsized(seen), *_readers(seen)]
+    found = [*_lost(races), *_unsized(seen), *_readers(seen), *_writers(producers), *_nameless(seen)]
     return sorted(found, key=lambda f: ("block", "warn", "pass").index(f.level))
 
 
@@ -67,4 +68,29 @@ def _readers(seen: Seen) -> Iterator[Finding]:
             "warn", "waves", count(len(silent), "group"),
             f"they have members and have committed nothing, so nobody knows what they read: {some(silent)}",
             "Ask their owners, and move them with the wave of their topics.",
+        )  # fmt: skip
+
+
+def _writers(producers: Sequence[Producer]) -> Iterator[Finding]:
+    if mirrors := [one for one in producers if one.is_mirror]:
+        yield Finding(
+            "warn", "producers", count(len(mirrors), "producer"),
+            f"a mirror copies to the source: {some({tp for one in mirrors for tp in one.partitions})}",
+            "End that mirror first ('airflow-mirror retire'), or what it copies later stays behind.",
+        )  # fmt: skip
+    if several := [one for one in producers if len(one.waves) > 1]:
+        shown = some(f"{one.name} (waves {', '.join(map(str, one.waves))})" for one in several)
+        yield Finding(
+            "warn", "producers", count(len(several), "producer"), f"they write to topics of several waves: {shown}",
+            "Between these waves each writes to both clusters. Where it can't, join the waves.",
+        )  # fmt: skip
+
+
+def _nameless(seen: Seen) -> Iterator[Finding]:
+    written = [str(tp) for tp, log in seen.logs.items() if log.produced_per_s and seen.producers.get(tp) == []]
+    if written:
+        yield Finding(
+            "warn", "producers", count(len(written), "partition"),
+            f"they got records while watched, from producers that no broker lists: {some(written)}",
+            "Find out who writes there: they don't number their batches (enable.idempotence=false).",
         )  # fmt: skip

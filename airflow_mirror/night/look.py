@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.model import GroupInfo, GroupPosition
     from airflow_mirror.night.race import Log
     from airflow_mirror.plan import Plan
+    from airflow_mirror.wire.topology import ProducerState
 
 WATCH_S = 5.0
 
@@ -30,6 +31,7 @@ class Seen:
     :param positions: committed positions by group.
     :param logs: the partitions of the mirror's topics. :param limits: what deletes records, by topic.
     :param sizes: bytes of their logs; empty: nobody may know.
+    :param producers: that partition leaders remember. :param transactional_ids: by producer id.
     :param unseen: what could not be read, each with its reason.
     """
 
@@ -40,6 +42,8 @@ class Seen:
     logs: Mapping[TopicPartition, Log] = field(default_factory=dict)
     limits: Mapping[str, logs.Limits] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    producers: Mapping[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
+    transactional_ids: Mapping[int, str] = field(default_factory=dict)
     unseen: Sequence[str] = ()
 
 
@@ -73,8 +77,8 @@ def look(
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
     groups = to.ask("groups", source.groups, [])
-    ids = [one.group_id for one in groups]
-    positions = to.ask("positions of groups", lambda: source.groups_offsets(ids), {})
+    names = [one.group_id for one in groups]
+    positions = to.ask("positions of groups", lambda: source.groups_offsets(names), {})
     configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics]), {})
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
@@ -85,11 +89,21 @@ def look(
         lambda: logs.expiring(source, {tp: before.ends[tp] for tp in known}, limits, at_ms),
         None,
     )
+    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(known), {})
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, to), {})
     pause(max(0.0, begun_s + watch_s - time.monotonic()))
     after = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
     watched_s = time.monotonic() - begun_s
     found = {} if expires is None else logs.logs(before, after, watched_s, starts, limits, expires, sizes)
     return Seen(
         at_ms=at_ms, topics=source.topic_names(), groups=groups, positions=positions, logs=found,
-        limits=limits, sizes=sizes, unseen=list(dict.fromkeys(to.unseen)),
+        limits=limits, sizes=sizes, producers=states, transactional_ids=ids,
+        unseen=list(dict.fromkeys(to.unseen)),
     )  # fmt: skip
+
+
+def _transactional_ids(source: ClusterAdmin, to: Questions) -> dict[int, str]:
+    found = source.transactional_ids()
+    if hidden := source.transactions_hidden():
+        to.unseen.append(f"some transactional ids of producers, perhaps: {hidden}")
+    return found

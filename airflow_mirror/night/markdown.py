@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.night.race import HORIZON_S
+from airflow_mirror.page import MOST_ROWS
 from airflow_mirror.plan.markdown import FINDING_HEAD, finding_row, table
 from airflow_mirror.plan.wording import count, duration, some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.model import NightPlan
+    from airflow_mirror.night.producers import Producer
     from airflow_mirror.night.race import Race
     from airflow_mirror.night.waves import Wave
 
@@ -36,11 +39,13 @@ def render(night: NightPlan) -> str:
         "## Retention",
         RACE,
         table(("topic", "first lost, if nothing is copied", "behind", "written", "copied", ""), map(_race, worst(night))),
+        "## Producers",
+        *_producers(night),
         "## Left behind",
         _list("topics that the mirror does not select", night.left_topics),
         _list("groups with positions in these topics that the mirror does not select", night.left_groups),
         "## Not seen",
-        *(f"- {line}" for line in night.unseen or ["everything was told"]),
+        *(f"- {line}" for line in night.unseen),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -62,6 +67,25 @@ def _race(one: Race) -> tuple[str, ...]:
     left = "not within 30 days" if one.left_s is None else f"in {duration(one.left_s)}" if one.left_s else "now"
     copied = "" if one.copied_per_s is None else f"{one.copied_per_s:,.1f}/s"
     return f"{one.topic}-{one.partition}", left, f"{one.behind:,}", f"{one.produced_per_s:,.1f}/s", copied, one.verdict
+
+
+def _producers(night: NightPlan) -> list[str]:
+    if not night.producers:
+        return ["None is known."]
+    head = ("transactional id", "producer id", "epoch", "last wrote", "partitions", "waves", "")
+    rows = [table(head, map(_producer, night.producers[:MOST_ROWS]))]
+    more = len(night.producers) - MOST_ROWS
+    return [*rows, f"and {more:,} more: the JSON has all of them"] if more > 0 else rows
+
+
+def _producer(one: Producer) -> tuple[str, ...]:
+    note = "a mirror" if one.is_mirror else "in a transaction" if one.in_transaction else ""
+    ids = one.transactional_id, str(one.producer_id), str(one.epoch)
+    return *ids, _time(one.last_ms), some(one.partitions, 3), ", ".join(map(str, one.waves)), note
+
+
+def _time(ms: int) -> str:
+    return "no record" if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _names(names: tuple[str, ...], noun: str) -> str:

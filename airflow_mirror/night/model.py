@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
 from airflow_mirror.night.waves import Wave
 from airflow_mirror.plan.model import Finding
@@ -29,6 +30,7 @@ class NightPlan:
     :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
     :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
     :param races: against the source's retention, by partition.
+    :param producers: who writes to these topics, whoever wrote last first.
     :param left_topics: topics of the source that the mirror does not select, without internal ones.
     :param left_groups: groups with positions in the mirror's topics that it does not select.
     :param unseen: what could not be read, or can't be told, each with its reason.
@@ -41,6 +43,7 @@ class NightPlan:
     topics: Mapping[str, Shape]
     waves: Sequence[Wave]
     races: Sequence[Race]
+    producers: Sequence[Producer]
     left_topics: Sequence[str]
     left_groups: Sequence[str]
     unseen: Sequence[str]

@@ -28,7 +28,7 @@ PLAN = plan_of(a_mirror(), topic_plan("t", {0: 0, 1: 0}, source_topic_id="id"))
 class Admin(ClusterAdmin):
     """A cluster with the groups and settings that the test sets."""
 
-    settings: dict[str, str] = {"retention.ms": "1000000", "segment.bytes": "500"}
+    settings = {"retention.ms": "1000000", "segment.bytes": "500"}
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {name: {key: ConfigEntry(value=value) for key, value in self.settings.items()} for name in names}
@@ -57,6 +57,10 @@ class World:
                 with cluster.changing():
                     Writer(log[partition]).plain(number)
 
+    def close(self) -> None:
+        for admin in self.admins:
+            admin.close()
+
     def look(self, plan: Any = PLAN, **mapped: int) -> Seen:
         found = {TopicPartition(name, 0): offset for name, offset in mapped.items()}
         return look(plan, *self.admins, lambda: found, pause=lambda _: self.meanwhile() and None)
@@ -66,8 +70,7 @@ class World:
 def world(source: DrivenCluster, target: DrivenCluster) -> Iterator[World]:
     made = World(source, target)
     yield made
-    for admin in made.admins:
-        admin.close()
+    made.close()
 
 
 def test_rates_are_what_happens_between_two_looks(world: World) -> None:
@@ -135,6 +138,36 @@ def test_what_may_not_be_read_is_listed_and_nothing_else_is_lost(
     seen = world.look()
     assert [line.partition(":")[0] for line in seen.unseen] == ["groups", "sizes of logs"]
     assert seen.groups == [] and seen.logs[T0].segment is None and seen.logs[T1].end == 0
+
+
+def test_producers_are_told_with_their_transactional_ids(world: World) -> None:
+    identity = world.source.transactions.init("tx", 60_000)
+    world.source.transactions.init("idle", 60_000)
+    with world.source.changing():
+        writer = Writer(world.log[1])
+        writer.idempotent(77, 2), writer.in_transaction(identity[0], 3)
+    seen = world.look()
+    assert {one.producer_id for one in seen.producers[T1]} == {77, identity[0]} and seen.producers[T0] == []
+    assert seen.transactional_ids[identity[0]] == "tx" and "idle" in seen.transactional_ids.values()
+    assert seen.unseen == []
+
+
+def test_ids_that_may_not_be_described_are_said_to_be_missing(world: World) -> None:
+    world.source.script.on("DescribeTransactions", Fault.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    (line,) = world.look().unseen
+    assert line.startswith("some transactional ids of producers, perhaps: ") and "lacks Describe" in line
+
+
+def test_old_brokers_tell_less_and_that_is_said() -> None:
+    with DrivenCluster("source", version="0.11.0.3") as source, DrivenCluster("target") as target:
+        world = World(source, target)
+        world.write(10)
+        seen = world.look()
+        world.close()
+    assert [line.partition(":")[0] for line in seen.unseen] == [
+        "sizes of logs", "producers (since Kafka 2.8)", "transactional ids of producers (since Kafka 3.0)"
+    ]  # fmt: skip
+    assert seen.logs[T0].end == 10
 
 
 @pytest.mark.parametrize("deletes", ["delete", "compact,delete"])

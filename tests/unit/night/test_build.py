@@ -6,14 +6,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.night.build import decide
 from airflow_mirror.night.logs import Limits
 from airflow_mirror.night.look import Seen
 from airflow_mirror.night.markdown import render
 from airflow_mirror.night.model import NightPlan
+from airflow_mirror.night.producers import Producer, producers
 from airflow_mirror.night.race import Log
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.topology import ProducerState
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 
@@ -78,15 +81,51 @@ def test_limits_of_size_need_the_sizes_of_logs() -> None:
     assert night(limits={"orders": limit}, sizes={TopicPartition("orders", 0): 1}).findings == []
 
 
+def writing(producer_id: int, last_ms: int = 5, txn: int = -1) -> ProducerState:
+    return ProducerState(producer_id, 0, 7, last_ms, txn)
+
+
+def test_each_producer_is_told_once_with_what_people_call_it() -> None:
+    states = {
+        TopicPartition("orders", 1): [writing(1, 30), writing(2, 90, txn=4)],
+        TopicPartition("orders", 0): [writing(1, 60)],
+    }
+    ways = night(positions={"billing": at("orders")}).waves
+    assert producers(states, {2: "tx"}, ways) == [
+        Producer(producer_id=2, epoch=0, transactional_id="tx", last_ms=90, partitions=["orders-1"], waves=[1],
+                 in_transaction=True, is_mirror=False),
+        Producer(producer_id=1, epoch=0, transactional_id="", last_ms=60, partitions=["orders-0", "orders-1"], waves=[1],
+                 in_transaction=False, is_mirror=False),
+    ]  # fmt: skip
+
+
+def test_producer_of_two_waves_and_a_mirror_are_warnings() -> None:
+    """The one would write to both clusters for a time; the other goes on copying to a source that was left."""
+    states = {TopicPartition(t, 0): [writing(1)] for t in ("orders", "pay")}
+    states[TopicPartition("users", 0)] = [writing(data_producer_id("other", TopicPartition("users", 0)))]
+    found = night(positions={"a": at("orders"), "b": at("pay")}, producers=states, transactional_ids={1: "tx"})
+    assert [(f.level, f.check) for f in found.findings] == [("warn", "producers")] * 2
+    assert found.findings[0].evidence == "a mirror copies to the source: users-0"
+    assert found.findings[1].evidence == "they write to topics of several waves: tx (waves 1, 2)"
+    assert "| tx | 1 | 0 | 1970-01-01T00:00:00+00:00 | orders-0, pay-0 | 1, 2 |  |" in render(found)
+
+
+def test_records_of_nobody_that_a_leader_lists_are_a_warning() -> None:
+    logs = {TopicPartition("orders", p): log(position=90, produced_per_s=1.0) for p in range(3)}
+    states = {TopicPartition("orders", 0): [], TopicPartition("orders", 1): [writing(1)]}
+    (found,) = night(logs=logs, producers=states).findings
+    assert found.evidence.endswith("from producers that no broker lists: orders-0"), "of the third, nobody was asked"
+
+
 def test_json_has_a_mirror_for_each_wave() -> None:
     found = json.loads(night(positions={"billing.eu": at("orders")}, unseen=["quotas: no"]).to_json())
     assert [one["mirror"] for one in found["waves"]] == [
         {"topics": ["orders"], "groups": ["billing\\.eu"]}, {"topics": ["pay", "users"], "groups": []}
     ]  # fmt: skip
-    assert found["topics"]["orders"] == {"topic_id": "id-orders", "partitions": 1} and found["unseen"] == ["quotas: no"]
+    assert found["topics"]["orders"] == {"topic_id": "id-orders", "partitions": 1} and found["unseen"][0] == "quotas: no"
 
 
 def test_markdown_names_what_keeps_topics_together() -> None:
     text = render(night(positions={"billing": at("orders", "pay")}, topics=["raw"]))
     assert "| 1 | 2 topics: orders, pay | 1 group: billing | billing (orders, pay) |" in text
-    assert "does not select: raw" in text and "everything was told" in text
+    assert "does not select: raw" in text and "- producers that don't number" in text
