@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.plan import planned, said
+from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.night.build import night_plan
-from airflow_mirror.night.markdown import render
+from airflow_mirror.night.sections import html, markdown
 
 _TEXT = """\
 Read both clusters and print the plan for the night: which topics and groups have to be cut over together, and because of
-which group, and what is left behind. Stores nothing and writes to no cluster. It needs the rights of a plan; what those
-do not show is listed.
+which group, how long the source keeps what is not copied, who writes, which kinds of groups there are, what applications
+keep elsewhere, and what is left behind. It takes some ten seconds, stores nothing and writes to no cluster. It needs the
+rights of a plan; what those do not show is listed.
 
 Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wrong input.
 """
@@ -35,6 +38,7 @@ def add(commands: Any) -> None:
     add_both(p)
     add_flow(p)
     p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
+    p.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too")
     p.set_defaults(run=_run)
 
 
@@ -44,5 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=False)
         night = night_plan(plan, source, target)
-    print(night.to_json() if arguments.json else render(night), end="")
+    if arguments.html is not None:
+        replace_file(arguments.html, html(night))
+    print(night.to_json() if arguments.json else markdown(night), end="")
     return said([*map(str, [*plan.blocks, *night.blocks]), *refusals])

@@ -171,9 +171,9 @@ class ClusterAdmin:
 
     # --- groups ---
 
-    def groups(self) -> list[GroupInfo]:
-        """Return all visible consumer groups, sorted by id."""
-        return groups.list_groups(self._session)
+    def groups(self, *, every: bool = False) -> list[GroupInfo]:
+        """Return all visible consumer groups, sorted by id; ``every``: those of all kinds."""
+        return groups.list_groups(self._session, every=every)
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
         """Return each group; ``Dead`` is the state of one that does not exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Positions = dict[TopicPartition, GroupPosition]
 
 _WITH_STATES = 4  # ListGroups returns states from 2.6 on; no other request knows those of KIP-848 groups
+_WITH_TYPES = 5
 _BATCHED = 8  # OffsetFetch takes many groups from 3.0 on
 _GROUPS_A_REQUEST = 100  # a response holds all positions of these groups
 _PARTITIONS_A_COMMIT = 2000  # the positions of one request must fit into one batch of the offsets topic
@@ -42,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 # Protocol types; others, such as Connect's workers, have no positions. Streams has one of its own since KIP-1071.
 _STREAMS_TYPE = "streams"
-_CONSUMERS = ("consumer", _STREAMS_TYPE, "")
+CONSUMERS = ("consumer", _STREAMS_TYPE, "")
 # How Streams and Connect name a member's client (StreamThread, Worker.sinkTaskConsumerConfig), and Connect its groups
 # (SinkUtils.consumerGroupId). Any of it may be overridden, so each is enough.
 _STREAMS_CLIENT = re.compile(r".*-StreamThread-\d+-consumer")
@@ -52,8 +54,10 @@ _CONNECT_CLIENT, _CONNECT_GROUP = "connector-consumer-", "connect-"
 _STATES = {"AwaitingSync": "CompletingRebalance"}
 
 
-def list_groups(session: AdminSession) -> list[GroupInfo]:
+def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo]:
     """Return all visible consumer groups, sorted by id.
+
+    :param every: groups of Connect's workers, share groups and others as well.
 
     For a principal without any DESCRIBE right on groups Kafka returns an empty list and no error.
 
@@ -64,7 +68,7 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
         found: dict[str, GroupInfo] = {}
         _ = session.cluster
         for _node_id, connection in session.router.brokers():
-            code, listed = _list(session, connection)
+            code, listed = _list(session, connection, every=every)
             if code:
                 return Reply("", code, f"broker {connection.address}", {})
             found |= listed
@@ -218,7 +222,7 @@ def forget_group_offsets(session: AdminSession, group: str, partitions: Collecti
     )
 
 
-def _list(session: AdminSession, connection: Connection) -> tuple[int, dict[str, GroupInfo]]:
+def _list(session: AdminSession, connection: Connection, *, every: bool = False) -> tuple[int, dict[str, GroupInfo]]:
     """Return a broker's error code, and the groups that it coordinates."""
     from kafka.protocol.admin import ListGroupsRequest as Request
 
@@ -226,17 +230,19 @@ def _list(session: AdminSession, connection: Connection) -> tuple[int, dict[str,
     answer = session.request(connection, Request(states_filter=[], types_filter=[], version=version), version)
     if answer.error_code:
         return int(answer.error_code), {}
-    kinds = {g.group_id: g.protocol_type for g in answer.groups if g.protocol_type in _CONSUMERS}
+    found = {g.group_id: g for g in answer.groups if every or g.protocol_type in CONSUMERS}
     if _lists_states(connection):
         states = {g.group_id: g.group_state for g in answer.groups}
     else:
         states = {}
-        for some in chunks(kinds, _GROUPS_A_REQUEST):
+        for some in chunks(found, _GROUPS_A_REQUEST):
             for reply in _describe(session, connection, some):
                 if reply.code:
                     return reply.code, {}
                 states[reply.key] = reply.value.state
-    return 0, {group: _info(group, states[group], kind) for group, kind in kinds.items()}
+    # KIP-848: ``Classic``, ``Consumer``, ...
+    types = {group: (one.group_type or "").lower() if version >= _WITH_TYPES else "" for group, one in found.items()}
+    return 0, {g: replace(_info(g, states[g], one.protocol_type), group_type=types[g]) for g, one in found.items()}
 
 
 def _lists_states(connection: Connection) -> bool:
@@ -266,7 +272,7 @@ def _info(group: str, state: str, protocol_type: str, assignor: str = "", client
         application = STREAMS
     elif group.startswith(_CONNECT_GROUP) or any(client.startswith(_CONNECT_CLIENT) for client in clients):
         application = CONNECT
-    return GroupInfo(group, state, protocol_type, application)
+    return GroupInfo(group, state, protocol_type, application=application)
 
 
 def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, Positions]]:

@@ -83,10 +83,12 @@ STREAMS, CONNECT = "Kafka Streams", "Kafka Connect"
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """A consumer group.
+    """A consumer group, or one of another kind where these were asked for.
 
     :param state: Kafka's name of its state at one moment: ``Stable``, ``Empty``, ``PreparingRebalance``, ...
-    :param protocol_type: ``consumer``, ``streams`` (KIP-1071), or ``""`` for a group that only ever committed offsets.
+    :param protocol_type: ``consumer``, ``streams`` (KIP-1071), or ``""`` for a group that only ever committed offsets;
+        others are ``connect``, ``share``.
+    :param group_type: ``classic``, ``consumer`` (KIP-848), ``share`` or ``streams``; "" from brokers that don't tell.
     :param application: :data:`STREAMS` or :data:`CONNECT`, which commit every 30 and 60 s; ``""`` for any other. Told by
         its members, so only of a group that was described and has some.
     """
@@ -94,16 +96,12 @@ class GroupInfo:
     group_id: str
     state: str
     protocol_type: str
+    group_type: str = ""
     application: str = ""
 
     @property
     def has_members(self) -> bool:
         """Whether anybody is in it."""
-        return self.state not in NO_MEMBERS
-
-    @property
-    def alive(self) -> bool:
-        """Whether somebody is in it."""
         return self.state not in NO_MEMBERS
 
 

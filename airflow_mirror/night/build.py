@@ -6,7 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_mirror.night.elsewhere import UNSEEN, elsewhere, streams
 from airflow_mirror.night.findings import findings
+from airflow_mirror.night.groups import groups
 from airflow_mirror.night.look import look
 from airflow_mirror.night.model import NightPlan, Shape
 from airflow_mirror.night.producers import producers
@@ -39,21 +41,27 @@ def night_plan(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> NightP
 def decide(plan: Plan, seen: Seen) -> NightPlan:
     """Return the plan for the night from what was seen, without asking a cluster."""
     topics = [t.source_topic for t in plan.topics]
-    reads = {group: sorted({tp.topic for tp in positions}) for group, positions in seen.positions.items()}
+    names = sorted({*seen.positions, *(one.group_id for one in seen.groups)})
+    kept = elsewhere(seen.topics, topics, names, seen.modes)
+    # Nobody commits positions in changelogs, but they move with their application.
+    reads = {
+        group: {tp.topic for tp in seen.positions.get(group, ())} | set(streams(kept).get(group, ())) for group in names
+    }
     selected = {group: its for group, its in reads.items() if plan.mirror.selects_group(group)}
     ways = waves(topics, selected)
-    writers = producers(seen.producers, seen.transactional_ids, ways)
-    races = [race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()]
-    return NightPlan(
+    night = NightPlan(
         mirror=plan.mirror.name,
         plan=plan.hash,
         at=datetime.fromtimestamp(seen.at_ms / 1000, UTC).isoformat(timespec="seconds"),
         topics={t.source_topic: Shape(topic_id=t.source_topic_id, partitions=t.partitions) for t in plan.topics},
         waves=ways,
-        races=races,
-        producers=writers,
+        races=[race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()],
+        producers=producers(seen.producers, seen.transactional_ids, ways),
+        groups=groups(seen.groups, streams(kept), reads, ways),
+        elsewhere=kept,
         left_topics=[t for t in seen.topics if t not in topics and not is_internal(t)],
-        left_groups=[g for g, its in reads.items() if g not in selected and set(its) & set(topics)],
-        unseen=[*seen.unseen, NO_ID],
-        findings=findings(seen, races, writers),
+        left_groups=[g for g, its in reads.items() if g not in selected and its.intersection(topics)],
+        unseen=[*seen.unseen, NO_ID, UNSEEN],
+        findings=(),
     )
+    return replace(night, findings=findings(night, seen))

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.night.race import HORIZON_S
+from airflow_mirror.night.elsewhere import CONNECT, REGISTRY
+from airflow_mirror.night.groups import SHARE, TO_DO
+from airflow_mirror.night.race import urgent
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.wording import count, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from airflow_mirror.night.look import Seen
-    from airflow_mirror.night.producers import Producer
+    from airflow_mirror.night.model import NightPlan
     from airflow_mirror.night.race import Race
 
 _RAISE = "Raise the topic's retention.ms and retention.bytes on the source, or let the copy be faster"
 
 
-def findings(seen: Seen, races: Sequence[Race], producers: Sequence[Producer]) -> list[Finding]:
-    """Return what was found, blocks first."""
-    found = [*_lost(races), *_unsized(seen), *_readers(seen), *_writers(producers), *_nameless(seen)]
+def findings(night: NightPlan, seen: Seen) -> list[Finding]:
+    """Return what was found, blocks first.
+
+    :param night: all the rest of it.
+    """
+    found = [f for check in _CHECKS for f in check(night, seen)]
     return sorted(found, key=lambda f: ("block", "warn", "pass").index(f.level))
 
 
@@ -38,20 +43,20 @@ _RACES = {
 }
 
 
-def _lost(races: Sequence[Race]) -> Iterator[Finding]:
+def _lost(night: NightPlan, seen: Seen) -> Iterator[Finding]:
     """Yield a finding for each topic and verdict: the worst partition, and how many there are."""
     by_verdict: dict[tuple[str, str], list[Race]] = {}
-    for one in races:
+    for one in night.races:
         by_verdict.setdefault((one.topic, one.verdict), []).append(one)
     for (topic, verdict), found in by_verdict.items():
         if verdict in _RACES:
             what, remedy = _RACES[verdict]
-            worst = min(found, key=lambda one: (-one.lost, HORIZON_S if one.left_s is None else one.left_s))
+            worst = urgent(found)[0]
             evidence = f"{what}: {count(len(found), 'partition')}, {worst}"
             yield Finding(worst.level, "retention_race", f"topic {topic!r}", evidence, remedy)
 
 
-def _unsized(seen: Seen) -> Iterator[Finding]:
+def _unsized(night: NightPlan, seen: Seen) -> Iterator[Finding]:
     unsized = [topic for topic, limit in seen.limits.items() if limit.retention_bytes is not None and not seen.sizes]
     if unsized:
         yield Finding(
@@ -61,7 +66,7 @@ def _unsized(seen: Seen) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _readers(seen: Seen) -> Iterator[Finding]:
+def _readers(night: NightPlan, seen: Seen) -> Iterator[Finding]:
     silent = [one.group_id for one in seen.groups if one.alive and seen.positions.get(one.group_id) == {}]
     if silent:
         yield Finding(
@@ -71,14 +76,14 @@ def _readers(seen: Seen) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _writers(producers: Sequence[Producer]) -> Iterator[Finding]:
-    if mirrors := [one for one in producers if one.is_mirror]:
+def _writers(night: NightPlan, seen: Seen) -> Iterator[Finding]:
+    if mirrors := [one for one in night.producers if one.is_mirror]:
         yield Finding(
             "warn", "producers", count(len(mirrors), "producer"),
             f"a mirror copies to the source: {some({tp for one in mirrors for tp in one.partitions})}",
             "End that mirror first ('airflow-mirror retire'), or what it copies later stays behind.",
         )  # fmt: skip
-    if several := [one for one in producers if len(one.waves) > 1]:
+    if several := [one for one in night.producers if len(one.waves) > 1]:
         shown = some(f"{one.name} (waves {', '.join(map(str, one.waves))})" for one in several)
         yield Finding(
             "warn", "producers", count(len(several), "producer"), f"they write to topics of several waves: {shown}",
@@ -86,7 +91,7 @@ def _writers(producers: Sequence[Producer]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _nameless(seen: Seen) -> Iterator[Finding]:
+def _nameless(night: NightPlan, seen: Seen) -> Iterator[Finding]:
     written = [str(tp) for tp, log in seen.logs.items() if log.produced_per_s and seen.producers.get(tp) == []]
     if written:
         yield Finding(
@@ -94,3 +99,24 @@ def _nameless(seen: Seen) -> Iterator[Finding]:
             f"they got records while watched, from producers that no broker lists: {some(written)}",
             "Find out who writes there: they don't number their batches (enable.idempotence=false).",
         )  # fmt: skip
+
+
+def _shared(night: NightPlan, seen: Seen) -> Iterator[Finding]:
+    if shared := [one.name for one in night.groups if one.kind == SHARE]:
+        yield Finding("warn", "groups", count(len(shared), SHARE), f"they don't move: {some(shared)}", TO_DO[SHARE])
+
+
+def _parted(night: NightPlan, seen: Seen) -> Iterator[Finding]:
+    selected = {one.name for one in night.groups if one.wave}
+    for one in night.elsewhere:
+        parted = 0 < len(one.missing) < len(one.topics) and one.kind in (CONNECT, REGISTRY)
+        if parted or (one.missing and one.owner in selected):
+            yield Finding(
+                "warn", "elsewhere", f"{one.kind} {one.owner}".strip(),
+                f"the mirror does not select all of its topics: {some(one.missing)}", one.to_do,
+            )  # fmt: skip
+
+
+_CHECKS: tuple[Callable[[NightPlan, Seen], Iterator[Finding]], ...] = (
+    _lost, _unsized, _readers, _writers, _nameless, _shared, _parted,
+)  # fmt: skip

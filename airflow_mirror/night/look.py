@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
-from airflow_mirror.night import logs
+from airflow_mirror.kafka.groups import CONSUMERS
+from airflow_mirror.night import elsewhere, logs
+from airflow_mirror.night.elsewhere import REGISTRY_TOPIC
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.partition import data_batches, decoded
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -32,6 +35,7 @@ class Seen:
     :param logs: the partitions of the mirror's topics. :param limits: what deletes records, by topic.
     :param sizes: bytes of their logs; empty: nobody may know.
     :param producers: that partition leaders remember. :param transactional_ids: by producer id.
+    :param modes: of the Schema Registry, by subject.
     :param unseen: what could not be read, each with its reason.
     """
 
@@ -44,6 +48,7 @@ class Seen:
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     producers: Mapping[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
     unseen: Sequence[str] = ()
 
 
@@ -76,9 +81,9 @@ def look(
     to, nothing = Questions(), logs.Moment({}, {})
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
-    groups = to.ask("groups", source.groups, [])
-    names = [one.group_id for one in groups]
-    positions = to.ask("positions of groups", lambda: source.groups_offsets(names), {})
+    groups = to.ask("groups", lambda: source.groups(every=True), [])
+    readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
+    positions = to.ask("positions of groups", lambda: source.groups_offsets(readers), {})
     configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics]), {})
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
@@ -91,13 +96,15 @@ def look(
     )
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(known), {})
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, to), {})
+    names = source.topic_names()
+    modes = to.ask("modes of the Schema Registry", lambda: _modes(source), {}) if REGISTRY_TOPIC in names else {}
     pause(max(0.0, begun_s + watch_s - time.monotonic()))
     after = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
     watched_s = time.monotonic() - begun_s
     found = {} if expires is None else logs.logs(before, after, watched_s, starts, limits, expires, sizes)
     return Seen(
-        at_ms=at_ms, topics=source.topic_names(), groups=groups, positions=positions, logs=found,
-        limits=limits, sizes=sizes, producers=states, transactional_ids=ids,
+        at_ms=at_ms, topics=names, groups=groups, positions=positions, logs=found,
+        limits=limits, sizes=sizes, producers=states, transactional_ids=ids, modes=modes,
         unseen=list(dict.fromkeys(to.unseen)),
     )  # fmt: skip
 
@@ -107,3 +114,10 @@ def _transactional_ids(source: ClusterAdmin, to: Questions) -> dict[int, str]:
     if hidden := source.transactions_hidden():
         to.unseen.append(f"some transactional ids of producers, perhaps: {hidden}")
     return found
+
+
+def _modes(source: ClusterAdmin) -> Mapping[str, str]:
+    one = TopicPartition(REGISTRY_TOPIC, 0)
+    start, end = source.offsets([one], "earliest")[one], source.offsets([one], "latest_committed")[one]
+    batches = data_batches(source.wire, one, start, end)
+    return elsewhere.modes((record.key, record.value) for raw in batches for record in decoded(raw, one, source.role))

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.night.elsewhere import Kept
+from airflow_mirror.night.groups import Group
 from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
 from airflow_mirror.night.waves import Wave
@@ -31,6 +33,7 @@ class NightPlan:
     :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
     :param races: against the source's retention, by partition.
     :param producers: who writes to these topics, whoever wrote last first.
+    :param groups: of all kinds. :param elsewhere: what applications keep in topics of their own.
     :param left_topics: topics of the source that the mirror does not select, without internal ones.
     :param left_groups: groups with positions in the mirror's topics that it does not select.
     :param unseen: what could not be read, or can't be told, each with its reason.
@@ -44,6 +47,8 @@ class NightPlan:
     waves: Sequence[Wave]
     races: Sequence[Race]
     producers: Sequence[Producer]
+    groups: Sequence[Group]
+    elsewhere: Sequence[Kept]
     left_topics: Sequence[str]
     left_groups: Sequence[str]
     unseen: Sequence[str]

@@ -46,14 +46,6 @@ class Log:
     segment: float | None = None
     segment_s: float = HORIZON_S
 
-    def may_begin(self, at_s: float) -> float:
-        """Return the highest log start that retention may have reached by then."""
-        return max(bound(at_s) for bound in self.at_most())
-
-    def surely_begins(self, at_s: float) -> float:
-        """Return the log start that retention has reached by then, whatever its segments are."""
-        return max(bound(at_s) for bound in self.at_least())
-
     def at_most(self) -> list[Bound]:
         """Return what bounds the log start from above, by the seconds from now: by what exists, time and size."""
         by_size: list[Bound] = [] if (room := self.room) is None else [lambda x: self._end(x) - room]
@@ -158,3 +150,11 @@ def _first(bound: Bound, position: float, rate: float, moments: Sequence[float])
             share = max(0.0, -gaps[i - 1] / (gap - gaps[i - 1])) if i else 0.0
             return moments[i - 1] + (moments[i] - moments[i - 1]) * share if i else 0.0
     return None
+
+
+def urgent(races: Iterable[Race]) -> list[Race]:
+    """Return the partition of each topic that loses first, the most urgent topic first."""
+    found: dict[str, Race] = {}
+    for one in sorted(races, key=lambda one: (-one.lost, HORIZON_S if one.left_s is None else one.left_s)):
+        found.setdefault(one.topic, one)
+    return list(found.values())

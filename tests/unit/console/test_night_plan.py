@@ -46,11 +46,15 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     return made
 
 
-def test_it_is_printed_for_people_and_for_programs(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_told_to_people_and_to_programs(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:  # fmt: skip
     assert main(world.words) == 0
     assert capsys.readouterr().out.startswith("# The night of mirror dc1-to-dc2")
-    assert main([*world.words, "--json"]) == 0
+    page = tmp_path / "night.html"
+    assert main([*world.words, "--json", "--html", str(page)]) == 0
     assert json.loads(capsys.readouterr().out)["waves"][0]["topics"] == ["orders"]
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_blocks_of_either_plan_are_said_and_a_status(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,6 +158,21 @@ def test_ids_that_may_not_be_described_are_said_to_be_missing(world: World) -> N
     assert line.startswith("some transactional ids of producers, perhaps: ") and "lacks Describe" in line
 
 
+def test_modes_of_the_schema_registry_are_read(world: World) -> None:
+    key = b'{"keytype":"MODE","subject":null,"magic":0}'
+    registry = world.source.create("_schemas").logs[0]
+    rows = [row(0)._replace(key=key, value=b'{"mode":"READONLY"}'), row(1)]
+    with world.source.changing():
+        registry.lay(records.encode(rows, leader_epoch=registry.epoch))
+    seen = world.look()
+    assert seen.modes == {"": "READONLY"} and "_schemas" in seen.topics
+    world.source.script.on(
+        "Fetch", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TopicPartition("_schemas", 0)}), times=None
+    )
+    seen = world.look()
+    assert seen.modes == {} and seen.unseen[0].startswith("modes of the Schema Registry: ")
+
+
 def test_old_brokers_tell_less_and_that_is_said() -> None:
     with DrivenCluster("source", version="0.11.0.3") as source, DrivenCluster("target") as target:
         world = World(source, target)

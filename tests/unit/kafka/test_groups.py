@@ -165,7 +165,10 @@ def test_only_groups_of_consumers_are_listed_sorted_with_their_states() -> None:
         w.answer(LIST_GROUPS, listed(
             ("b", "consumer", "Reconciling"), ("a", "", "Empty"), ("c", "connect", "Stable"), ("d", "share", "Stable"),
         ))  # fmt: skip
-        assert w.admin.groups() == [GroupInfo("a", "Empty", ""), GroupInfo("b", "Reconciling", "consumer")]
+        consumers = [GroupInfo("a", "Empty", "", "classic"), GroupInfo("b", "Reconciling", "consumer", "classic")]
+        assert w.admin.groups() == consumers
+        others = [GroupInfo("c", "Stable", "connect", "classic"), GroupInfo("d", "Stable", "share", "classic")]
+        assert w.admin.groups(every=True) == consumers + others
         assert not w.asked(DESCRIBE_GROUPS)
 
 

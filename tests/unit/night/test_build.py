@@ -11,10 +11,10 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.night.build import decide
 from airflow_mirror.night.logs import Limits
 from airflow_mirror.night.look import Seen
-from airflow_mirror.night.markdown import render
 from airflow_mirror.night.model import NightPlan
 from airflow_mirror.night.producers import Producer, producers
 from airflow_mirror.night.race import Log
+from airflow_mirror.night.sections import html, markdown
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.topology import ProducerState
 from tests.builders import plan_of, topic_plan
@@ -70,7 +70,7 @@ def test_races_are_told_by_topic_with_the_worst_partition() -> None:
     ]  # fmt: skip
     assert "never copied: 2 partitions, orders-1: 7 offsets gone" in found.findings[0].evidence
     assert found.blocks == found.findings[:1] and len(found.races) == 4
-    text = render(found)
+    text = markdown(found)
     assert "| orders-1 | now | 80 | 0.0/s |  | lost |" in text and "orders-0" not in text
 
 
@@ -107,7 +107,7 @@ def test_producer_of_two_waves_and_a_mirror_are_warnings() -> None:
     assert [(f.level, f.check) for f in found.findings] == [("warn", "producers")] * 2
     assert found.findings[0].evidence == "a mirror copies to the source: users-0"
     assert found.findings[1].evidence == "they write to topics of several waves: tx (waves 1, 2)"
-    assert "| tx | 1 | 0 | 1970-01-01T00:00:00+00:00 | orders-0, pay-0 | 1, 2 |  |" in render(found)
+    assert "| tx | 1 | 0 | 1970-01-01T00:00:00+00:00 | orders-0, pay-0 | 1, 2 |  |" in markdown(found)
 
 
 def test_records_of_nobody_that_a_leader_lists_are_a_warning() -> None:
@@ -115,6 +115,50 @@ def test_records_of_nobody_that_a_leader_lists_are_a_warning() -> None:
     states = {TopicPartition("orders", 0): [], TopicPartition("orders", 1): [writing(1)]}
     (found,) = night(logs=logs, producers=states).findings
     assert found.evidence.endswith("from producers that no broker lists: orders-0"), "of the third, nobody was asked"
+
+
+def test_changelogs_move_with_their_application() -> None:
+    """Nobody commits positions in them."""
+    plan = replace(PLAN, topics=(*PLAN.topics, topic_plan("app-counts-changelog", {0: 0}, source_topic_id="c")))
+    seen = Seen(
+        at_ms=1, topics=["app-counts-changelog", "app-join-repartition", "orders"], positions={"app": at("orders")},
+        groups=[GroupInfo("app", "Stable", "consumer"), GroupInfo("share", "Empty", "share", "share")],
+    )  # fmt: skip
+    found = decide(plan, seen)
+    assert found.waves[0].topics == ("app-counts-changelog", "orders")
+    assert [(one.name, one.kind, one.wave) for one in found.groups] == [
+        ("app", "Streams", 1),
+        ("share", "share group", 0),
+    ]
+    assert [(f.check, f.object) for f in found.findings] == [("groups", "1 share group"), ("elsewhere", "Streams app")]
+    assert "does not select all of its topics: app-join-repartition" in found.findings[1].evidence
+
+
+def test_half_a_registry_or_connect_cluster_is_a_warning() -> None:
+    names = ["connect-offsets", "connect-configs", "_schemas", "mm2-configs.dc1.internal", "heartbeats"]
+    plan = replace(PLAN, topics=(*PLAN.topics, topic_plan("connect-offsets", {0: 0}, source_topic_id="c")))
+    found = decide(plan, Seen(at_ms=1, topics=names, modes={"": "READONLY"}))
+    (finding,) = found.findings
+    assert finding.object == "Kafka Connect" and finding.evidence.endswith("topics: connect-configs")
+    assert "| Schema Registry, modes: all subjects READONLY | _schemas | _schemas |" in markdown(found)
+
+
+def test_page_escapes_every_name_and_needs_nothing_from_elsewhere() -> None:
+    evil = "<script>alert(1)</script>"
+    found = night(
+        positions={evil: at("orders", "pay")}, groups=[GroupInfo(evil, "Stable", "consumer")], topics=[evil],
+        logs={TopicPartition("orders", 0): log(position=3)}, unseen=[evil],
+    )  # fmt: skip
+    page = html(found)
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 5
+    assert "src=" not in page and "href=" not in page and '<td class="bad">BLOCK</td>' in page
+    assert "blocked</span>" in page and "nothing blocks" in html(night())
+
+
+def test_page_of_many_producers_counts_what_it_leaves_out() -> None:
+    states = {TopicPartition("orders", 0): [writing(n) for n in range(1200)]}
+    page = html(night(producers=states))
+    assert "and 700 more: the JSON has all of them" in page and len(page) < 250_000
 
 
 def test_json_has_a_mirror_for_each_wave() -> None:
@@ -126,6 +170,6 @@ def test_json_has_a_mirror_for_each_wave() -> None:
 
 
 def test_markdown_names_what_keeps_topics_together() -> None:
-    text = render(night(positions={"billing": at("orders", "pay")}, topics=["raw"]))
+    text = markdown(night(positions={"billing": at("orders", "pay")}, topics=["raw"]))
     assert "| 1 | 2 topics: orders, pay | 1 group: billing | billing (orders, pay) |" in text
-    assert "does not select: raw" in text and "- producers that don't number" in text
+    assert "| topics that the mirror does not select | raw |" in text and "| producers that don't number" in text
