@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.night.build import night_plan
+from airflow_mirror.night.drift import drift
 from airflow_mirror.night.sections import html, markdown
 
 _TEXT = """\
@@ -25,6 +27,7 @@ Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wr
 _EXAMPLES = """\
 examples:
   airflow-mirror night-plan --source src.properties --target dst.properties --include 'orders.*' > night.md
+  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --since night.json --html night.html
   airflow-mirror night-plan --mirror dc1-to-dc2.yaml --json | jq '.waves[].mirror'
 """
 
@@ -39,6 +42,9 @@ def add(commands: Any) -> None:
     add_flow(p)
     p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
     p.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too")
+    p.add_argument(
+        "--since", type=Path, metavar="FILE", help="the JSON of an earlier one: what is structurally different blocks"
+    )
     p.set_defaults(run=_run)
 
 
@@ -48,6 +54,9 @@ def _run(arguments: argparse.Namespace) -> int:
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=False)
         night = night_plan(plan, source, target)
+    if arguments.since is not None:
+        changes = drift(arguments.since.read_text(encoding="utf-8"), night)
+        night = replace(night, findings=[*changes, *night.findings])
     if arguments.html is not None:
         replace_file(arguments.html, html(night))
     print(night.to_json() if arguments.json else markdown(night), end="")

@@ -57,6 +57,21 @@ def test_it_is_told_to_people_and_to_programs(
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_structural_change_since_an_earlier_one_blocks(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:  # fmt: skip
+    earlier = tmp_path / "night.json"
+    earlier.write_text(world.night.to_json(), encoding="utf-8")
+    words = [*world.words, "--since", str(earlier)]
+    assert main(words) == 0
+    world.night = replace(world.night, topics={})
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "blocked: drift: topic 'orders': it is gone." in printed.err and "| BLOCK | drift |" in printed.out
+    earlier.write_text("{}", encoding="utf-8")
+    assert main(words) == 2 and main([*world.words, "--since", "nowhere.json"]) == 1
+
+
 def test_blocks_of_either_plan_are_said_and_a_status(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     world.night = replace(world.night, findings=[BLOCK, replace(BLOCK, level="warn")])
     assert main(world.words) == 1 and capsys.readouterr().err == "blocked: a check: topic 'orders': found.\n"
