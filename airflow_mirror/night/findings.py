@@ -67,7 +67,7 @@ def _unsized(night: NightPlan, seen: Seen) -> Iterator[Finding]:
 
 
 def _readers(night: NightPlan, seen: Seen) -> Iterator[Finding]:
-    silent = [one.group_id for one in seen.groups if one.alive and seen.positions.get(one.group_id) == {}]
+    silent = [one.group_id for one in seen.groups if one.has_members and seen.positions.get(one.group_id) == {}]
     if silent:
         yield Finding(
             "warn", "waves", count(len(silent), "group"),

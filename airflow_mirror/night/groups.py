@@ -75,7 +75,7 @@ def groups(
     ours = {topic for wave in waves for topic in wave.topics}
     return [
         Group(
-            name=one.group_id, kind=kind_of(one, streams), state=one.state, alive=one.alive,
+            name=one.group_id, kind=kind_of(one, streams), state=one.state, alive=one.has_members,
             topics=sorted(ours.intersection(reads.get(one.group_id, ()))), wave=wave_of.get(one.group_id, 0),
         )
         for one in every

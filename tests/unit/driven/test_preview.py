@@ -55,7 +55,9 @@ class Admin(ClusterAdmin):
         return [GroupInfo(name, "Stable", "consumer") for name in self.positions]
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
-        return {n: GroupInfo(n, self.states.get(n, "Dead"), "consumer", application=self.applications.get(n, "")) for n in ids}
+        return {
+            n: GroupInfo(n, self.states.get(n, "Dead"), "consumer", application=self.applications.get(n, "")) for n in ids
+        }
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {name: self.positions.get(name, {}) for name in ids}
