@@ -20,6 +20,7 @@ class Canaries:
     :param acked: ``[partition, offset, id, acknowledged at (epoch ms)]`` per record.
     :param positions: next offset to read of the drill's group, by partition, from its last commit.
     :param disaster_ms: when the source was lost, epoch ms.
+    :param written_on_ms: when a canary was acknowledged that was sent after that, epoch ms: writing had not stopped.
     """
 
     topic: str
@@ -27,6 +28,7 @@ class Canaries:
     acked: list[tuple[int, int, str, int]] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     disaster_ms: int = 0
+    written_on_ms: int = 0
 
     def save(self, path: Path) -> None:
         """Write as JSON."""

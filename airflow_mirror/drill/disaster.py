@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _FIRST_ACK_S = 60.0
+_NEXT_ACK_S = 60.0  # an election takes nine seconds; a source that takes nothing for longer is another disaster
 
 
 def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: float = 120.0) -> float:
@@ -55,6 +56,7 @@ class _Writer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
         self.acked: list[tuple[int, int, str, int]] = []
+        self._sent = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -68,10 +70,10 @@ class _Writer:
         from confluent_kafka import Producer
 
         producer = Producer({**self._source.common(), "acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000})
-        number = 0
         while not self._stop.is_set():
-            producer.produce(self._topic, f"{number}".encode(), f"canary-{number}".encode(), on_delivery=self._delivered)
-            number += 1
+            number = self._sent
+            self._sent += 1  # first: a canary counts as sent before anybody can see that it was acknowledged
+            producer.produce(self._topic, key=f"{number}".encode(), value=b"canary", on_delivery=self._delivered)
             producer.poll(self._pause_s)
         producer.purge()  # a record that was not acknowledged does not count as lost
 
@@ -79,16 +81,32 @@ class _Writer:
         if error is None:
             self.acked.append((message.partition(), message.offset(), message.key().decode(), _now_ms()))
 
+    def wait_for_another(self, when: str) -> int:
+        """Wait until a canary that is sent from now on was acknowledged; return when that was, epoch ms.
+
+        :raises DrillMissed: none is: a tail that is killed while nobody writes loses nothing, and that proves nothing.
+        """
+        sent, began = self._sent, time.monotonic()
+        while True:
+            if self.acked and int(self.acked[-1][2]) >= sent:
+                return self.acked[-1][3]
+            if time.monotonic() - began > _NEXT_ACK_S:
+                stopped = f"no canary was acknowledged for {_NEXT_ACK_S:.0f} s {when}, so nothing was measured"
+                raise DrillMissed([stopped], "the source's brokers")
+            time.sleep(POLL_S)
+
 
 def write_canaries(
     source: ClientConfig, topic: str, group: str, seconds: float, per_s: float, disaster: Callable[[], object]
 ) -> Canaries:
     """Write canaries for ``seconds``, let a group read about half of them, then call ``disaster`` while still writing.
 
-    Every record that the source acknowledged before ``disaster`` returned counts.
+    Every record that the source acknowledged before ``disaster`` returned counts. That writing went on all the time is
+    not assumed: a canary is sent and acknowledged right before ``disaster`` is called, and another one after it.
 
     :param disaster: ends the mirror; returns once no part of it runs any more.
     :raises ClusterUnreachable: the source acknowledges nothing.
+    :raises DrillMissed: writing stopped before the disaster, or with it.
     """
     with _Writer(source, topic, per_s) as writer, ThreadPoolExecutor(1) as readers:
         began = time.monotonic()
@@ -100,10 +118,15 @@ def write_canaries(
         reading = readers.submit(_read_and_commit, source, topic, group, max(1, len(writer.acked) // 2))
         while time.monotonic() - began < seconds or not reading.done():
             time.sleep(POLL_S)
+        writer.wait_for_another("before the tail was killed")
         disaster()
         disaster_ms = _now_ms()
+        written_on_ms = writer.wait_for_another("after the tail was killed")
         acked = [row for row in list(writer.acked) if row[3] <= disaster_ms]
-    return Canaries(topic=topic, group=group, acked=acked, positions=reading.result(), disaster_ms=disaster_ms)
+    return Canaries(
+        topic=topic, group=group, acked=acked, positions=reading.result(), disaster_ms=disaster_ms,
+        written_on_ms=written_on_ms,
+    )  # fmt: skip
 
 
 def _now_ms() -> int:

@@ -88,6 +88,7 @@ class LoseSourceOperator(PlannedOperator):
 
         :raises JobNotRunning: there is no tail to kill, so the drill would prove nothing.
         :raises JobElsewhere: the tail can't be killed from here.
+        :raises DrillMissed: writing stopped before the tail was killed, or the tail had ended by then.
         :raises InputError: the plan maps offsets.
         """
         from airflow_mirror.drill.disaster import warm_up, write_canaries
@@ -118,15 +119,21 @@ class LoseSourceOperator(PlannedOperator):
             group=topic,
             seconds=seconds,
             per_s=per_s,
-            disaster=lambda: _kill(job_dir),
+            disaster=lambda: _kill(job_dir, runner.status(tail)),
         )
         path = report_dir(mirror, context["ti"].run_id) / _CANARIES
         canaries.save(path)
         return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
 
 
-def _kill(job_dir: Path) -> None:
-    """Kill the tail and all its workers at once, and return when they are gone."""
+def _kill(job_dir: Path, status: str) -> None:
+    """Kill the tail and all its workers at once, and return when they are gone.
+
+    :raises DrillMissed: it had ended by itself. What was lost since then is no loss of this disaster.
+    """
+    if not state.is_active(status):
+        ended = f"the tail was {status} before it was killed: it ended while canaries were written"
+        raise DrillMissed([ended], str(job_dir))
     while members := process.members(job_dir):  # repeat for a worker that was just being forked
         process.end(members, signal.SIGKILL)
         process.wait_until_gone(job_dir, timeout_s=5.0)

@@ -1143,6 +1143,19 @@ def test_tail_on_another_host_makes_no_disaster(
     job.write_text(json.dumps(tail))
 
 
+def test_tail_that_died_before_its_disaster_is_no_measurement(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its own fault would be the disaster's loss."""
+    statuses = iter(["RUNNING", "FAILED"])
+    monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: 0.0)
+    monkeypatch.setattr("airflow_mirror.drill.disaster.write_canaries", lambda *_, disaster, **__: disaster())
+    monkeypatch.setattr(LocalRunner, "status", lambda *_: next(statuses))
+    with pytest.raises(AirflowFailException, match="drill: the tail was FAILED before it was killed"):
+        LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
+    monkeypatch.undo()
+
+
 def test_a_drill_deletes_only_a_topic_of_its_own(
     context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any], home: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,10 +96,77 @@ def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPat
         failover.fail_over(TARGET, Canaries(topic="drill", group="drill"))
 
 
+class Source:
+    """A cluster whose producers are acknowledged at once, unless it ``stops`` taking records.
+
+    :param delayed: acknowledgements that come one record later.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, delayed: bool = False) -> None:
+        self.stops = False
+        outer = self
+
+        class Producer:
+            def __init__(self, _settings: dict[str, Any]) -> None:
+                self._sent: list[tuple[bytes, Any]] = []
+
+            def produce(self, _topic: str, *, key: bytes, value: bytes, on_delivery: Any) -> None:
+                self._sent.append((key, on_delivery))
+
+            def poll(self, timeout_s: float) -> None:
+                threading.Event().wait(min(timeout_s, 0.001))
+                while not outer.stops and len(self._sent) > delayed:
+                    self._answer(*self._sent.pop(0))
+
+            def _answer(self, key: bytes, answer: Any) -> None:
+                answer(None, SimpleNamespace(partition=lambda: 0, offset=lambda: int(key), key=lambda: key))
+
+            def purge(self) -> None:
+                pass
+
+        monkeypatch.setattr("confluent_kafka.Producer", Producer)
+        monkeypatch.setattr(disaster, "POLL_S", 0.001)
+        monkeypatch.setattr(disaster, "_NEXT_ACK_S", 0.05)
+        monkeypatch.setattr(disaster, "_read_and_commit", lambda *_: {0: 1})
+
+
+def write(lose: Any) -> Canaries:
+    return disaster.write_canaries(TARGET, "drill", "g", seconds=0.01, per_s=1000, disaster=lose)
+
+
+def test_canaries_are_written_before_during_and_after_the_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was on its way when the tail was killed does not prove that writing went on."""
+    Source(monkeypatch, delayed=True)
+    monkeypatch.setattr(disaster, "_NEXT_ACK_S", 60)
+    canaries = write(lambda: None)
+    assert canaries.acked and canaries.written_on_ms >= canaries.disaster_ms
+    assert all(at_ms <= canaries.disaster_ms for *_, at_ms in canaries.acked)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_drill_that_stops_writing_first_is_noticed(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """A target that had all the time it needs to catch up shows no loss; that is not what a disaster costs."""
+    source, killed = Source(monkeypatch), []
+
+    def stop(*_: object) -> dict[int, int]:
+        source.stops = True
+        return {0: 1}
+
+    def kill() -> None:
+        killed.append(True)
+        stop()
+
+    if when == "before":
+        monkeypatch.setattr(disaster, "_read_and_commit", stop)
+    with pytest.raises(DrillMissed, match=f"no canary was acknowledged for 0 s {when} the tail was killed"):
+        write(kill)
+    assert killed == ([] if when == "before" else [True])
+
+
 def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path) -> None:
     kept = Canaries(
         topic="drill", group="g", acked=[(0, 3, "7", 1_700_000_000_001)], positions={0: 2, 11: 5},
-        disaster_ms=1_700_000_000_500,
+        disaster_ms=1_700_000_000_500, written_on_ms=1_700_000_000_501,
     )  # fmt: skip
     kept.save(tmp_path / "run" / "canaries.json")
     assert Canaries.load(tmp_path / "run" / "canaries.json") == kept
