@@ -19,6 +19,8 @@ from airflow_mirror.copy.offsets.store import MANY
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.drill import kept as drills
+from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.failover import record as failovers
 from airflow_mirror.failover.decision import Direction
 from airflow_mirror.jobs.driver import windows
@@ -375,6 +377,15 @@ def cutting_over(world: World, n: int) -> None:
         keeping.save(report)
 
 
+def drilling(world: World, n: int) -> None:
+    """The writings of one drill, with the groups that it looked at."""
+    drill = drills.Drill(run=f"scheduled__{n:05d}", at_ms=1 + n)
+    rows = (GroupOutlook(group=group, partitions=len(its), reread=n) for group, its in world.groups.items())
+    drill.groups = Outlook(mirror=world.mirror.name, at_ms=n, groups=tuple(rows), left_behind=()).to_dict()
+    for _ in range(4):
+        drills.Drills(world.state, world.mirror.name).save(drill)
+
+
 # --- the decisions ----------------------------------------------------------------------------------------------------
 
 
@@ -493,6 +504,7 @@ STATE_KINDS = (
     Kind("window/", "time windows", resolving, _every(3600), windows.KEEP),
     Kind("proof/", "proofs", proving, _every(DAY_S)),
     Kind("report/", "cutovers and rehearsals", cutting_over, _every(7 * DAY_S), 52),
+    Kind("drill/", "drills", drilling, _every(7 * DAY_S), drills.KEEP),
 )
 DECISION_KINDS = (
     Kind("ledger", "the ledger's beginning", beginning, _every(365 * DAY_S)),

@@ -1,15 +1,11 @@
-"""The figures of a drill, for people and programs."""
+"""The figures of a drill: what was lost, and how long it took."""
 
 from __future__ import annotations
 
-import html
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_mirror.drill.canaries import Canaries
 
 
@@ -47,18 +43,6 @@ class DrillReport:
         if self.skipped or self.reread:
             lines.append(f"the group skipped {self.skipped} and re-read {self.reread} records")
         return lines
-
-    def write(self, directory: Path) -> Path:
-        """Write ``drill.json`` and ``drill.html``; return the JSON file."""
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / "drill.json"
-        path.write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
-        rows = "".join(
-            f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in self.to_dict().items()
-        )
-        head = "<!doctype html><meta charset=utf-8><title>Drill</title><h1>Disaster-recovery drill</h1>"
-        (directory / "drill.html").write_text(f"{head}<table>{rows}</table>", encoding="utf-8")
-        return path
 
 
 def measure(

@@ -2,7 +2,8 @@
 
 Canary records are written while the mirror follows; then the tail is killed and the source is not asked again. A
 consumer group continues on the target. The drill measures RPO (records and seconds lost) and RTO (seconds until the
-target can be read and written). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and
+target can be read and written). Consumer groups of a mirror that runs are looked at before that, if one is named: how far
+would a failover set them back? The report is `drill.json` and `drill.html` in the run's directory. Topic, group and
 jobs are removed, even after a failure. No topic but the drill's is touched.
 """
 
@@ -17,6 +18,7 @@ from airflow_mirror.operators.drill import (
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
+    RehearseGroupsOperator,
 )
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -29,6 +31,12 @@ PARAMS = {
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to fail over to."),
     "prefix": Param("mirror-drill.", type="string", minLength=3, description_md="Prefix of the drill's topics."),
+    "groups_of": Param(
+        "",
+        type=["string", "null"],
+        description_md="Name of a mirror between these clusters: how far would a failover set back its consumer groups? "
+        "They are only looked at. Empty: no groups.",
+    ),
     "partitions": Param(3, type="integer", minimum=1, maximum=100, description_md="Partitions of the drill's topic."),
     "seconds": Param(15, type="number", minimum=3, description_md="How long canaries are written."),
     "per_second": Param(50, type="number", minimum=1, maximum=1000, description_md="Canaries per second."),
@@ -59,6 +67,9 @@ with DAG(
     # A second try would measure something else.
     default_args={"retries": 0, "execution_timeout": timedelta(minutes=10)},
 ) as dag:
+    rehearse_groups = RehearseGroupsOperator(
+        task_id="rehearse_groups", mirror=MIRROR, groups_of="{{ params.groups_of or '' }}"
+    )
     open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, partitions="{{ params.partitions }}")
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
@@ -74,7 +85,17 @@ with DAG(
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10)
     clean_up = CleanUpDrillOperator(task_id="clean_up", mirror=MIRROR)
 
-    open_drill >> plan >> create_topics >> sync_configs >> start_tail >> wait_for_catch_up >> lose_source >> fail_over
+    (
+        rehearse_groups
+        >> open_drill
+        >> plan
+        >> create_topics
+        >> sync_configs
+        >> start_tail
+        >> wait_for_catch_up
+        >> lose_source
+        >> fail_over
+    )
     # Something left behind on a cluster must look red; a teardown alone would not.
     clean_up.as_teardown(setups=open_drill, on_failure_fail_dagrun=True)
     fail_over >> stop_tail.as_teardown(setups=open_drill) >> clean_up

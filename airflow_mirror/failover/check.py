@@ -264,12 +264,7 @@ def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
 
 def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
     """Return where the selected groups stand on the target."""
-    topics = {t.target_topic for t in plan.topics}
-    listed = {g.group_id: g.state for g in target.groups() if plan.mirror.selects_group(g.group_id)}
-    all_found = target.groups_offsets(sorted(listed))
-    found = {group: {tp: p for tp, p in its.items() if tp.topic in topics} for group, its in all_found.items()}
-    tps = {tp for its in found.values() for tp in its}
-    stable = target.offsets(sorted(tps), "latest_committed")
+    listed, found, stable = positions_of(target, plan)
     beyond = {
         group: {tp: (p, stable[tp]) for tp, p in sorted(its.items()) if p.offset > stable[tp]}
         for group, its in sorted(found.items())
@@ -281,6 +276,20 @@ def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
         positions=sum(map(len, found.values())),
         without=tuple(group for group in plan.groups if not found.get(group)),
     )
+
+
+def positions_of(
+    target: ClusterAdmin, plan: Plan
+) -> tuple[dict[str, str], dict[str, dict[TopicPartition, GroupPosition]], dict[TopicPartition, int]]:
+    """Return the states of the selected groups on the target, their positions, and the last stable offsets of these.
+
+    A failover takes a position beyond the last stable offset back to it, and leaves every other one.
+    """
+    topics = {t.target_topic for t in plan.topics}
+    listed = {g.group_id: g.state for g in target.groups() if plan.mirror.selects_group(g.group_id)}
+    all_found = target.groups_offsets(sorted(listed))
+    found = {group: {tp: p for tp, p in its.items() if tp.topic in topics} for group, its in all_found.items()}
+    return listed, found, target.offsets(sorted({tp for its in found.values() for tp in its}), "latest_committed")
 
 
 def _dense(target: ClusterAdmin, plan: Plan, short: Collection[TopicPartition]) -> list[TopicPartition]:

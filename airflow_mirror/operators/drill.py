@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.drill.page import JSON_NAME
 from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobElsewhere, JobNotRunning
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
@@ -15,13 +18,16 @@ from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
+    from airflow_mirror.drill.kept import Drill
     from airflow_mirror.mirror import Mirror
 
-__all__ = ["CleanUpDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator"]
+__all__ = [
+    "CleanUpDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator", "RehearseGroupsOperator",
+]  # fmt: skip
 
 _CANARIES = "canaries.json"
 
@@ -34,6 +40,63 @@ def drill_topic(mirror: Mirror) -> str:
     if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
         raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
     return mirror.topics[0]
+
+
+@contextmanager
+def _kept(mirror: Mirror, context: Context) -> Iterator[Drill]:
+    """Yield what is kept of this run; what the block changes is kept: in files for people, and on the target.
+
+    :raises TryAgain: the target takes no writes. The files have it by then.
+    """
+    from airflow_mirror.drill import kept, page
+    from airflow_mirror.hooks.kafka import MirrorKafkaHook
+    from airflow_mirror.ledger.state import state_of
+
+    directory = report_dir(mirror, context["ti"].run_id)
+    with MirrorKafkaHook(mirror.target, "target").admin() as target:
+        drills = kept.Drills(state_of(target, kept.prefix(mirror.name)), mirror.name)
+        drill = drills.of(directory.name) or kept.Drill(run=directory.name, at_ms=int(time.time() * 1000))
+        yield drill
+        page.write(directory, drill)
+        drills.save(drill)
+
+
+class RehearseGroupsOperator(MirrorOperator):
+    """Tells what a failover would do to the consumer groups of a mirror that replicates; commits nothing anywhere.
+
+    For each group: how many records it would read again, or skip, and where it could not go on at all. The drill's report
+    gets it. Without ``groups_of`` it does nothing.
+
+    :param mirror: the drill's.
+    :param groups_of: name of the mirror whose groups are looked at; it has the drill's source and target (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "groups_of")
+
+    def __init__(self, *, groups_of: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.groups_of = groups_of
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Look at the groups on both sides.
+
+        :raises InputError: the target knows no such mirror, or it copies from another source.
+        """
+        from airflow_mirror.drill.groups import look
+        from airflow_mirror.hooks.kafka import admins_of
+
+        name = "" if self.groups_of is None else str(self.groups_of)
+        if not name:
+            self.log.info("groups_of names no mirror: no group is looked at")
+            return {}
+        with admins_of(mirror) as (source, target):
+            outlook = look(name, source, target)
+        for one in outlook.groups[:50]:
+            self.log.log(30 if one.unplaced or one.skipped else 20, "%s", one)
+        found = outlook.to_dict()
+        with _kept(mirror, context) as drill:
+            drill.groups = found
+        return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced")}
 
 
 class OpenDrillOperator(MirrorOperator):
@@ -165,11 +228,12 @@ class FailOverDrillOperator(MirrorOperator):
         limits = number("max_rpo_s", self.max_rpo_s), number("max_rto_s", self.max_rto_s)
         directory = report_dir(mirror, context["ti"].run_id)
         report = fail_over(MirrorKafkaHook(mirror.target, "target").config(), Canaries.load(directory / _CANARIES))
-        path = report.write(directory)
+        with _kept(mirror, context) as drill:
+            drill.figures, drill.missed = report.to_dict(), report.failures(*limits)
+        path = directory / JSON_NAME
         self.log.info("RPO %.2f s (%d lost), RTO %.2f s: %s", report.rpo_s, report.lost, report.rto_s, path)
-        missed = report.failures(*limits)
-        if missed:
-            raise DrillMissed(missed, str(path))
+        if drill.missed:
+            raise DrillMissed(drill.missed, str(path))
         return {**report.to_dict(), "report": str(path)}
 
 

@@ -28,7 +28,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence, fence_of
 from airflow_mirror.cutover.kept import FenceUp
+from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.groups import GroupOutlook, Outlook
+from airflow_mirror.drill.kept import Drills
+from airflow_mirror.drill.report import DrillReport
 from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
+from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
@@ -44,6 +49,7 @@ from airflow_mirror.operators.drill import (
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
+    RehearseGroupsOperator,
 )
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
@@ -73,7 +79,7 @@ NEEDS_CLUSTERS = [
 
 EVERY_OPERATOR = [
     *NEEDS_CLUSTERS, StopMirrorOperator, LiftFenceOperator, LoseSourceOperator, FailOverDrillOperator,
-    CleanUpDrillOperator, WaitForCatchUpSensor,
+    CleanUpDrillOperator, RehearseGroupsOperator, WaitForCatchUpSensor,
 ]  # fmt: skip
 
 
@@ -1154,6 +1160,45 @@ def test_tail_that_died_before_its_disaster_is_no_measurement(
     with pytest.raises(AirflowFailException, match="drill: the tail was FAILED before it was killed"):
         LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("connections")
+def test_groups_of_a_real_mirror_are_in_the_drills_report(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def look(name: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
+        asked.append(f"{name} from {source.role} to {target.role}")
+        one = GroupOutlook(group="app", partitions=1, reread=5, unplaced=["t-0: why"])
+        return Outlook(mirror=name, at_ms=7, groups=(one,), left_behind=())
+
+    monkeypatch.setattr("airflow_mirror.drill.groups.look", look)
+    assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of="").execute(context) == {}
+    assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of=None).execute(context) == {}  # type: ignore[arg-type]
+    assert asked == [] and state.read() == {}
+    found = RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of=7).execute(context)  # type: ignore[arg-type]
+    assert found == {"mirror": "7", "count": 1, "reread": 5, "skipped": 0, "unplaced": 1}
+    assert asked == ["7 from source to target"]
+    (drill,) = Drills(state, "m").all()
+    assert drill.groups["rows"][0]["group"] == "app"
+    assert json.loads((home / "m" / "runs" / drill.run / "drill.json").read_text())["groups"] == drill.groups
+
+
+@pytest.mark.usefixtures("connections")
+def test_what_a_drill_measured_is_kept_before_it_fails(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = DrillReport(
+        topic="t", acknowledged=9, on_target=8, lost=1, rpo_s=6.0, rto_s=2.0, first_read_s=1.0, first_write_s=2.0,
+        skipped=0, reread=0,
+    )  # fmt: skip
+    monkeypatch.setattr("airflow_mirror.drill.failover.fail_over", lambda *_: figures)
+    Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
+    with pytest.raises(AirflowFailException, match=r"RPO 6.00 s \(1 records lost\), allowed 5 s"):
+        FailOverDrillOperator(task_id="t", mirror=mirror).execute(context)
+    (drill,) = Drills(state, "m").all()
+    assert drill.figures == figures.to_dict()
 
 
 def test_a_drill_deletes_only_a_topic_of_its_own(

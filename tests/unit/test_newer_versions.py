@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import fences_up
+from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import InputError, LedgerNewer
 from airflow_mirror.failover.decision import Direction, direction, promote
 from airflow_mirror.failover.record import Record
@@ -202,6 +203,16 @@ def test_newer_proof_is_not_replaced_and_proves_nothing() -> None:
     proofs.add(PLAN, IDS, "records", {ORDERS: (0, 5)})
     assert json.loads(state.read()["proof/m/orders"]) == NEWER
     assert proofs.ends(PLAN, IDS, "records") == {}
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_drill_that_can_not_be_read_is_listed_and_not_replaced(value: bytes) -> None:
+    drills = Drills(kept_as("drill/m/old", value), "m")
+    drills.save(Drill(run="new", at_ms=5, missed=[]))
+    old, new = drills.all()
+    assert (old.run, new.missed) == ("old", []) and old.missed and "this version can't read" in old.missed[0]
+    with pytest.raises(LedgerNewer):
+        drills.of("old")
 
 
 def test_newer_window_is_not_replaced() -> None:

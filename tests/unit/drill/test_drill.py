@@ -12,6 +12,8 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill import disaster, failover, reading
 from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.kept import Drill
+from airflow_mirror.drill.page import render
 from airflow_mirror.drill.report import measure
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -126,7 +128,6 @@ class Source:
 
         monkeypatch.setattr("confluent_kafka.Producer", Producer)
         monkeypatch.setattr(disaster, "POLL_S", 0.001)
-        monkeypatch.setattr(disaster, "_NEXT_ACK_S", 0.05)
         monkeypatch.setattr(disaster, "_read_and_commit", lambda *_: {0: 1})
 
 
@@ -137,7 +138,6 @@ def write(lose: Any) -> Canaries:
 def test_canaries_are_written_before_during_and_after_the_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was on its way when the tail was killed does not prove that writing went on."""
     Source(monkeypatch, delayed=True)
-    monkeypatch.setattr(disaster, "_NEXT_ACK_S", 60)
     canaries = write(lambda: None)
     assert canaries.acked and canaries.written_on_ms >= canaries.disaster_ms
     assert all(at_ms <= canaries.disaster_ms for *_, at_ms in canaries.acked)
@@ -150,6 +150,7 @@ def test_drill_that_stops_writing_first_is_noticed(monkeypatch: pytest.MonkeyPat
 
     def stop(*_: object) -> dict[int, int]:
         source.stops = True
+        monkeypatch.setattr(disaster, "_NEXT_ACK_S", 0.0)
         return {0: 1}
 
     def kill() -> None:
@@ -174,7 +175,7 @@ def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path
         Canaries.load(tmp_path / "another run" / "canaries.json")
 
 
-def test_canary_at_another_offset_is_lost_and_rereads_are_told(tmp_path: Path) -> None:
+def test_canary_at_another_offset_is_lost_and_rereads_are_told() -> None:
     acked = [(0, 3, "a", 9_000), (0, 4, "b", 9_500), (1, 8, "c", 9_900)]
     held = {(0, 3, "a"), (0, 4, "x"), (1, 8, "c")}
     got = [(0, 3, "a"), (1, 8, "c")]
@@ -182,4 +183,5 @@ def test_canary_at_another_offset_is_lost_and_rereads_are_told(tmp_path: Path) -
     report = measure(canaries, held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
     assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
     assert len(report.failures(0.4, 1.0)) == 3 and len(report.failures(0.5, 2.0)) == 1
-    assert report.write(tmp_path).exists() and "drill" in (tmp_path / "drill.html").read_text()
+    html = render(Drill(run="monday", at_ms=7, figures=report.to_dict(), missed=report.failures(0.4, 1.0)))
+    assert "1 of 3 acknowledged records lost" in html and "RTO 2.00 s, allowed 1 s" in html

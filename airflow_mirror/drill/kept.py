@@ -1,0 +1,96 @@
+"""What drills found, on the target: one value a run, which the run's tasks complete one after the other.
+
+So a drill whose host is lost leaves what it has measured, and the trend has those that ended half-way too. The files in
+the run's directory are for people.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.state import names_below, readable
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.state import State
+
+KEEP = 100  # drills of a mirror: two years of weekly ones
+_VERSION = 1
+_DRILLS = "drill/"
+
+
+@dataclass(kw_only=True)
+class Drill:
+    """One run of a drill, as far as it got. All values are JSON-ready.
+
+    :param at_ms: when it began, epoch ms; 0: it can't be read.
+    :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
+    :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.
+    :param missed: what failed the drill, one line each; None: it was never judged, so something ended it before.
+    """
+
+    run: str
+    at_ms: int
+    figures: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
+    missed: list[str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values, the figures among them by their own names."""
+        values = asdict(self)
+        return {**values.pop("figures"), **values}
+
+
+class Drills:
+    """The drills of one mirror. Each run has one writer at a time: its tasks come one after the other.
+
+    :param state: of the keys that begin with :func:`prefix` of the mirror.
+    """
+
+    def __init__(self, state: State, mirror: str) -> None:
+        self._state, self._prefix = state, prefix(mirror)
+
+    def of(self, run: str) -> Drill | None:
+        """Return what is kept of a run; None if nothing is. :raises LedgerNewer: this version can't read it."""
+        value = self._state.read().get(f"{self._prefix}{run}")
+        return None if value is None else _decode(run, value)
+
+    def all(self) -> list[Drill]:
+        """Return all that are kept, oldest first. One that this version can't read says so in ``missed``."""
+        found = []
+        for run in names_below(self._state.read(), self._prefix):
+            value = self._state.read()[f"{self._prefix}{run}"]
+            try:
+                found.append(_decode(run, value))
+            except LedgerNewer as e:
+                found.append(Drill(run=run, at_ms=0, missed=[str(e)]))
+        return sorted(found, key=lambda one: one.at_ms)
+
+    def save(self, drill: Drill) -> None:
+        """Write what is known of a run; of older ones the last :data:`KEEP` stay.
+
+        :raises TryAgain: nobody knows whether it is there.
+        """
+        values = asdict(drill)
+        text = json.dumps({"v": _VERSION, **{key: value for key, value in values.items() if key != "run"}})
+        too_old = [one.run for one in self.all() if one.run != drill.run and one.at_ms][: 1 - KEEP]
+        self._state.write(
+            {f"{self._prefix}{drill.run}": text.encode(), **{f"{self._prefix}{run}": None for run in too_old}}
+        )
+
+
+def _decode(run: str, value: bytes) -> Drill:
+    found = readable(value, _VERSION, f"drill {run!r}")
+    return Drill(run=run, **{name: found[name] for name in Drill.__dataclass_fields__ if name in found})
+
+
+def prefix(mirror: str) -> str:
+    """Return what the keys of a mirror's drills begin with; the run's name follows."""
+    return f"{_DRILLS}{mirror}/"
+
+
+def mirrors_in(keys: State) -> list[str]:
+    """Return the mirrors of which there are drills."""
+    return names_below(keys.read(), _DRILLS)
