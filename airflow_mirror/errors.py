@@ -574,6 +574,17 @@ class JobNotRunning(TryAgain):
         super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
 
 
+class DrillLeftBehind(TryAgain):
+    """A drill's topic or group could not be deleted."""
+
+    def __init__(self, topic: str, left: Sequence[str]) -> None:
+        self.topic, self.left = topic, list(left)
+        lines = "; ".join(left)
+        super().__init__(
+            f"drill: topic and group {topic!r} could not be deleted: {lines}. Clear this task to try it again."
+        )
+
+
 class MirrorUnhealthy(TryAgain):
     """A mirror that replicates is not well; lists everything that was found."""
 
@@ -714,11 +725,22 @@ class JobNeedsHuman(NeedsHuman):
 
 
 class DrillMissed(NeedsHuman):
-    """A disaster-recovery drill did not meet its limits, or left something behind."""
+    """A disaster-recovery drill did not show what it was to show."""
 
     def __init__(self, missed: Sequence[str], where: str) -> None:
         self.missed = list(missed)
         super().__init__(f"drill: {'; '.join(missed)}. See {where}.")
+
+
+class ObjectiveMissed(DrillMissed):
+    """A drill measured more than is wanted.
+
+    :param over: what was measured and what is wanted, by the name of the figure (``rpo_s``, ``rto_s``).
+    """
+
+    def __init__(self, missed: Sequence[str], where: str, over: Mapping[str, tuple[float, float]]) -> None:
+        self.over = dict(over)
+        super().__init__(missed, where)
 
 
 class PartitionStuck(NeedsHuman):

@@ -51,7 +51,8 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": _modules("sensors.after", "sensors.catch_up"),
         "triggers": _modules("triggers.catch_up"),
         "extra-links": [
-            f"airflow_mirror.operators.links.{name}" for name in ("ReportLink", "JobLogLink", "LiveStateLink")
+            f"airflow_mirror.operators.links.{name}"
+            for name in ("ReportLink", "DrillLink", "JobLogLink", "LiveStateLink")
         ],
         "config": {
             "mirror": {

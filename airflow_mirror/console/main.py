@@ -14,6 +14,7 @@ from airflow_mirror.console import (
     arm_reverse,
     configs,
     failback,
+    drills,
     failover,
     fence_returned,
     ledger,
@@ -60,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     failover.add(commands)
     fence_returned.add(commands)
     failback.add(commands)
+    drills.add(commands)
     retire.add(commands)
     ledger.add(commands)
     return p

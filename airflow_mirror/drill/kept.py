@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerNewer
-from airflow_mirror.ledger.state import names_below, readable
+from airflow_mirror.ledger.state import names_below, readable, state_of
 
 if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.state import State
 
 KEEP = 100  # drills of a mirror: two years of weekly ones
@@ -26,21 +27,31 @@ class Drill:
     """One run of a drill, as far as it got. All values are JSON-ready.
 
     :param at_ms: when it began, epoch ms; 0: it can't be read.
+    :param topic: which it has created, or was about to; empty: it has none, or none any more.
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
+    :param wanted: the objectives, by the names of the figures that must not be above them.
     :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.
     :param missed: what failed the drill, one line each; None: it was never judged, so something ended it before.
     """
 
     run: str
     at_ms: int
+    topic: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
+    wanted: dict[str, float] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
     missed: list[str] | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What became of it, for people."""
+        said = "not judged" if self.missed is None else "; ".join(self.missed) or "met its objectives"
+        return said + (f"; its topic {self.topic} may still be there" if self.topic else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, the figures among them by their own names."""
         values = asdict(self)
-        return {**values.pop("figures"), **values}
+        return {**values, **values.pop("figures")}
 
 
 class Drills:
@@ -91,6 +102,6 @@ def prefix(mirror: str) -> str:
     return f"{_DRILLS}{mirror}/"
 
 
-def mirrors_in(keys: State) -> list[str]:
+def mirrors_in(target: ClusterAdmin) -> list[str]:
     """Return the mirrors of which there are drills."""
-    return names_below(keys.read(), _DRILLS)
+    return names_below(state_of(target, _DRILLS, keys_only=True).read(), _DRILLS)

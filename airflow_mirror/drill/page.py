@@ -8,9 +8,11 @@ import time
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from airflow_mirror.drill.trend import MOST, charts
 from airflow_mirror.files import replace_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from jinja2 import Template
@@ -20,18 +22,25 @@ if TYPE_CHECKING:
 JSON_NAME, HTML_NAME = "drill.json", "drill.html"
 
 
-def write(directory: Path, drill: Drill) -> Path:
-    """Write both files; return the JSON one."""
+def write(directory: Path, drill: Drill, drills: Sequence[Drill]) -> Path:
+    """Write both files; return the JSON one. See :func:`render`."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / JSON_NAME
     replace_file(path, json.dumps(drill.to_dict(), indent=1))
-    replace_file(directory / HTML_NAME, render(drill))
+    replace_file(directory / HTML_NAME, render(drill, drills))
     return path
 
 
-def render(drill: Drill) -> str:
-    """Return a drill as one HTML page; every value is escaped."""
-    return _template().render(d=drill, f=drill.figures, g=drill.groups)
+def render(drill: Drill, drills: Sequence[Drill]) -> str:
+    """Return a drill as one HTML page, with the trend of those that are kept; every value is escaped.
+
+    :param drills: all that are kept, oldest first; ``drill`` itself may be among them as it was before.
+    """
+    all_of_them = [*(one for one in drills if one.run != drill.run), drill]
+    all_of_them.sort(key=lambda one: one.at_ms)
+    return _template().render(
+        d=drill, f=drill.figures, g=drill.groups, drills=all_of_them[::-1], charts=charts(all_of_them), most=MOST
+    )
 
 
 @functools.cache

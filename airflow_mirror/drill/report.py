@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_mirror.drill.canaries import Canaries
 
 
@@ -33,16 +35,28 @@ class DrillReport:
         """Return JSON-ready values."""
         return asdict(self)
 
-    def failures(self, max_rpo_s: float, max_rto_s: float) -> list[str]:
-        """Return what exceeds the limits, one line each."""
-        lines = []
-        if self.rpo_s > max_rpo_s:
-            lines.append(f"RPO {self.rpo_s:.2f} s ({self.lost} records lost), allowed {max_rpo_s:g} s")
-        if self.rto_s > max_rto_s:
-            lines.append(f"RTO {self.rto_s:.2f} s, allowed {max_rto_s:g} s")
-        if self.skipped or self.reread:
-            lines.append(f"the group skipped {self.skipped} and re-read {self.reread} records")
-        return lines
+
+def over(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return what was measured and what is wanted, of each figure that is above its objective."""
+    return {key: (figures[key], most) for key, most in wanted.items() if figures and figures[key] > most}
+
+
+def failures(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> list[str]:
+    """Return what fails a drill, one line each.
+
+    :param figures: see :meth:`DrillReport.to_dict`; empty: the drill did not come so far.
+    :param wanted: the largest ``rpo_s`` and ``rto_s``.
+    """
+    if not figures:
+        return ["nothing was measured: a task before the failover failed, or the run was ended"]
+    lost = {"rpo_s": f" ({figures['lost']} records lost)"}
+    lines = [
+        f"{key.removesuffix('_s').upper()} {found:.2f} s{lost.get(key, '')}, wanted at most {most:g} s"
+        for key, (found, most) in over(figures, wanted).items()
+    ]
+    if figures["skipped"] or figures["reread"]:
+        lines.append(f"the group skipped {figures['skipped']} and re-read {figures['reread']} records")
+    return lines
 
 
 def measure(

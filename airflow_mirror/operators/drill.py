@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.drill.page import JSON_NAME
-from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobElsewhere, JobNotRunning
+from airflow_mirror.errors import (
+    DrillLeftBehind,
+    DrillMissed,
+    InputError,
+    InvalidField,
+    JobElsewhere,
+    JobNotRunning,
+    ObjectiveMissed,
+)
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.client import is_here
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
+from airflow_mirror.operators.links import DrillLink, show_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,26 +51,33 @@ def drill_topic(mirror: Mirror) -> str:
     return mirror.topics[0]
 
 
-@contextmanager
-def _kept(mirror: Mirror, context: Context) -> Iterator[Drill]:
-    """Yield what is kept of this run; what the block changes is kept: in files for people, and on the target.
+class _DrillOperator(MirrorOperator):
+    """A task that completes what is kept of its drill."""
 
-    :raises TryAgain: the target takes no writes. The files have it by then.
-    """
-    from airflow_mirror.drill import kept, page
-    from airflow_mirror.hooks.kafka import MirrorKafkaHook
-    from airflow_mirror.ledger.state import state_of
+    operator_extra_links = (DrillLink(),)
 
-    directory = report_dir(mirror, context["ti"].run_id)
-    with MirrorKafkaHook(mirror.target, "target").admin() as target:
-        drills = kept.Drills(state_of(target, kept.prefix(mirror.name)), mirror.name)
-        drill = drills.of(directory.name) or kept.Drill(run=directory.name, at_ms=int(time.time() * 1000))
-        yield drill
-        page.write(directory, drill)
-        drills.save(drill)
+    @contextmanager
+    def kept(self, mirror: Mirror, context: Context) -> Iterator[Drill]:
+        """Yield what is kept of this run; what the block changes is kept: in files for people, and on the target.
+
+        :raises TryAgain: the target takes no writes. The files have it by then.
+        """
+        from airflow_mirror.drill import page
+        from airflow_mirror.drill.kept import Drill, Drills, prefix
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.ledger.state import state_of
+
+        directory = report_dir(mirror, context["ti"].run_id)
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            drills = Drills(state_of(target, prefix(mirror.name)), mirror.name)
+            drill = drills.of(directory.name) or Drill(run=directory.name, at_ms=int(time.time() * 1000))
+            yield drill
+            page.write(directory, drill, drills.all())
+            show_links(self, context, directory)
+            drills.save(drill)
 
 
-class RehearseGroupsOperator(MirrorOperator):
+class RehearseGroupsOperator(_DrillOperator):
     """Tells what a failover would do to the consumer groups of a mirror that replicates; commits nothing anywhere.
 
     For each group: how many records it would read again, or skip, and where it could not go on at all. The drill's report
@@ -94,22 +110,31 @@ class RehearseGroupsOperator(MirrorOperator):
         for one in outlook.groups[:50]:
             self.log.log(30 if one.unplaced or one.skipped else 20, "%s", one)
         found = outlook.to_dict()
-        with _kept(mirror, context) as drill:
+        with self.kept(mirror, context) as drill:
             drill.groups = found
         return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced")}
 
 
-class OpenDrillOperator(MirrorOperator):
-    """Creates the drill's topic on the source.
+class OpenDrillOperator(_DrillOperator):
+    """Notes what the drill is to achieve, and creates its topic on the source.
 
     :param partitions: of the topic (templated).
+    :param rpo_objective_s: most seconds between the oldest lost record and the disaster (templated).
+    :param rto_objective_s: most seconds from the disaster until the target is read and written (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "partitions")
+    template_fields: Sequence[str] = ("mirror", "partitions", "rpo_objective_s", "rto_objective_s")
 
-    def __init__(self, *, partitions: int | str = 3, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int | str = 3,
+        rpo_objective_s: float | str = 5.0,
+        rto_objective_s: float | str = 120.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.partitions = partitions
+        self.partitions, self.rpo_objective_s, self.rto_objective_s = partitions, rpo_objective_s, rto_objective_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create the topic.
@@ -125,10 +150,17 @@ class OpenDrillOperator(MirrorOperator):
                 "offsets", mirror.offsets, "a drill reads the same positions on both sides", "Use offsets='identical'."
             )
         topic, partitions = drill_topic(mirror), int(number("partitions", self.partitions, least=1))
+        wanted = {
+            name: number(f"{name[:3]}_objective_s", value)
+            for name, value in (("rpo_s", self.rpo_objective_s), ("rto_s", self.rto_objective_s))
+        }
         with admins_of(mirror) as (source, target):
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
+            # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
+            with self.kept(mirror, context) as drill:
+                drill.topic, drill.wanted = topic, wanted
             source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
         return {"topic": topic}
 
@@ -202,54 +234,54 @@ def _kill(job_dir: Path, status: str) -> None:
         process.wait_until_gone(job_dir, timeout_s=5.0)
 
 
-class FailOverDrillOperator(MirrorOperator):
-    """Continues on the target, measures RPO and RTO, writes the report; fails when they are above the limits.
-
-    :param max_rpo_s: seconds (templated).
-    :param max_rto_s: seconds (templated).
-    """
-
-    template_fields: Sequence[str] = ("mirror", "max_rpo_s", "max_rto_s")
-
-    def __init__(self, *, max_rpo_s: float | str = 5.0, max_rto_s: float | str = 120.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.max_rpo_s, self.max_rto_s = max_rpo_s, max_rto_s
+class FailOverDrillOperator(_DrillOperator):
+    """Continues on the target, and measures RPO and RTO. They are judged by CleanUpDrillOperator."""
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Fail over and measure.
 
-        :raises DrillMissed: names each figure above its limit.
         :raises InputError: no canaries were written in this DAG run.
         """
         from airflow_mirror.drill.canaries import Canaries
         from airflow_mirror.drill.failover import fail_over
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
-        limits = number("max_rpo_s", self.max_rpo_s), number("max_rto_s", self.max_rto_s)
         directory = report_dir(mirror, context["ti"].run_id)
         report = fail_over(MirrorKafkaHook(mirror.target, "target").config(), Canaries.load(directory / _CANARIES))
-        with _kept(mirror, context) as drill:
-            drill.figures, drill.missed = report.to_dict(), report.failures(*limits)
+        with self.kept(mirror, context) as drill:
+            drill.figures = report.to_dict()
         path = directory / JSON_NAME
         self.log.info("RPO %.2f s (%d lost), RTO %.2f s: %s", report.rpo_s, report.lost, report.rto_s, path)
-        if drill.missed:
-            raise DrillMissed(drill.missed, str(path))
         return {**report.to_dict(), "report": str(path)}
 
 
-class CleanUpDrillOperator(MirrorOperator):
-    """Deletes the drill's topic and group on both sides. Safe to repeat; meant as a teardown."""
+class CleanUpDrillOperator(_DrillOperator):
+    """Deletes the drill's topic and group on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
+
+    A drill that missed its objectives fails here, when nothing of it is left, and not before; so does one that never
+    measured anything.
+    """
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Delete topic and group on both sides.
+        """Delete topic and group on both sides, if this drill has created them; then judge.
 
-        :raises DrillMissed: names what could not be deleted.
+        :raises DrillLeftBehind: names what could not be deleted.
+        :raises ObjectiveMissed: names each figure that was measured above its objective.
+        :raises DrillMissed: nothing was measured, or the group skipped records or read some twice.
         """
         from airflow_mirror.drill.clean_up import clean_up
+        from airflow_mirror.drill.report import failures, over
         from airflow_mirror.hooks.kafka import configs_of
 
-        topic = drill_topic(mirror)
-        left = clean_up(list(configs_of(mirror).values()), topic, topic)
+        with self.kept(mirror, context) as drill:
+            left = clean_up(list(configs_of(mirror).values()), drill.topic, drill.topic) if drill.topic else []
+            deleted, drill.topic = drill.topic, drill.topic if left else ""
+            drill.missed = failures(drill.figures, drill.wanted) + [f"left behind: {line}" for line in left]
+        path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
-            raise DrillMissed(left, topic)
-        return {"deleted": topic}
+            raise DrillLeftBehind(deleted, left)
+        if too_much := over(drill.figures, drill.wanted):
+            raise ObjectiveMissed(drill.missed, str(path), too_much)
+        if drill.missed:
+            raise DrillMissed(drill.missed, str(path))
+        return {"deleted": deleted}

@@ -36,6 +36,13 @@ class ReportLink(_FileLink):
     file = "report.html"
 
 
+class DrillLink(_FileLink):
+    """To the page of a drill, with the trend of the last ones."""
+
+    name = "Drill"
+    file = "drill.html"
+
+
 class JobLogLink(_FileLink):
     """To the log of a job."""
 

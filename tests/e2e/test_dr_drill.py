@@ -34,7 +34,7 @@ def leftovers(cluster: Any) -> Any:
 
 def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     # The limits of the DAG are for production; here a slow machine must not fail the drill.
-    run = airflow.trigger(DAG, {**ENDS, "seconds": 20, "max_rpo_s": 600, "max_rto_s": 900})
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 20, "rpo_objective_s": 600, "rto_objective_s": 900})
     assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run, DAG)
     result = airflow.xcom(DAG, run, "fail_over")
     report = json.loads(Path(result["report"]).read_text())
@@ -49,9 +49,9 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, 
 
 
 def test_drill_above_its_limits_fails_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
-    run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "max_rpo_s": 600, "max_rto_s": 0})
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "rpo_objective_s": 600, "rto_objective_s": 0})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
-    assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "fail_over")
-    assert airflow.task_states(DAG, run)["clean_up"] == "success"
+    assert "ObjectiveMissed: drill: RTO" in airflow.log(DAG, run, "clean_up")
+    assert airflow.task_states(DAG, run)["fail_over"] == "success"
     assert leftovers(world[0]) + leftovers(world[1]) == []
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []

@@ -117,6 +117,8 @@ def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:
     dag = bag.dags["kafka_dr_drill"]
     assert {t.task_id for t in dag.teardowns} == {"stop_tail", "clean_up"}
     assert dag.get_task("clean_up").on_failure_fail_dagrun
+    assert not any(task.is_setup for task in dag.tasks), "a setup that was killed would skip its teardowns"
+    assert all(dag.get_task(name).retries for name in ("stop_tail", "clean_up"))
 
 
 def test_dags_with_a_schedule_wait_until_someone_turns_them_on(bag: Any) -> None:

@@ -12,9 +12,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill import disaster, failover, reading
 from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.kept import Drill
-from airflow_mirror.drill.page import render
-from airflow_mirror.drill.report import measure
+from airflow_mirror.drill.report import failures, measure, over
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -182,6 +180,11 @@ def test_canary_at_another_offset_is_lost_and_rereads_are_told() -> None:
     canaries = Canaries(topic="drill", group="g", acked=acked, disaster_ms=10_000)
     report = measure(canaries, held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
     assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
-    assert len(report.failures(0.4, 1.0)) == 3 and len(report.failures(0.5, 2.0)) == 1
-    html = render(Drill(run="monday", at_ms=7, figures=report.to_dict(), missed=report.failures(0.4, 1.0)))
-    assert "1 of 3 acknowledged records lost" in html and "RTO 2.00 s, allowed 1 s" in html
+    found = report.to_dict()
+    assert failures(found, {"rpo_s": 0.4, "rto_s": 1.0}) == [
+        "RPO 0.50 s (1 records lost), wanted at most 0.4 s", "RTO 2.00 s, wanted at most 1 s",
+        "the group skipped 1 and re-read 1 records",
+    ]  # fmt: skip
+    assert over(found, {"rpo_s": 0.5, "rto_s": 1.0}) == {"rto_s": (2.0, 1.0)}
+    assert len(failures(found, {"rpo_s": 0.5, "rto_s": 2.0})) == 1
+    assert over({}, {"rpo_s": 0.5}) == {} and "nothing was measured" in failures({}, {"rpo_s": 0.5})[0]

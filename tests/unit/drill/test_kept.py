@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.drill import kept, page
 from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.drill.trend import charts
 from tests.unit.ledger.memory import MemoryState
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def test_each_task_of_a_run_adds_to_what_is_kept() -> None:
     Drills(state, "m").save(drill)
     assert Drills(state, "m").all() == [Drill(run="monday", at_ms=7, groups=GROUPS, missed=["RTO"])]
     assert Drills(state, "m").of("tuesday") is None and Drills(state, "other").all() == []
-    assert kept.mirrors_in(state) == ["m"]
 
 
 def test_the_last_hundred_drills_of_a_mirror_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,56 @@ def test_the_last_hundred_drills_of_a_mirror_stay(monkeypatch: pytest.MonkeyPatc
 
 def test_the_page_has_the_groups_and_escapes_their_names(tmp_path: Path) -> None:
     drill = Drill(run="monday", at_ms=7, figures={}, groups=GROUPS)
-    path = page.write(tmp_path / "run", drill)
+    path = page.write(tmp_path / "run", drill, [])
     assert json.loads(path.read_text())["groups"] == GROUPS
     html = path.with_suffix(".html").read_text()
     assert "&lt;b&gt;app" in html and "1,234 offsets" in html and "t-0: why" in html and "and 2 more" in html
     assert "2 group(s) read these topics and are not selected, as others" in html
     assert "Nothing was measured." in html and "Not judged yet" in html and "<script" not in html
+
+
+def a_drill(day: int, *, rto_s: float = 20.0, missed: list[str] | None = None, **more: Any) -> Drill:
+    figures = {
+        "rpo_s": 1.5, "rto_s": rto_s, "lost": day, "reread": 0, "acknowledged": 900, "skipped": 0, "first_read_s": 1.0,
+        "first_write_s": rto_s,
+    }  # fmt: skip
+    wanted = {"rpo_s": 5.0, "rto_s": 30.0}
+    values: dict[str, Any] = {"figures": figures, "wanted": wanted, "missed": missed or [], **more}
+    return Drill(run=f"day-{day}", at_ms=day * 86_400_000, **values)
+
+
+def test_the_page_has_a_row_and_a_point_for_each_drill() -> None:
+    """The newest first; one that measured nothing is there as well, and the lines have a gap where it stands."""
+    late = a_drill(3, rto_s=60.0, missed=["RTO 60.00 s, wanted at most 30 s"])
+    drills = [a_drill(1), a_drill(2), late, a_drill(4, figures={}, missed=None, topic="left"), a_drill(5), a_drill(6)]
+    drills[3].missed = None
+    html = page.render(late, drills)
+    rows = html[html.index("The last drills") :]
+    table = rows[rows.index("<table") :]
+    assert table.index("1970-01-07") < table.index("1970-01-02"), "the newest first"
+    assert "nothing measured" in rows and "not judged; its topic left may still be there" in rows
+    assert html.count("<svg") == 4 and html.count("<circle") == 4 * 5 and rows.count("×") == 4
+    assert "<li>RTO 60.00 s, wanted at most 30 s</li>" in html and "wanted at most 30 g" not in html
+    assert "RTO, wanted at most 30 s" in html and "prefers-color-scheme: dark" in html
+    (rto,) = [chart for chart in charts(drills) if chart["title"] == "RTO"]
+    assert [point["bad"] for point in rto["points"]] == [False, False, True, False, False]
+    assert len(rto["lines"]) == 2 and len(rto["missing"]) == 1 and rto["wanted"] == 65.0
+    assert min(point["y"] for point in rto["points"]) == rto["top"]
+
+
+def test_drill_replaces_its_own_older_row_on_the_page() -> None:
+    before = a_drill(1, missed=None, figures={})
+    html = page.render(a_drill(1), [before])
+    assert html.count("1970-01-02") == 2 and "nothing measured" not in html, "its head, and one row"
+    assert "<svg" not in html, "one drill is no trend"
+
+
+def test_charts_show_the_newest_thirty_readable_drills() -> None:
+    unreadable = Drill(run="x", at_ms=0, missed=["a newer version"])
+    found = charts([unreadable, *(a_drill(day) for day in range(1, 50))])
+    assert found[0]["first"] == "1970-01-21" and len(found[0]["points"]) == 30
+    assert "a newer version" in page.render(a_drill(1), [unreadable])
+    few = charts([unreadable, a_drill(1), a_drill(2), a_drill(3, figures={}), a_drill(4)])[0]
+    assert (few["first"], len(few["points"]), len(few["lines"])) == ("1970-01-02", 3, 1), "a lone point has no line"
+    flat = charts([a_drill(1, wanted={}), a_drill(2, wanted={})])[3]
+    assert flat["wanted"] is None and {point["y"] for point in flat["points"]} == {flat["bottom"]}
