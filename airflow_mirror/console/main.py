@@ -13,8 +13,8 @@ from airflow_mirror import __version__
 from airflow_mirror.console import (
     arm_reverse,
     configs,
-    failback,
     drills,
+    failback,
     failover,
     fence_returned,
     ledger,

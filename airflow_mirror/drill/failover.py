@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.drill.reading import POLL_S, consume, everything, partitions_of, write_one
+from airflow_mirror.drill.reading import consume, everything, partitions_of, patiently, write_one
 from airflow_mirror.drill.report import DrillReport, measure
-from airflow_mirror.errors import ClusterUnreachable, TryAgain
+from airflow_mirror.errors import ClusterUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.drill.canaries import Canaries
 
@@ -33,7 +31,7 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
         ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
         positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
         wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
-        _patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
+        patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
     waiting = {p for p in ends if positions[p] < ends[p]}
     moments: dict[str, float] = {}
 
@@ -50,16 +48,3 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     moments["write"] = time.time()
     held = everything(target, canaries.topic, ends, timeout_s)
     return measure(canaries, held, positions, got, moments)
-
-
-def _patiently(call: Callable[[], object], timeout_s: float) -> None:
-    """Call until it succeeds: the first group of a cluster waits for its coordinator to be elected."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            call()
-            return
-        except TryAgain:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)

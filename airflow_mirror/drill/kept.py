@@ -31,6 +31,7 @@ class Drill:
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
     :param wanted: the objectives, by the names of the figures that must not be above them.
     :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.
+    :param failback: see :meth:`.failback.FailbackReport.to_dict`; empty: there was none (yet).
     :param missed: what failed the drill, one line each; None: it was never judged, so something ended it before.
     """
 
@@ -40,6 +41,7 @@ class Drill:
     figures: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, float] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
+    failback: dict[str, Any] = field(default_factory=dict)
     missed: list[str] | None = None
 
     @property

@@ -39,7 +39,13 @@ def render(drill: Drill, drills: Sequence[Drill]) -> str:
     all_of_them = [*(one for one in drills if one.run != drill.run), drill]
     all_of_them.sort(key=lambda one: one.at_ms)
     return _template().render(
-        d=drill, f=drill.figures, g=drill.groups, drills=all_of_them[::-1], charts=charts(all_of_them), most=MOST
+        d=drill,
+        f=drill.figures,
+        g=drill.groups,
+        b=drill.failback,
+        drills=all_of_them[::-1],
+        charts=charts(all_of_them),
+        most=MOST,
     )
 
 

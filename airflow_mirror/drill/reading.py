@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, TryAgain
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -96,6 +96,22 @@ def write_one(cluster: ClientConfig, topic: str, timeout_s: float) -> None:
     for error in errors:
         if error is not None:
             raise BrokerError(f"write to {topic!r}", error.code(), error.name())
+
+
+def patiently(call: Callable[[], object], timeout_s: float, passing: type[Exception] = TryAgain) -> None:
+    """Call until it succeeds: the first group of a cluster waits for its coordinator to be elected, for example.
+
+    :param passing: what is tried again.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            call()
+            return
+        except passing:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
 
 
 def partitions_of(cluster: ClusterAdmin, topic: str) -> list[TopicPartition]:

@@ -41,11 +41,12 @@ def over(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> dict[str, t
     return {key: (figures[key], most) for key, most in wanted.items() if figures and figures[key] > most}
 
 
-def failures(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> list[str]:
+def failures(figures: Mapping[str, Any], wanted: Mapping[str, float], back: Mapping[str, Any]) -> list[str]:
     """Return what fails a drill, one line each.
 
     :param figures: see :meth:`DrillReport.to_dict`; empty: the drill did not come so far.
     :param wanted: the largest ``rpo_s`` and ``rto_s``.
+    :param back: see :meth:`.failback.FailbackReport.to_dict`; empty: it did not come so far.
     """
     if not figures:
         return ["nothing was measured: a task before the failover failed, or the run was ended"]
@@ -56,6 +57,15 @@ def failures(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> list[st
     ]
     if figures["skipped"] or figures["reread"]:
         lines.append(f"the group skipped {figures['skipped']} and re-read {figures['reread']} records")
+    if not back:
+        return [*lines, "there was no failback: its task failed, or the run was ended"]
+    if back.get("left_out"):
+        return lines
+    lines += [f"failback: {one}" for one in back["differing"]]
+    if back["nowhere"]:
+        lines.append(f"failback: {back['nowhere']} acknowledged records are on neither side")
+    if back["skipped"] or back["reread"]:
+        lines.append(f"failback: the group skipped {back['skipped']} and re-read {back['reread']} records")
     return lines
 
 

@@ -3,8 +3,9 @@
 Canary records are written while the mirror follows; then the tail is killed and the source is not asked again. A
 consumer group continues on the target. The drill measures RPO (records and seconds lost) and RTO (seconds until the
 target can be read and written). Consumer groups of a mirror that runs are looked at before that, if one is named: how far
-would a failover set them back? The report is `drill.json` and `drill.html` in the run's directory. Topic, group and
-jobs are removed, even after a failure. No topic but the drill's is touched.
+would a failover set them back? At the end the drill returns to the source: its topic is created again there, filled from
+the target, and compared. The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are
+removed, even after a failure. No topic but the drill's is touched.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
+    FailBackDrillOperator,
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
@@ -40,6 +42,12 @@ PARAMS = {
     "partitions": Param(3, type="integer", minimum=1, maximum=100, description_md="Partitions of the drill's topic."),
     "seconds": Param(15, type="number", minimum=3, description_md="How long canaries are written."),
     "per_second": Param(50, type="number", minimum=1, maximum=1000, description_md="Canaries per second."),
+    "failback": Param(
+        True,
+        type="boolean",
+        description_md="Return to the source at the end: the drill's topic is created again there and filled from the "
+        "target. The source must be of Kafka 3.0 or later.",
+    ),
     "rpo_objective_s": Param(
         5.0, type="number", minimum=0, description_md="Largest RPO in s; above it the run fails, after the clean-up."
     ),
@@ -87,6 +95,7 @@ with DAG(
         task_id="lose_source", mirror=MIRROR, seconds="{{ params.seconds }}", per_second="{{ params.per_second }}"
     )
     fail_over = FailOverDrillOperator(task_id="fail_over", mirror=MIRROR)
+    fail_back = FailBackDrillOperator(task_id="fail_back", mirror=MIRROR, failback="{{ params.failback }}")
     again = {"retries": 5, "retry_delay": timedelta(minutes=1)}
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10, **again)
     clean_up = CleanUpDrillOperator(task_id="clean_up", mirror=MIRROR, **again)
@@ -106,4 +115,4 @@ with DAG(
     # and of one whose open_drill was killed just after it had created the topic. The run's state is that of clean_up,
     # which judges: a teardown alone would never turn a run red.
     clean_up.as_teardown(on_failure_fail_dagrun=True)
-    fail_over >> stop_tail.as_teardown() >> clean_up
+    fail_over >> fail_back >> stop_tail.as_teardown() >> clean_up

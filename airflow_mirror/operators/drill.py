@@ -23,7 +23,7 @@ from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.client import is_here
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.links import DrillLink, show_links
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 __all__ = [
-    "CleanUpDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator", "RehearseGroupsOperator",
+    "CleanUpDrillOperator", "FailBackDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator",
+    "RehearseGroupsOperator",
 ]  # fmt: skip
 
 _CANARIES = "canaries.json"
@@ -255,6 +256,42 @@ class FailOverDrillOperator(_DrillOperator):
         return {**report.to_dict(), "report": str(path)}
 
 
+class FailBackDrillOperator(_DrillOperator):
+    """Returns to the source: its topic is created again, filled from the target, compared, and read and written.
+
+    CleanUpDrillOperator judges what was found.
+
+    :param failback: whether to do so; the source must be able to be a target, that is of Kafka 3.0 or later (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "failback")
+
+    def __init__(self, *, failback: bool | str = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.failback = failback
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Fail back.
+
+        :raises InputError: no canaries were written in this DAG run.
+        """
+        from airflow_mirror.drill.canaries import Canaries
+        from airflow_mirror.drill.failback import fail_back
+        from airflow_mirror.hooks.kafka import configs_of
+
+        if not flag("failback", self.failback):
+            with self.kept(mirror, context) as drill:
+                drill.failback = {"left_out": True}
+            return {"left_out": True}
+        canaries = Canaries.load(report_dir(mirror, context["ti"].run_id) / _CANARIES)
+        configs = configs_of(mirror)
+        back = fail_back(configs["source"], configs["target"], canaries, mirror.name).to_dict()
+        with self.kept(mirror, context) as drill:
+            drill.failback = back
+        self.log.info("back on the source after %.1f s, with %d records", back["took_s"], back["records"])
+        return back
+
+
 class CleanUpDrillOperator(_DrillOperator):
     """Deletes the drill's topic and group on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
 
@@ -267,7 +304,8 @@ class CleanUpDrillOperator(_DrillOperator):
 
         :raises DrillLeftBehind: names what could not be deleted.
         :raises ObjectiveMissed: names each figure that was measured above its objective.
-        :raises DrillMissed: nothing was measured, or the group skipped records or read some twice.
+        :raises DrillMissed: nothing was measured, the way back was not exact, or the group skipped records or read some
+            twice.
         """
         from airflow_mirror.drill.clean_up import clean_up
         from airflow_mirror.drill.report import failures, over
@@ -276,7 +314,9 @@ class CleanUpDrillOperator(_DrillOperator):
         with self.kept(mirror, context) as drill:
             left = clean_up(list(configs_of(mirror).values()), drill.topic, drill.topic) if drill.topic else []
             deleted, drill.topic = drill.topic, drill.topic if left else ""
-            drill.missed = failures(drill.figures, drill.wanted) + [f"left behind: {line}" for line in left]
+            drill.missed = failures(drill.figures, drill.wanted, drill.failback) + [
+                f"left behind: {line}" for line in left
+            ]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
             raise DrillLeftBehind(deleted, left)

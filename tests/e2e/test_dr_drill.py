@@ -43,7 +43,10 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, 
     assert report["on_target"] > 0 and (report["lost"] > 0) == (report["rpo_s"] > 0)
     assert report["rto_s"] > 0
     assert (report["skipped"], report["reread"]) == (0, 0)
-    assert "<h1>Disaster-recovery drill</h1>" in Path(result["report"]).with_suffix(".html").read_text()
+    back = report["failback"]
+    assert (back["differing"], back["nowhere"], back["skipped"], back["reread"]) == ([], 0, 0, 0)
+    assert back["records"] > report["on_target"] and back["surplus"] >= report["lost"]
+    assert '<p class="ok">Met its objectives.</p>' in Path(result["report"]).with_suffix(".html").read_text()
     assert leftovers(world[0]) + leftovers(world[1]) == []
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
 
@@ -51,7 +54,22 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, 
 def test_drill_above_its_limits_fails_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "rpo_objective_s": 600, "rto_objective_s": 0})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+    assert airflow.task_states(DAG, run)["fail_back"] == "success"
     assert "ObjectiveMissed: drill: RTO" in airflow.log(DAG, run, "clean_up")
     assert airflow.task_states(DAG, run)["fail_over"] == "success"
+    assert leftovers(world[0]) + leftovers(world[1]) == []
+    assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
+
+
+def test_drill_that_is_marked_as_failed_cleans_up_and_stays_red(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    """Its tail runs at that moment, and canaries are written."""
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 600, "per_second": 5})
+    airflow.wait_for_task(DAG, run, "lose_source", ("running",), timeout_s=900)
+    airflow.api("PATCH", f"dags/{DAG}/dagRuns/{run}", {"state": "failed"})
+    airflow.wait_for_task(DAG, run, "clean_up", ("failed",), timeout_s=900)
+    assert airflow.wait(DAG, run, timeout_s=300) == "failed"
+    assert "DrillMissed: drill: nothing was measured" in airflow.log(DAG, run, "clean_up")
     assert leftovers(world[0]) + leftovers(world[1]) == []
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []

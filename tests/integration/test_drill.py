@@ -9,6 +9,7 @@ from pathlib import Path
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.disaster import warm_up, write_canaries
+from airflow_mirror.drill.failback import fail_back
 from airflow_mirror.drill.failover import fail_over
 from sandbox import Cluster
 from tests.integration.copying import config, copier_process, create, ends, wait_until
@@ -23,7 +24,7 @@ def written(cluster: Cluster, topic: str) -> int:
 def test_drill_counts_what_writers_lose_in_the_disaster(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """Writers go on through it; the acknowledged records that the target lacks are the loss."""
+    """Writers go on through it; the acknowledged records that the target lacks are lost. Then the source returns."""
     create(source_cluster, topic_name, PARTITIONS)
     create(target_cluster, topic_name, PARTITIONS)
     source, target = config(source_cluster), config(target_cluster)
@@ -54,3 +55,8 @@ def test_drill_counts_what_writers_lose_in_the_disaster(
     assert report.lost == report.acknowledged - report.on_target > 10
     assert report.rpo_s > 0
     assert (report.skipped, report.reread) == (0, 0)
+    back = fail_back(source, target, Canaries.load(tmp_path / "canaries.json"), topic_name, timeout_s=240)
+    # Canaries that nobody waited for any more are surplus too; one record was written on the target meanwhile.
+    assert back.surplus >= report.lost and back.records == held + 1
+    assert (back.nowhere, back.differing, back.skipped, back.reread) == (0, [], 0, 0)
+    assert written(source_cluster, topic_name) == held + 2, "what was copied back, and one written there"

@@ -29,8 +29,10 @@ from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence, fence_of
 from airflow_mirror.cutover.kept import FenceUp
 from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.failback import FailbackReport
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.drill.page import render
 from airflow_mirror.drill.report import DrillReport
 from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.hooks.home import report_dir
@@ -46,6 +48,7 @@ from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, numb
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator, approval_of
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
+    FailBackDrillOperator,
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
@@ -79,7 +82,7 @@ NEEDS_CLUSTERS = [
 
 EVERY_OPERATOR = [
     *NEEDS_CLUSTERS, StopMirrorOperator, LiftFenceOperator, LoseSourceOperator, FailOverDrillOperator,
-    CleanUpDrillOperator, RehearseGroupsOperator, WaitForCatchUpSensor,
+    CleanUpDrillOperator, FailBackDrillOperator, RehearseGroupsOperator, WaitForCatchUpSensor,
 ]  # fmt: skip
 
 
@@ -1222,6 +1225,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 GOOD = {"rpo_s": 1.0, "rto_s": 2.0, "lost": 3, "skipped": 0, "reread": 0, "acknowledged": 9, "first_read_s": 1.0,
         "first_write_s": 2.0}  # fmt: skip
 WANTED = {"rpo_s": 5.0, "rto_s": 30.0}
+BACK = {"surplus": 3, "nowhere": 0, "records": 9, "differing": [], "skipped": 0, "reread": 0, "took_s": 3.0}
 
 
 @pytest.mark.usefixtures("connections", "home")
@@ -1237,11 +1241,29 @@ def test_a_drill_is_judged_after_its_clean_up(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str], figures: Any, error: str
 ) -> None:
     """Whatever ended it: a run that is marked as failed runs its teardowns, and must not turn green by them."""
-    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=figures, wanted=WANTED))
+    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=figures, wanted=WANTED, failback=BACK))
     with pytest.raises(AirflowFailException, match=error):
         CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
     (drill,) = Drills(state, "m").all()
     assert cleaned == ["drill-1"] and drill.topic == "" and drill.missed
+
+
+@pytest.mark.usefixtures("connections")
+@pytest.mark.parametrize("wanted", ["True", "False"])
+def test_way_back_is_kept_and_can_be_left_out(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, home: Path, wanted: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A source before 3.0 can't be a target."""
+    monkeypatch.setattr("airflow_mirror.drill.failback.fail_back", lambda *_: FailbackReport(**BACK))  # type: ignore[arg-type]
+    Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
+    expected = BACK if wanted == "True" else {"left_out": True}
+    assert FailBackDrillOperator(task_id="t", mirror=mirror, failback=wanted).execute(context) == expected
+    (drill,) = Drills(state, "m").all()
+    assert drill.failback == expected
+    drill.figures = GOOD
+    page = render(drill, [])
+    assert ("9 records copied back" in page) is (wanted == "True")
 
 
 @pytest.mark.usefixtures("connections")
@@ -1250,7 +1272,7 @@ def test_good_drill_is_cleaned_up_once_and_its_page_is_linked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files.example.com/mirror")
-    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=GOOD, wanted=WANTED))
+    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=GOOD, wanted=WANTED, failback=BACK))
     for deleted in ("drill-1", ""):
         task = CleanUpDrillOperator(task_id="t", mirror=mirror)
         assert task.execute(context) == {"deleted": deleted}
@@ -1265,7 +1287,7 @@ def test_what_could_not_be_deleted_is_tried_again(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
 ) -> None:
     """A broker that is away for a minute leaves no topic behind; and what is left stays noted."""
-    note(state, Drill(run="manual__1", at_ms=7, topic="stuck", figures=GOOD, wanted=WANTED))
+    note(state, Drill(run="manual__1", at_ms=7, topic="stuck", figures=GOOD, wanted=WANTED, failback=BACK))
     for _ in range(2):
         with pytest.raises(AirflowException, match="'stuck' could not be deleted: target: no broker answered") as e:
             CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)

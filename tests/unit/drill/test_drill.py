@@ -181,10 +181,20 @@ def test_canary_at_another_offset_is_lost_and_rereads_are_told() -> None:
     report = measure(canaries, held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
     assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
     found = report.to_dict()
-    assert failures(found, {"rpo_s": 0.4, "rto_s": 1.0}) == [
+    back = {"differing": [], "nowhere": 0, "skipped": 0, "reread": 0}
+    assert failures(found, {"rpo_s": 0.4, "rto_s": 1.0}, back) == [
         "RPO 0.50 s (1 records lost), wanted at most 0.4 s", "RTO 2.00 s, wanted at most 1 s",
         "the group skipped 1 and re-read 1 records",
     ]  # fmt: skip
     assert over(found, {"rpo_s": 0.5, "rto_s": 1.0}) == {"rto_s": (2.0, 1.0)}
-    assert len(failures(found, {"rpo_s": 0.5, "rto_s": 2.0})) == 1
-    assert over({}, {"rpo_s": 0.5}) == {} and "nothing was measured" in failures({}, {"rpo_s": 0.5})[0]
+    assert len(failures(found, {"rpo_s": 0.5, "rto_s": 2.0}, {"left_out": True})) == 1
+    assert over({}, {"rpo_s": 0.5}) == {} and "nothing was measured" in failures({}, {"rpo_s": 0.5}, {})[0]
+
+
+def test_way_back_that_is_not_exact_fails_the_drill() -> None:
+    well = {"rpo_s": 0.0, "rto_s": 1.0, "lost": 0, "skipped": 0, "reread": 0}
+    assert failures(well, {}, {"differing": ["t-0: end"], "nowhere": 2, "skipped": 1, "reread": 3}) == [
+        "failback: t-0: end", "failback: 2 acknowledged records are on neither side",
+        "failback: the group skipped 1 and re-read 3 records",
+    ]  # fmt: skip
+    assert failures(well, {}, {}) == ["there was no failback: its task failed, or the run was ended"]
