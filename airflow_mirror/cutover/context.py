@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
     from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.groups import Settled
     from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.cutover.signing import Signer
@@ -47,6 +46,15 @@ class Log(Protocol):
 
     def warning(self, msg: str, *args: object) -> object:
         """Log a problem."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A group at rest: its positions on the source, and why they are final."""
+
+    why: str
+    state: str
+    positions: dict[TopicPartition, GroupPosition]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.context import Settled
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, InputError, MirrorError, MissingRight
@@ -41,15 +41,6 @@ _ATTEMPTS = 3
 _LOOK_AT_MOST = 10_000
 
 Positions = dict[TopicPartition, GroupPosition]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A group at rest: its positions on the source, and why they are final."""
-
-    why: str
-    state: str
-    positions: Positions
 
 
 def commit_groups(run: Run) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def why(
     state: str, positions: dict[TopicPartition, int], still_s: float = 0.0, quiet_s: float = 6.0, application: str = ""
 ) -> str | None:
     at = {tp: GroupPosition(offset) for tp, offset in positions.items()}
-    return at_rest(GroupInfo("g", state, "consumer", application), at, ENDS, still_s, quiet_s, unread)
+    return at_rest(GroupInfo("g", state, "consumer", application=application), at, ENDS, still_s, quiet_s, unread)
 
 
 @pytest.mark.parametrize(

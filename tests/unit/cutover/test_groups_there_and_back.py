@@ -272,7 +272,7 @@ class Alive(Admin):
     def describe_groups(self, ids: Iterable[str]) -> dict[str, GroupInfo]:
         self.leaves -= 1
         state, application = ("Stable", self.application) if self.leaves >= 0 else ("Empty", "")
-        return {group: GroupInfo(group, state, "consumer", application) for group in ids}
+        return {group: GroupInfo(group, state, "consumer", application=application) for group in ids}
 
 
 @pytest.fixture

@@ -222,7 +222,7 @@ def test_application_is_told_by_its_members(
 
     with world() as w:
         w.answer(DESCRIBE_GROUPS, describe("Stable", *clients), describe("Empty"))
-        assert w.admin.describe_groups([group])[group] == GroupInfo(group, "Stable", told[0], application)
+        assert w.admin.describe_groups([group])[group] == GroupInfo(group, "Stable", told[0], application=application)
         assert w.admin.describe_groups([group])[group].application == "", "nobody is in it"
 
 
@@ -231,7 +231,8 @@ def test_groups_of_the_streams_protocol_are_listed_as_such() -> None:
     with world() as w:
         w.answer(DESCRIBE_GROUPS, described({}))
         w.answer(LIST_GROUPS, listed(("totals", "streams", "Stable"), ("old", "streams", "Empty")))
-        found = {"old": GroupInfo("old", "Empty", "streams"), "totals": GroupInfo("totals", "Stable", "streams", STREAMS)}
+        totals = GroupInfo("totals", "Stable", "streams", "classic", STREAMS)
+        found = {"old": GroupInfo("old", "Empty", "streams", "classic"), "totals": totals}
         assert w.admin.describe_groups(["totals", "old"]) == {g.group_id: g for g in w.admin.groups()} == found
 
 
