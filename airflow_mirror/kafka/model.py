@@ -96,8 +96,8 @@ class GroupInfo:
     group_id: str
     state: str
     protocol_type: str
-    group_type: str = ""
-    application: str = ""
+    group_type: str = field(default="", kw_only=True)
+    application: str = field(default="", kw_only=True)
 
     @property
     def has_members(self) -> bool:

@@ -32,7 +32,7 @@ _RACE = (
 _ELSEWHERE = "Found by the names of topics, which are what people chose."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Section:
     """A heading, a sentence, and a table. :ivar more: rows that only the JSON has."""
 
@@ -92,7 +92,8 @@ def sections(night: NightPlan) -> list[Section]:
 
 def _section(title: str, text: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
     every = list(rows)
-    return Section(title, text, head, every[:MOST_ROWS], max(0, len(every) - MOST_ROWS))
+    more = max(0, len(every) - MOST_ROWS)
+    return Section(title=title, text=text, head=head, rows=every[:MOST_ROWS], more=more)
 
 
 def _wave(number: int, wave: Wave) -> tuple[str, ...]:

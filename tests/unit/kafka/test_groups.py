@@ -165,9 +165,15 @@ def test_only_groups_of_consumers_are_listed_sorted_with_their_states() -> None:
         w.answer(LIST_GROUPS, listed(
             ("b", "consumer", "Reconciling"), ("a", "", "Empty"), ("c", "connect", "Stable"), ("d", "share", "Stable"),
         ))  # fmt: skip
-        consumers = [GroupInfo("a", "Empty", "", "classic"), GroupInfo("b", "Reconciling", "consumer", "classic")]
+        consumers = [
+            GroupInfo("a", "Empty", "", group_type="classic"),
+            GroupInfo("b", "Reconciling", "consumer", group_type="classic"),
+        ]
         assert w.admin.groups() == consumers
-        others = [GroupInfo("c", "Stable", "connect", "classic"), GroupInfo("d", "Stable", "share", "classic")]
+        others = [
+            GroupInfo("c", "Stable", "connect", group_type="classic"),
+            GroupInfo("d", "Stable", "share", group_type="classic"),
+        ]
         assert w.admin.groups(every=True) == consumers + others
         assert not w.asked(DESCRIBE_GROUPS)
 
@@ -231,8 +237,8 @@ def test_groups_of_the_streams_protocol_are_listed_as_such() -> None:
     with world() as w:
         w.answer(DESCRIBE_GROUPS, described({}))
         w.answer(LIST_GROUPS, listed(("totals", "streams", "Stable"), ("old", "streams", "Empty")))
-        totals = GroupInfo("totals", "Stable", "streams", "classic", STREAMS)
-        found = {"old": GroupInfo("old", "Empty", "streams", "classic"), "totals": totals}
+        totals = GroupInfo("totals", "Stable", "streams", group_type="classic", application=STREAMS)
+        found = {"old": GroupInfo("old", "Empty", "streams", group_type="classic"), "totals": totals}
         assert w.admin.describe_groups(["totals", "old"]) == {g.group_id: g for g in w.admin.groups()} == found
 
 

@@ -122,7 +122,7 @@ def test_changelogs_move_with_their_application() -> None:
     plan = replace(PLAN, topics=(*PLAN.topics, topic_plan("app-counts-changelog", {0: 0}, source_topic_id="c")))
     seen = Seen(
         at_ms=1, topics=["app-counts-changelog", "app-join-repartition", "orders"], positions={"app": at("orders")},
-        groups=[GroupInfo("app", "Stable", "consumer"), GroupInfo("share", "Empty", "share", "share")],
+        groups=[GroupInfo("app", "Stable", "consumer"), GroupInfo("share", "Empty", "share", group_type="share")],
     )  # fmt: skip
     found = decide(plan, seen)
     assert found.waves[0].topics == ("app-counts-changelog", "orders")
