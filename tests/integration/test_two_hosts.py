@@ -23,7 +23,7 @@ from sandbox import Cluster
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
 from tests.integration.hosts import Host
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.months
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""Somebody ends a cutover from Airflow's pages behind its fence: marked failed, or successful. Nobody stays kept out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import owned_topics
+from sandbox import Cluster
+from sandbox.airflow import AirflowStandalone
+from tests.e2e.records import create, fill
+from tests.e2e.test_migration import DAG, conf, explain, wait_for
+
+pytestmark = pytest.mark.drills
+
+RECORDS = 3000
+
+
+@contextmanager
+def slow_reader(settings: Mapping[str, str], topic: str, group: str) -> Iterator[None]:
+    """Read a record three times a second, and commit it: a group that no cutover waits for in vain within its time."""
+    over = threading.Event()
+
+    def read() -> None:
+        consumer = Consumer({**settings, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        with closing(consumer):
+            consumer.subscribe([topic])
+            while not over.is_set():
+                if (record := consumer.poll(1.0)) is not None and not record.error():
+                    consumer.commit(record, asynchronous=False)
+                    time.sleep(0.3)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_cutover_that_is_marked_behind_its_fence_lifts_it(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], state: str
+) -> None:
+    """Marked successful, what comes next must not take the target for open either."""
+    source, target = world
+    topic, group = f"marked.{state}", f"reads-{state}"
+    create(source.admin_properties(), topic, 1, **{"retention.ms": "-1"})
+    fill(source.properties("alice"), topic, RECORDS)
+    settings = ClientConfig(source.admin_properties(), "source"), ClientConfig(target.admin_properties(), "target")
+    with (
+        ClusterAdmin(settings[0]) as admin,
+        ClusterAdmin(settings[1]) as there,
+        slow_reader(source.properties("alice"), topic, group),
+    ):
+
+        def fenced() -> bool:
+            rules = admin.describe_acls(resource_type="TOPIC", name=topic)
+            return any((rule.permission, rule.operation) == ("DENY", "WRITE") for rule in rules)
+
+        # It waits for the group for as long as the fence may last.
+        run = airflow.trigger(DAG, conf(f"marked-{state}", [topic], [group], wait_groups_s=60))
+        wait_for(lambda: fenced() or airflow.run_state(DAG, run) == "failed", timeout_s=1200)
+        assert fenced(), explain(airflow, run)
+        airflow.mark(DAG, run, "cutover", state)
+        wait_for(lambda: not fenced(), timeout_s=120)
+        fill(source.properties("alice"), topic, 1)
+        assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+        assert owned_topics(Ledger(there))[topic].opened_by is None
+        states = airflow.task_states(DAG, run)
+        assert states["cutover"] == state and states["lift_fence"] == "success"
+        assert states["watch"] == ("failed" if state == "success" else "upstream_failed")
