@@ -3,7 +3,7 @@
     python -m airflow_mirror.jobs.translate --target FILE --name MIRROR TOPIC PARTITION OFFSET
 
 Prints one JSON object with both directions: OFFSET as a source offset, and as a target offset. It reads only the stored
-map, which is complete up to ``source_end``; a copy stores its maps every few seconds, and when it ends. Exit status 0; 1
+map, which is complete up to ``source_end``; a copy stores its maps once a minute, and when it ends. Exit status 0; 1
 when there is no map, or the target can't be read; 2 for bad arguments.
 """
 
