@@ -262,14 +262,14 @@ def test_writer_slips_past_fence_and_cutover_backs_out(world: World) -> None:
         with pytest.raises(
             FenceLeaks, match=rf"{world.topic}-\d: .*a producer without an id wrote from offset \d+ to \d+ of"
         ):
-            cut_over(world, quiet_s=30)  # the proof itself sees it, at the first write
+            cut_over(world, quiet_s=30)  # one of the looks sees it, whatever the tail has copied of it
         writer.wait_acknowledged(5)
         assert writer.refused == 0
     assert world.acls() == []
     assert world.positions(group) == {0: 2}
     report = on_disk(world)
     assert report["outcome"] == reports.BACKED_OUT
-    assert [(u["step"], u["ok"]) for u in report["undone"]] == [("fence", True)]
+    assert [(u["step"], u["ok"]) for u in report["undone"] if u["step"] != "stop_writers"] == [("fence", True)]
     # The same again, without the leak, finishes.
     with Tail(world):
         again = cut_over(world)

@@ -217,6 +217,13 @@ def test_target_beyond_the_fenced_end_has_another_writer(world: World) -> None:
         drain(world.run)
 
 
+def test_leak_that_the_tail_has_copied_is_no_other_writer_of_the_target(world: World) -> None:
+    world.proven().target.ends[ORDERS] = world.source.ends[ORDERS] = 101
+    world.records = 1
+    with pytest.raises(FenceLeaks, match="orders-0"):
+        drain(world.run)
+
+
 def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> None:
     world.proven().target.ends[ORDERS] = 99
     world.records = 1
