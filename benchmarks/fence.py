@@ -293,7 +293,7 @@ class World:
         deadline = time.monotonic() + 300
         while (
             sum(self.source.wire.last_stable(self.tps).values()) - sum(self.target.wire.last_stable(self.tps).values())
-            > len(self.tps) / 10
+            > len(self.tps) / _WRITE_EVERY_S
         ):
             assert time.monotonic() < deadline, "the tail does not catch up"
             time.sleep(1)

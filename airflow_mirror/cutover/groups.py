@@ -62,6 +62,12 @@ def commit_groups(run: Run) -> dict[str, Any]:
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
+def read_ahead(run: Run) -> None:
+    """Read the groups' positions while something else is waited for: that they stand still counts from now on."""
+    for group, positions in moving(run).items():
+        run.seen_groups[group] = positions, run.now()
+
+
 def settle_groups(run: Run) -> dict[str, Any]:
     """Wait for the groups: a step of its own, because it may take long, and has changed nothing.
 
@@ -271,7 +277,8 @@ def keep_groups(run: Run) -> int:
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
     (:mod:`airflow_mirror.sync.right`). Groups with members are theirs: nobody else can set anything there.
     """
-    found = run.target.groups_offsets([record.group for record in run.report.groups]) if run.report.groups else {}
+    set_here = {record.group: [_target(row) for row in record.positions] for record in run.report.groups}
+    found = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
     changed = {
         record.group: [row for row in record.positions if not _stands(row, found[record.group])]
         for record in run.report.groups
@@ -321,12 +328,12 @@ def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> 
 def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
-    there = run.target.groups_offsets(settled)
+    there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
     moves = sync.decide(translated.moves, there, run.allow_rewind)
     _require_none_ahead(run, moves)
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}
-    before = {group: _snapshot(run, positions) for group, positions in there.items()} | before
+    before = {group: _snapshot(positions) for group, positions in there.items()} | before
     # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
     set_already = {
         (record.group, _tp(row)): [*row["earlier"], row["target_offset"]]
@@ -365,12 +372,18 @@ def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
     }
 
 
-def _snapshot(run: Run, positions: Positions) -> list[dict[str, Any]]:
-    targets = set(run.routes.values())
+def _targets(moves: Iterable[sync.GroupMove], groups: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    """Return the partitions in which each group's position is set."""
+    found: dict[str, list[TopicPartition]] = {group: [] for group in groups}
+    for move in moves:
+        found[move.group].append(move.target)
+    return found
+
+
+def _snapshot(positions: Positions) -> list[dict[str, Any]]:
     return [
         {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
         for tp, p in sorted(positions.items())
-        if tp in targets
     ]
 
 

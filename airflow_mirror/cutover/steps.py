@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover import decision
+from airflow_mirror.cutover import decision, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
+from airflow_mirror.cutover.groups import commit_groups, read_ahead, restore_groups, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.marker import fences_of_others, name_fence, remove_marker, set_marker
 from airflow_mirror.cutover.proof import look_before
-from airflow_mirror.cutover.quiet import prove_fence, stand_still
+from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
 from airflow_mirror.cutover.writers import (
     require_no_writer,
@@ -187,6 +187,12 @@ def tell_tail(run: Run) -> str:
     """Report that the tail has to be started again, because its lease can't be given back."""
     lost = "has" if run.report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
     return f"the tail {lost} lost its lease: start it again"
+
+
+def stand_still(run: Run) -> dict[str, Any]:
+    """Read the groups' positions ahead, and wait until the source has stood still for long enough."""
+    read_ahead(run)
+    return quiet.stand_still(run)
 
 
 def open_target(run: Run) -> dict[str, Any]:

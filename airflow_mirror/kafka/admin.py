@@ -187,9 +187,14 @@ class ClusterAdmin:
         """Return the committed positions of a group; partitions without one are omitted."""
         return self.groups_offsets([group])[group]
 
-    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
-        """Return the committed positions of many groups, with one request per hundred groups where brokers allow it."""
-        return groups.group_offsets(self._session, ids)
+    def groups_offsets(
+        self, ids: Collection[str], only: Mapping[str, Collection[TopicPartition]] | None = None
+    ) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        """Return the committed positions of many groups, with one request per hundred groups where brokers allow it.
+
+        :param only: the partitions that are asked for, by group; None: all in which a group has a position.
+        """
+        return groups.group_offsets(self._session, ids, only)
 
     def groups_offsets_apart(
         self, ids: Collection[str], patience_s: float = 2.0

@@ -104,8 +104,12 @@ def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, Gr
     )
 
 
-def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Positions]:
+def group_offsets(
+    session: AdminSession, ids: Collection[str], only: Mapping[str, Collection[TopicPartition]] | None = None
+) -> dict[str, Positions]:
     """Return the committed positions of each group, sorted by group id; partitions without one are omitted.
+
+    :param only: the partitions that are asked for, by group; None: all in which a group has a position.
 
     Waits for open transactions that hold offset commits of a group, because an unstable position does not count.
     Brokers before 2.5 can't report that a position is unstable, and return the last committed one.
@@ -115,7 +119,7 @@ def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Posi
     found = session.each(
         lambda group: f"read offsets of consumer group {group!r}",
         set(ids),
-        lambda groups: session.at_coordinators(groups, lambda connection, its: _fetch(session, connection, its)),
+        lambda groups: session.at_coordinators(groups, lambda connection, its: _fetch(session, connection, its, only)),
         "Describe",
     )
     return {group: found[group] for group in sorted(found)}
@@ -275,18 +279,29 @@ def _info(group: str, state: str, protocol_type: str, assignor: str = "", client
     return GroupInfo(group, state, protocol_type, application=application)
 
 
-def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, Positions]]:
+def _fetch(
+    session: AdminSession, connection: Connection, groups: list[str],
+    only: Mapping[str, Collection[TopicPartition]] | None = None,
+) -> Iterator[Reply[str, Positions]]:  # fmt: skip
     from kafka.protocol.consumer.group import OffsetFetchRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 9)  # 2: all topics of a group; 7: stable; 10 asks by topic id
+    batch = Request.OffsetFetchRequestGroup
+    topic = batch.OffsetFetchRequestTopics if version >= _BATCHED else Request.OffsetFetchRequestTopic
+
+    def topics(group: str) -> Any:
+        if only is None:
+            return None
+        return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic(list(only[group])).items()]
+
     if version >= _BATCHED:
         for some in chunks(groups, _GROUPS_A_REQUEST):
-            asked = [Request.OffsetFetchRequestGroup(group_id=group, topics=None, version=version) for group in some]
+            asked = [batch(group_id=group, topics=topics(group), version=version) for group in some]
             message = Request(groups=asked, require_stable=True, version=version)
             for answer in session.request(connection, message, version).groups:
                 yield _positions(answer.group_id, answer)
         return
-    messages = [Request(group_id=group, topics=None, require_stable=True, version=version) for group in groups]
+    messages = [Request(group_id=group, topics=topics(group), require_stable=True, version=version) for group in groups]
     for group, answer in zip(groups, pipelined(connection, messages, version), strict=True):
         yield _positions(group, answer)
 

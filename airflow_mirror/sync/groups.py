@@ -375,7 +375,7 @@ def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
     for group, one in target.commit_groups(wanted, lambda: None).items():
         if one.error is not None:  # its coordinator has moved, say: this asks again, or raises the error
             target.commit_group_offsets(group, wanted[group])
-    kept = target.groups_offsets(wanted)
+    kept = target.groups_offsets(wanted, wanted)
     wrong = [
         f"{group} at {tp}: committed {position.offset}, reads back "
         f"{kept[group][tp].offset if tp in kept[group] else 'nothing'}"

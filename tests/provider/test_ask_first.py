@@ -54,7 +54,7 @@ def test_preview_returns_its_lines_and_keeps_them(
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **given: asked.append(given) or seen(WARN))
     found = PreviewCutoverOperator(
-        task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20", accept_still_groups=["a", 7], leave_out_groups="bad"
+        task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20", accept_still_groups=["a", "7"], leave_out_groups="bad"
     ).execute(context)
     assert asked[0]["limits"].max_fence_s == 20.0
     assert (asked[0]["accept_still_groups"], asked[0]["leave_out_groups"]) == (["a", "7"], ["bad"])

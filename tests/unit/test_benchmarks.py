@@ -19,7 +19,7 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
 from benchmarks import __main__ as command
-from benchmarks import document, mirrormaker, planning, plot, records, table, targets
+from benchmarks import document, fence, mirrormaker, planning, plot, records, table, targets
 from benchmarks.bench import Wanted
 from benchmarks.cases import CASES, CODECS, LATENCY
 from benchmarks.latency import SOURCE_ALONE, Latency, summary
@@ -399,3 +399,10 @@ def test_the_list_has_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [*(case.name for case in CASES), LATENCY]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [([9.0], 9.0), ([float(n) for n in range(1, 11)], 9.55), ([8.0] * 9 + [18.0], 13.5)]
+)
+def test_worst_of_ten_fences_counts_in_the_95th_percentile(seconds: list[float], expected: float) -> None:
+    assert fence.p95(seconds) == pytest.approx(expected)

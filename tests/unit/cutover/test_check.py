@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.check import drift, precheck, reverify
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.context import Run, Settled
 from airflow_mirror.cutover.decision import OPENED, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept
@@ -57,13 +58,13 @@ class Topics(Described, Acls):
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(g, "Empty", "consumer") for g in sorted(self.offsets)]
 
-    def group_states(self, ids: list[str]) -> dict[str, str]:
+    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
         return {g: self.states.get(g, "Dead") for g in ids}
 
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         return self.offsets.get(group, {})
 
-    def groups_offsets(self, ids: list[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+    def groups_offsets(self, ids: list[str], _only: object = None) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {group: self.group_offsets(group) for group in ids}
 
 
@@ -196,7 +197,7 @@ def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}]
     with pytest.raises(GroupAhead):
-        groups._commit(run, {"billing": groups.Settled("empty", "Empty", at(40))})
+        groups._commit(run, {"billing": Settled("empty", "Empty", at(40))})
     assert run.report.groups == []
 
 

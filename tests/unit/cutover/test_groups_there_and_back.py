@@ -26,6 +26,7 @@ ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
 ALIVE = GroupInfo("billing", "Stable", "consumer")
 Positions = dict[TopicPartition, GroupPosition]
+Only = Mapping[str, Iterable[TopicPartition]] | None
 
 
 class Admin(Described):
@@ -48,8 +49,9 @@ class Admin(Described):
             self.positions = {tp: GroupPosition(offset) for tp, offset in self.then.pop(0).items()}
         return found
 
-    def groups_offsets(self, ids: Iterable[str]) -> dict[str, Positions]:
-        return {group: self.group_offsets(group) for group in ids}
+    def groups_offsets(self, ids: Iterable[str], only: Only = None) -> dict[str, Positions]:
+        found = {group: self.group_offsets(group) for group in ids}
+        return {g: {tp: p for tp, p in its.items() if only is None or tp in only[g]} for g, its in found.items()}
 
     def commit_group_offsets(self, group: str, wanted: Positions) -> None:
         self.positions |= wanted
@@ -223,7 +225,7 @@ class ManyGroups(Described):
     def groups(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(group_id=group) for group in self.held]
 
-    def groups_offsets(self, ids: Iterable[str]) -> dict[str, Positions]:
+    def groups_offsets(self, ids: Iterable[str], only: Only = None) -> dict[str, Positions]:
         self.readings += 1
         return {group: dict(self.held[group]) for group in ids}
 
@@ -297,6 +299,20 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
     (settled,) = groups.settle(world.run).values()
     assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
+
+
+def test_time_to_stand_still_runs_while_the_source_is_watched(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(run: Run) -> dict[str, Any]:
+        clock[0] += run.limits.group_quiet_s
+        return {}
+
+    monkeypatch.setattr("airflow_mirror.cutover.quiet.stand_still", watch)
+    world = World(tmp_path, {ORDERS: 90}, {})
+    world.run.source, world.run.accept_still_groups = Alive({ORDERS: 90}), ["billing"]  # type: ignore[assignment]
+    steps.stand_still(world.run)
+    assert groups.settle_groups(world.run) == {"billing": "stood still"} and clock[0] == world.run.limits.group_quiet_s
 
 
 def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:

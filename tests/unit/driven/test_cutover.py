@@ -84,7 +84,10 @@ class Admin(CommitsMany):
     def group_states(self, _ids: Collection[str]) -> dict[str, str]:
         return {}
 
-    groups_offsets = describe_groups = group_states
+    describe_groups = group_states
+
+    def groups_offsets(self, _ids: Collection[str], _only: object = None) -> dict[str, object]:
+        return {}
 
     def groups_offsets_apart(self, _ids: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
         return {}, {}

@@ -59,7 +59,9 @@ class Admin(ClusterAdmin):
             n: GroupInfo(n, self.states.get(n, "Dead"), "consumer", application=self.applications.get(n, "")) for n in ids
         }
 
-    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+    def groups_offsets(
+        self, ids: Collection[str], _only: object = None
+    ) -> dict[str, dict[TopicPartition, GroupPosition]]:  # fmt: skip
         return {name: self.positions.get(name, {}) for name in ids}
 
     def transactions_hidden(self) -> str:

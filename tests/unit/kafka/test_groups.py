@@ -109,6 +109,17 @@ def test_positions_of_many_groups_are_batched_where_possible(
         assert (len(w.asked(OFFSET_FETCH)), len(w.asked(FIND_COORDINATOR))) == (requests, lookups)
 
 
+@pytest.mark.parametrize("served", [{}, OLD])
+def test_only_the_partitions_that_are_wanted_are_asked_for(served: dict[int, tuple[int, int]]) -> None:
+    """A group may have positions in many topics of others."""
+    with world(served) as w:
+        w.answer(OFFSET_FETCH, fetched())
+        w.admin.groups_offsets(["g-1", "g-2"], {"g-1": [T0, T1], "g-2": [TopicPartition("audit", 7)]})
+        asked = [group for r in w.asked(OFFSET_FETCH) for group in (r.groups if r.version >= 8 else [r])]
+        wanted = {g.group_id: {t.name: list(t.partition_indexes) for t in g.topics} for g in asked}
+        assert wanted == {"g-1": {"orders": [0, 1]}, "g-2": {"audit": [7]}}
+
+
 def test_unstable_position_is_asked_again_and_only_its_group() -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(88), fetched())

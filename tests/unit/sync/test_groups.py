@@ -65,7 +65,7 @@ class FakeTarget(CommitsMany):
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         return dict(self.offsets.get(group, {}))
 
-    def groups_offsets(self, ids: list[str]) -> Any:
+    def groups_offsets(self, ids: list[str], _only: object = None) -> Any:
         return {group: self.group_offsets(group) for group in sorted(ids)}
 
     def commit_group_offsets(self, group: str, wanted: dict[TopicPartition, GroupPosition]) -> None:

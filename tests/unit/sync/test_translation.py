@@ -46,7 +46,7 @@ class Cluster(CommitsMany):
     def group_states(self, ids: Any) -> dict[str, str]:
         return dict.fromkeys(ids, "Empty")
 
-    def groups_offsets(self, ids: Any) -> dict[str, Any]:
+    def groups_offsets(self, ids: Any, _only: object = None) -> dict[str, Any]:
         return {group: self.positions for group in ids}
 
     def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
