@@ -78,8 +78,8 @@ def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytes
     assert isinstance(how["fence"], AclFence) and how["compared_to"] == {TopicPartition("orders", 0): 7}
     assert [one["fence"]._open_by_default for one in (how, more)] == [None, True]
     assert run("--accept-still-groups", "a", "b", "--leave-out-groups", "c") == 0
-    said = [(one[-1]["accept_still_groups"], one[-1]["leave_out_groups"]) for one in world.asked]
-    assert said == [((), ()), ((), ()), (["a", "b"], ["c"])]
+    groups = [(one[-1]["accept_still_groups"], one[-1]["leave_out_groups"]) for one in world.asked]
+    assert groups == [((), ()), ((), ()), (["a", "b"], ["c"])]
     printed = capsys.readouterr().out.splitlines()
     said = ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none."]
     assert printed[:3] == [*said, f"warn: way_back: old source: {PLAN.hash}. So."]

@@ -51,7 +51,7 @@ class Admin(ClusterAdmin):
     def usable_bytes(self) -> dict[int, int | None]:
         return {1: 10**12}
 
-    def groups(self) -> list[GroupInfo]:
+    def groups(self, *, every: bool = False) -> list[GroupInfo]:
         return [GroupInfo(name, "Stable", "consumer") for name in self.positions]
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
