@@ -93,6 +93,7 @@ def follow(plan_file: str) -> None:
     with WireCluster(load(f"env:{_TARGET}", "target")) as wire:
         token = lease.take(wire, _MIRROR)
     time.sleep(token.wait_s)
+    print("alive", flush=True)
     ranges = [
         CopyRange(
             source_topic=t.source_topic, target_topic=t.target_topic, partition=p, start_offset=0, end_offset=None,
@@ -273,7 +274,8 @@ class World:
 
     def round(self, number: int) -> CutoverReport:
         """Cut over, and take it back."""
-        with self.beside("tail", self.plan_file):
+        with self.beside("tail", self.plan_file) as tail:
+            require_alive(tail)
             self._caught_up()
             compared = self._compare()
             config = self.source.config, self.target.config
@@ -291,12 +293,13 @@ class World:
     def _caught_up(self) -> None:
         """Wait until the tail is no more behind than what is written in a second."""
         deadline = time.monotonic() + 300
-        while (
-            sum(self.source.wire.last_stable(self.tps).values()) - sum(self.target.wire.last_stable(self.tps).values())
-            > len(self.tps) / _WRITE_EVERY_S
-        ):
+        while self._behind() > len(self.tps) / _WRITE_EVERY_S:
             assert time.monotonic() < deadline, "the tail does not catch up"
             time.sleep(1)
+
+    def _behind(self) -> int:
+        here, there = (admin.wire.last_stable(self.tps) for admin in (self.source, self.target))
+        return sum(here.values()) - sum(there.values())
 
     def _compare(self) -> dict[TopicPartition, int]:
         """Compare all that is there, as VerifyMirrorOperator does before a cutover."""
@@ -307,12 +310,17 @@ class World:
         return ends
 
 
+def require_alive(process: subprocess.Popen[str]) -> None:
+    """Wait until a process says that it does its work."""
+    assert process.stdout is not None and process.stdout.readline().strip() == "alive"
+
+
 def measure(world: World) -> dict[str, Any]:
     """Print each round, and return the figures of all."""
     fences, steps = list[float](), list[dict[str, float]]()
     given = world.given
     with world.beside("members", given.groups) as members, world.beside("producers", given.producers):
-        assert members.stdout is not None and members.stdout.readline().strip() == "alive"
+        require_alive(members)
         time.sleep(3)
         for number in range(given.rounds):
             report = world.round(number)
