@@ -141,7 +141,7 @@ def fence_returned(
     :raises FencedByAnother: topics are fenced for other mirrors. Nothing was changed.
     :raises FenceUnproven: :raises FenceLeaks: :raises TransactionsOpen: it stands, and is not proven. Call it again.
     :raises FenceGone: it was raised, and no broker lists it; call it again.
-    :raises ReturnedOpen: it was proven, and is gone.
+    :raises ReturnedOpen: it was lifted, or it was proven and is gone.
     """
     plan, decided = _failed_over(target, mirror)
     require_source(source, plan)
@@ -150,9 +150,10 @@ def fence_returned(
     report = kept.load() or _begin(source, target, plan, record.cut(), fence, kept)
     assert report.fence is not None
     fence, noted = recorded_fence(report.fence, fence, source), record.returned()
-    if report.fence.proven is not None and noted is not None:
-        if report.fence.lifted is not None or not fence.is_up(report.fence.intent):
-            raise ReturnedOpen(mirror, report.fence.lifted)
+    is_proven = report.fence.proven is not None and noted is not None
+    if report.fence.lifted is not None or (is_proven and not fence.is_up(report.fence.intent)):
+        raise ReturnedOpen(mirror, report.fence.lifted)
+    if noted is not None and is_proven:
         return Returned(**noted)
     mine = replace(attempt_of(kept.run, report, uuid.uuid4().hex), phase=OPENED)
     stand_behind_open(Ledger(target, PATIENCE_S), mirror, mine)
@@ -189,6 +190,8 @@ def _begin(
     name = plan.mirror.name
     kept.require_no_other_fence(name, fence_state(Ledger(target).values(), name))
     intent = fence.intent([t.source_topic for t in plan.topics])
+    if (there := kept.load()) is not None:  # somebody else stands by: what is held here may be what they have raised
+        return there
     if intent.get("held") and (others := fences_of_others(source, name)):
         raise FencedByAnother(source.role, [acl["name"] for acl in intent["held"]], others)
     by = ACLS if fence.kind == AclFence.kind else CHECK

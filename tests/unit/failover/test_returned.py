@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.kept import Kept, fences_up
 from airflow_mirror.cutover.marker import name_fence
@@ -196,6 +196,18 @@ def test_a_fence_that_a_broker_does_not_know_is_not_proven(world: Returns) -> No
     assert world.is_fenced()
 
 
+def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: None)
+    world.source.deaf, world.source.broker_count = True, lambda: 3  # type: ignore[method-assign]
+    with pytest.raises(FenceUnproven):
+        world.fence()
+    given: Any = (Kept(world.reports(), "m", world.run(), None), world.source, world.target)
+    assert lift_leftover_fence(*given, life=world.ledger(), kept_too=True)
+    with pytest.raises(ReturnedOpen, match="was lifted"):
+        world.fence()
+    assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
+
+
 def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only if asked for that of a finished cutover."""
     ended: list[str] = []
@@ -210,6 +222,19 @@ def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.Monke
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
     with pytest.raises(ReturnedOpen, match="was lifted"):
         world.fence()
+
+
+def test_two_that_stand_by_leave_one_intent(world: Returns) -> None:
+    """The later one finds the first one's ACLs, and must not take them for somebody else's: nobody would lift them."""
+
+    class Late(AclFence):
+        def intent(self, topics: Sequence[str]) -> Intent:
+            world.fence()
+            return super().intent(topics)
+
+    fence_returned(world.source, world.target, "m", Late(world.source), limits=QUICK)  # type: ignore[arg-type]
+    report = world.report()
+    assert report.fence is not None and len(report.fence.intent["deny"]) == 2 and world.is_fenced()
 
 
 def test_topics_that_are_gone_are_fenced_as_well(world: Returns) -> None:
