@@ -30,6 +30,15 @@ PARAMS = {
         None, type=["null", "string"],
         description_md="Connection of the source that is gone, to fence it when it returns; empty leaves that to you.",
     ),
+    "fence": Param(
+        "acl", type="string",
+        description_md="How it is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
+    ),
+    "open_by_default": Param(
+        None, type=["null", "boolean"],
+        description_md="For the fence by ACL: are topics of the source without any ACL open to everybody "
+        "(`allow.everyone.if.no.acl.found`)? Brokers that have the setting don't tell, and nobody can be asked then.",
+    ),
     "force": Param(
         False, type="boolean",
         description_md="Also if a tail has seen the source in the last half minute, or a cutover is at work: what the "
@@ -82,7 +91,12 @@ with DAG(
         return bool(params["source"])
 
     fence_returned = FenceReturnedSourceOperator(
-        task_id="fence_returned", source="{{ params.source }}", execution_timeout=timedelta(days=7), **GIVEN
+        task_id="fence_returned",
+        source="{{ params.source }}",
+        fence="{{ params.fence }}",
+        open_by_default="{{ params.open_by_default }}",
+        execution_timeout=timedelta(days=7),
+        **GIVEN,
     )
 
     check >> is_approval_wanted() >> [approve_failover, failover]
