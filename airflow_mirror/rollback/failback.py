@@ -34,7 +34,7 @@ from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, cut_o
 from airflow_mirror.sync.topics import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from airflow_mirror.cutover.context import Log
@@ -49,23 +49,29 @@ _LOG = logging.getLogger("airflow_mirror.rollback")
 class Prepared:
     """What there is to say before a way back is armed.
 
-    :param verdicts: of each topic, as it is by now. :param done: what was exported and deleted, as readable lines.
+    :param verdicts: of each topic, as it is by now. :param exports: what was noted about exports of them.
     """
 
     mirror: str
     verdicts: list[Verdict]
-    done: list[str]
+    exports: Mapping[str, Mapping[str, Any]]
 
     def lines(self) -> list[str]:
         """Return it for people."""
         counts = [f"{sum(v.verdict == kind for v in self.verdicts)} {kind}" for kind in (DELTA, DIVERGED, GONE)]
         topics = [line for one in self.verdicts if one.verdict == DIVERGED for line in one.lines()]
-        return [f"topics of mirror {self.mirror!r} on the old source: {', '.join(counts)}", *topics, *self.done]
+        noted = [_noted(topic, found) for topic, found in sorted(self.exports.items())]
+        return [f"topics of mirror {self.mirror!r} on the old source: {', '.join(counts)}", *topics, *noted]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         named = {kind: [v.topic for v in self.verdicts if v.verdict == kind] for kind in (DELTA, DIVERGED, GONE)}
-        return {"mirror": self.mirror, **named, "done": self.done, "text": self.lines()[: 2 * _LISTED]}
+        return {"mirror": self.mirror, **named, "exports": dict(self.exports), "text": self.lines()[: 2 * _LISTED]}
+
+
+def _noted(topic: str, found: Mapping[str, Any]) -> str:
+    deleted = f"; it was deleted at {found['deleted']}, id {found['topic_id']}" if "deleted" in found else ""
+    return f"exported {topic}: {found['records']:,} records are in {found['directory']} on host {found['host']}{deleted}"
 
 
 def is_to_prepare(mirror: str, target: ClusterAdmin) -> bool:
@@ -103,12 +109,10 @@ def failback(
     if recreate and export_to is None:
         raise InputError("nothing is deleted without an export: name its directory (--export).")
     record = Record(state_of(target, prefix(mirror)), mirror, report_of.run.removeprefix(RUN))
-    done: list[str] = []
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
         exported = _export(source, mirror, one, export_to)
-        done.append(f"exported {exported}")
-        log.info("%s", done[-1])
+        log.info("exported and read back: %s", exported)
         noted = {**vars(exported), "partitions": len(exported.partitions), "host": socket.gethostname()}
         record.write_exported(one.topic, noted)
         if one.topic in recreate:
@@ -118,12 +122,9 @@ def failback(
             record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
             source.delete_topic(one.topic, one.topic_id)
             settle(partial(_still_there, source, one), "topics")
+            log.info("deleted %s (id %s) from the old source; arming the way back creates it", one.topic, one.topic_id)
             found[one.topic] = Verdict(topic=one.topic, topic_id="", verdict=GONE)
-            done.append(
-                f"deleted {one.topic} (id {one.topic_id}) on the old source; arming the way back creates it again"
-            )
-            log.info("%s", done[-1])
-    return Prepared(mirror=mirror, verdicts=list(found.values()), done=done)
+    return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
 
 
 def _require_fenced(mirror: str, report: CutoverReport, source: ClusterAdmin) -> None:

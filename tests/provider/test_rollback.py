@@ -81,14 +81,14 @@ def test_reverse_tail_starts_once_its_way_back_is_armed_and_held() -> None:
 def test_diverged_topics_are_deleted_only_by_name(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(*given: Any, export_to: Any, recreate: Any, log: Any) -> Prepared:
         asked.append((*given, export_to, recreate))
-        return Prepared(mirror="flow", verdicts=[Verdict(topic="a", topic_id="", verdict="gone")], done=["deleted a"])
+        return Prepared(mirror="flow", verdicts=[Verdict(topic="a", topic_id="", verdict="gone")], exports={})
 
     to_prepare = True
     monkeypatch.setattr(failback, "is_to_prepare", lambda *_: to_prepare)
     monkeypatch.setattr(failback, "failback", prepare)
     one = PrepareFailbackOperator(task_id="p", mirror=FIELDS, export_to="there", recreate=["a"])
     assert one.execute({})["gone"] == ["a"]
-    assert PrepareFailbackOperator(task_id="q", mirror=FIELDS).execute({})["done"] == ["deleted a"]
+    assert PrepareFailbackOperator(task_id="q", mirror=FIELDS).execute({})["exports"] == {}
     assert asked == [("flow", "old", "new", Path("there"), ["a"]), ("flow", "old", "new", None, [])]
     to_prepare = False
     assert one.execute({}) == {"text": []} and len(asked) == 2

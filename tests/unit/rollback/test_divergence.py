@@ -83,3 +83,13 @@ def test_old_source_that_is_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
     assert found.problems == ("orders-0 has 3 offsets on the old source that the target lacks",)
     assert "AHEAD by 3" in found.lines()[2]
+
+
+def test_topics_that_are_left_on_the_old_source_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reverse mirror does not have them; the old source may be ahead there."""
+    world = World(monkeypatch)
+    monkeypatch.setattr(counting, "count_data", lambda *_, **__: 0)
+    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
+    world.report.ends.append({"topic": "invoices", "partition": 0, "end": 3})
+    found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
+    assert (found.written, found.problems) == ((), ())
