@@ -21,7 +21,7 @@ from airflow_mirror.plan.life import claim
 from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.cutover_world import Tail, World, wait_for, writer_lease
-from tests.integration.shell import ROOT, Shell
+from tests.integration.shell import ROOT, Shell, commands_of
 
 pytestmark = pytest.mark.tools
 PAGE = (ROOT / "docs" / "the-night.md").read_text(encoding="utf-8")
@@ -50,18 +50,10 @@ def shell(world: World) -> Shell:
 
 def commands(heading: str, world: World) -> list[str]:
     """The commands of a section, with the names of this test in them."""
-    (section,) = re.findall(rf"^#+ {heading}\n(.*?)(?=^#+ |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [
-        line
-        for block in re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-        for line in block.splitlines()
-    ]
     names = {
         "dc1-to-dc2": world.mirror.name, r"\borders\b": world.topic, "source:9092": world.source_cluster.bootstrap_sasl,
     }  # fmt: skip
-    for name, ours in names.items():
-        lines = [re.sub(name, ours, line) for line in lines]
-    return lines
+    return commands_of(PAGE, heading, names)
 
 
 def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
