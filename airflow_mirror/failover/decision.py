@@ -85,7 +85,7 @@ def promote(
 
     def change(values: Values) -> Values | None:
         found = direction(values, name)
-        one = wanted if found == before else found
+        one = wanted if found is None or found == before else found
         opened = life.opening(values, plan, topic_ids, one.opened_by, one.at)
         if found == one:
             return opened  # more topics than one decision holds

@@ -206,7 +206,8 @@ def change_id(file: Path) -> None:
 def test_an_export_that_is_not_what_it_was_is_refused(
     world: World, tmp_path: Path, damage: Callable[[Path], object], cause: str
 ) -> None:
-    more(world), more(world)
+    more(world)
+    more(world)
     found = export(world.source.wire, "m", "s", world.verdict(), tmp_path)
     damage(Path(found.directory) / found.partitions[0]["file"])
     with pytest.raises(ExportBroken, match=cause):
