@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from typing import Any
 
 import pytest
@@ -140,6 +142,28 @@ def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted() -> None:
         w.answer(DELETE_TOPICS, deleted(3))
         with pytest.raises(BrokerError, match="delete topic 'orders'.*UNKNOWN_TOPIC_OR_PARTITION"):
             w.admin.delete_topics(["orders"])
+
+
+def test_topic_is_deleted_by_its_id_and_no_other_of_its_name() -> None:
+    topic_id = uuid.UUID("9c2d0b5e-0c8e-4a52-bb36-6d1f30b3e2aa")
+    known = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    result = DeleteTopicsResponse.DeletableTopicResult
+
+    def answered(code: int) -> Any:
+        return lambda request: DeleteTopicsResponse(
+            throttle_time_ms=0, responses=[result(name=None, topic_id=request.topics[0].topic_id, error_code=code)]
+        )
+
+    with world() as w:
+        w.answer(DELETE_TOPICS, LOST, answered(100))
+        w.admin.delete_topic("orders", known)  # UNKNOWN_TOPIC_ID: it is gone
+        (asked,) = {(one.topics[0].name, one.topics[0].topic_id) for one in w.asked(DELETE_TOPICS)}
+        assert asked == (None, topic_id)
+        w.answer(DELETE_TOPICS, answered(29))
+        with pytest.raises(AclMissing, match="orders"):
+            w.admin.delete_topic("orders", known)
+    with world({DELETE_TOPICS: (1, 5)}) as w, pytest.raises(ApiNotServed):
+        w.admin.delete_topic("orders", known)
 
 
 def test_growth_behind_a_lost_answer_is_seen_in_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
