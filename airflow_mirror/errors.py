@@ -575,14 +575,11 @@ class JobNotRunning(TryAgain):
 
 
 class DrillLeftBehind(TryAgain):
-    """A drill's topic or group could not be deleted."""
+    """Topics or groups of a drill could not be deleted."""
 
-    def __init__(self, topic: str, left: Sequence[str]) -> None:
-        self.topic, self.left = topic, list(left)
-        lines = "; ".join(left)
-        super().__init__(
-            f"drill: topic and group {topic!r} could not be deleted: {lines}. Clear this task to try it again."
-        )
+    def __init__(self, left: Sequence[str]) -> None:
+        self.left = list(left)
+        super().__init__(f"drill: could not delete {'; '.join(left)}. Clear this task to try it again.")
 
 
 class MirrorUnhealthy(TryAgain):

@@ -71,7 +71,7 @@ def fail_back(
         had = everything(source, topic, had_ends, timeout_s)
         positions = new.group_offsets(group)
         replicas = old.topics([topic])[topic].replication_factor
-        _create_again(old, NewTopicSpec(topic, len(partitions), replicas), timeout_s)
+        create_again(old, NewTopicSpec(topic, len(partitions), replicas), timeout_s)
         differing = _copy_back(source, target, topic, ends, f"{mirror}.failback", timeout_s)
         # All of them: a position that it had before the topic was created again may still be there.
         wanted = {tp: positions.get(tp, GroupPosition(0)) for tp in partitions}
@@ -91,7 +91,7 @@ def fail_back(
     )
 
 
-def _create_again(old: ClusterAdmin, spec: Any, timeout_s: float) -> None:
+def create_again(old: ClusterAdmin, spec: Any, timeout_s: float) -> None:
     """Delete a topic and create it empty. Brokers delete it when they get to it; until then its name is taken."""
     old.delete_topics([spec.name])
 

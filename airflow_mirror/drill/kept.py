@@ -27,33 +27,36 @@ class Drill:
     """One run of a drill, as far as it got. All values are JSON-ready.
 
     :param at_ms: when it began, epoch ms; 0: it can't be read.
-    :param topic: which it has created, or was about to; empty: it has none, or none any more.
+    :param topics: which it has created, or was about to; empty: it has none, or none any more.
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
     :param wanted: the objectives, by the names of the figures that must not be above them.
     :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.
     :param failback: see :meth:`.failback.FailbackReport.to_dict`; empty: there was none (yet).
+    :param rehearsal: see :func:`.rehearsal.rehearse`; empty: no fault was to be injected.
     :param missed: what failed the drill, one line each; None: it was never judged, so something ended it before.
     """
 
     run: str
     at_ms: int
-    topic: str = ""
+    topics: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, float] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
     failback: dict[str, Any] = field(default_factory=dict)
+    rehearsal: list[dict[str, Any]] = field(default_factory=list)
     missed: list[str] | None = None
 
     @property
     def outcome(self) -> str:
         """What became of it, for people."""
         said = "not judged" if self.missed is None else "; ".join(self.missed) or "met its objectives"
-        return said + (f"; its topic {self.topic} may still be there" if self.topic else "")
+        return said + "".join(f"; its topic {topic} may still be there" for topic in self.topics)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, the figures among them by their own names."""
         values = asdict(self)
-        return {**values, **values.pop("figures")}
+        figures = values.pop("figures")
+        return {**values, **figures}
 
 
 class Drills:

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_mirror.drill.canaries import Canaries
+    from airflow_mirror.drill.kept import Drill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,37 +37,43 @@ class DrillReport:
         return asdict(self)
 
 
-def over(figures: Mapping[str, Any], wanted: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+def over(drill: Drill) -> dict[str, tuple[float, float]]:
     """Return what was measured and what is wanted, of each figure that is above its objective."""
-    return {key: (figures[key], most) for key, most in wanted.items() if figures and figures[key] > most}
+    figures = drill.figures
+    return {key: (figures[key], most) for key, most in drill.wanted.items() if figures and figures[key] > most}
 
 
-def failures(figures: Mapping[str, Any], wanted: Mapping[str, float], back: Mapping[str, Any]) -> list[str]:
-    """Return what fails a drill, one line each.
+def failures(drill: Drill) -> list[str]:
+    """Return what fails a drill, one line each: also what it did not come to."""
+    return [*_measured(drill), *_way_back(drill.failback), *_unnoticed(drill.rehearsal)]
 
-    :param figures: see :meth:`DrillReport.to_dict`; empty: the drill did not come so far.
-    :param wanted: the largest ``rpo_s`` and ``rto_s``.
-    :param back: see :meth:`.failback.FailbackReport.to_dict`; empty: it did not come so far.
-    """
+
+def _measured(drill: Drill) -> Iterator[str]:
+    figures = drill.figures
     if not figures:
-        return ["nothing was measured: a task before the failover failed, or the run was ended"]
-    lost = {"rpo_s": f" ({figures['lost']} records lost)"}
-    lines = [
-        f"{key.removesuffix('_s').upper()} {found:.2f} s{lost.get(key, '')}, wanted at most {most:g} s"
-        for key, (found, most) in over(figures, wanted).items()
-    ]
+        yield "nothing was measured: a task before the failover failed, or the run was ended"
+        return
+    for key, (found, most) in over(drill).items():
+        lost = f" ({figures['lost']} records lost)" if key == "rpo_s" else ""
+        yield f"{key.removesuffix('_s').upper()} {found:.2f} s{lost}, wanted at most {most:g} s"
     if figures["skipped"] or figures["reread"]:
-        lines.append(f"the group skipped {figures['skipped']} and re-read {figures['reread']} records")
+        yield f"the group skipped {figures['skipped']} and re-read {figures['reread']} records"
+
+
+def _way_back(back: Mapping[str, Any]) -> Iterator[str]:
     if not back:
-        return [*lines, "there was no failback: its task failed, or the run was ended"]
-    if back.get("left_out"):
-        return lines
-    lines += [f"failback: {one}" for one in back["differing"]]
+        yield "there was no failback: its task failed, or the run was ended"
+    if not back or back.get("left_out"):
+        return
+    yield from (f"failback: {one}" for one in back["differing"])
     if back["nowhere"]:
-        lines.append(f"failback: {back['nowhere']} acknowledged records are on neither side")
+        yield f"failback: {back['nowhere']} acknowledged records are on neither side"
     if back["skipped"] or back["reread"]:
-        lines.append(f"failback: the group skipped {back['skipped']} and re-read {back['reread']} records")
-    return lines
+        yield f"failback: the group skipped {back['skipped']} and re-read {back['reread']} records"
+
+
+def _unnoticed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield from (f"rehearsal of {row['fault']}: {row['how']}" for row in rows if row["noticed_s"] is None)
 
 
 def measure(

@@ -4,22 +4,26 @@ Canary records are written while the mirror follows; then the tail is killed and
 consumer group continues on the target. The drill measures RPO (records and seconds lost) and RTO (seconds until the
 target can be read and written). Consumer groups of a mirror that runs are looked at before that, if one is named: how far
 would a failover set them back? At the end the drill returns to the source: its topic is created again there, filled from
-the target, and compared. The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are
-removed, even after a failure. No topic but the drill's is touched.
+the target, and compared. Faults can be injected after that, on another topic of its own: each must be noticed. The
+report is `drill.json` and `drill.html` in the run's directory. Topics, group and jobs are removed, even after a failure.
+No topic but the drill's is touched.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable, Param
+from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
+from airflow_mirror.drill.rehearsal import FAULTS
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailBackDrillOperator,
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
+    RehearseFaultsOperator,
     RehearseGroupsOperator,
 )
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
@@ -48,6 +52,14 @@ PARAMS = {
         description_md="Return to the source at the end: the drill's topic is created again there and filled from the "
         "target. The source must be of Kafka 3.0 or later.",
     ),
+    "rehearse": Param(
+        [],
+        type="array",
+        items={"type": "string", "enum": list(FAULTS)},
+        examples=list(FAULTS),
+        description_md="Faults to inject at the end, on another topic of the drill's own, each of which must be noticed: "
+        "`recreate_topic`, `kill_tail`. Empty: none.",
+    ),
     "rpo_objective_s": Param(
         5.0, type="number", minimum=0, description_md="Largest RPO in s; above it the run fails, after the clean-up."
     ),
@@ -64,6 +76,18 @@ MIRROR = {
     "groups": ["none"],
     "offsets": "identical",
 }
+FAULTY = {**MIRROR, "topics": [f"{TOPIC}.faults"]}  # what was measured must not depend on what a fault has left
+OPEN = {
+    "partitions": "{{ params.partitions }}", "rpo_objective_s": "{{ params.rpo_objective_s }}",
+    "rto_objective_s": "{{ params.rto_objective_s }}", "rehearse": "{{ params.rehearse }}",
+}  # fmt: skip
+
+
+@task.short_circuit
+def is_rehearsal_wanted(params: dict[str, Any]) -> bool:
+    """Return whether faults are to be injected; else the tasks of the rehearsal are skipped."""
+    return bool(params["rehearse"])
+
 
 with DAG(
     "kafka_dr_drill",
@@ -82,10 +106,7 @@ with DAG(
     rehearse_groups = RehearseGroupsOperator(
         task_id="rehearse_groups", mirror=MIRROR, groups_of="{{ params.groups_of or '' }}"
     )
-    open_drill = OpenDrillOperator(
-        task_id="open_drill", mirror=MIRROR, partitions="{{ params.partitions }}",
-        rpo_objective_s="{{ params.rpo_objective_s }}", rto_objective_s="{{ params.rto_objective_s }}",
-    )  # fmt: skip
+    open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, **OPEN)
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR)
@@ -96,23 +117,28 @@ with DAG(
     )
     fail_over = FailOverDrillOperator(task_id="fail_over", mirror=MIRROR)
     fail_back = FailBackDrillOperator(task_id="fail_back", mirror=MIRROR, failback="{{ params.failback }}")
-    again = {"retries": 5, "retry_delay": timedelta(minutes=1)}
+
+    with TaskGroup("rehearsal") as rehearsal:
+        of_its_plan: dict[str, Any] = {"mirror": FAULTY, "plan": "{{ ti.xcom_pull(task_ids='rehearsal.plan') }}"}
+        chain(
+            OpenDrillOperator(task_id="open", mirror=FAULTY, **OPEN),
+            PlanMirrorOperator(task_id="plan", mirror=FAULTY),
+            CreateTargetTopicsOperator(task_id="create_topics", **of_its_plan),
+            SyncTopicConfigsOperator(task_id="sync_configs", **of_its_plan),
+            StartMirrorOperator(task_id="start_tail", mode="tail", **of_its_plan),
+            RehearseFaultsOperator(task_id="inject", mirror=FAULTY, rehearse="{{ params.rehearse }}"),
+        )
+
+    again: dict[str, Any] = {"retries": 5, "retry_delay": timedelta(minutes=1)}
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10, **again)
     clean_up = CleanUpDrillOperator(task_id="clean_up", mirror=MIRROR, **again)
 
-    (
-        rehearse_groups
-        >> open_drill
-        >> plan
-        >> create_topics
-        >> sync_configs
-        >> start_tail
-        >> wait_for_catch_up
-        >> lose_source
-        >> fail_over
-    )
+    chain(
+        rehearse_groups, open_drill, plan, create_topics, sync_configs, start_tail, wait_for_catch_up, lose_source,
+        fail_over, fail_back, is_rehearsal_wanted(), rehearsal,
+    )  # fmt: skip
     # Teardowns of no setup: they run whatever became of the tasks before, also of a run that somebody marks as failed,
     # and of one whose open_drill was killed just after it had created the topic. The run's state is that of clean_up,
     # which judges: a teardown alone would never turn a run red.
     clean_up.as_teardown(on_failure_fail_dagrun=True)
-    fail_over >> fail_back >> stop_tail.as_teardown() >> clean_up
+    rehearsal >> stop_tail.as_teardown() >> clean_up

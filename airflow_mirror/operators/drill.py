@@ -9,6 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.drill.page import JSON_NAME
+from airflow_mirror.drill.rehearsal import (
+    KILL_TAIL,
+    NOTICE_S,
+    RECREATE_TOPIC,
+    kill_tail,
+    names_of,
+    planned,
+    recreate_topic,
+    rehearse,
+)
 from airflow_mirror.errors import (
     DrillLeftBehind,
     DrillMissed,
@@ -16,6 +26,7 @@ from airflow_mirror.errors import (
     InvalidField,
     JobElsewhere,
     JobNotRunning,
+    MirrorError,
     ObjectiveMissed,
 )
 from airflow_mirror.hooks.home import report_dir
@@ -27,16 +38,18 @@ from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag,
 from airflow_mirror.operators.links import DrillLink, show_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow.sdk import Context
 
     from airflow_mirror.drill.kept import Drill
+    from airflow_mirror.hooks.tail import TailView
+    from airflow_mirror.jobs.health.judging import Trouble
     from airflow_mirror.mirror import Mirror
 
 __all__ = [
     "CleanUpDrillOperator", "FailBackDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator",
-    "RehearseGroupsOperator",
+    "RehearseFaultsOperator", "RehearseGroupsOperator",
 ]  # fmt: skip
 
 _CANARIES = "canaries.json"
@@ -122,9 +135,10 @@ class OpenDrillOperator(_DrillOperator):
     :param partitions: of the topic (templated).
     :param rpo_objective_s: most seconds between the oldest lost record and the disaster (templated).
     :param rto_objective_s: most seconds from the disaster until the target is read and written (templated).
+    :param rehearse: faults that RehearseFaultsOperator is to inject later; the drill fails unless it does (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "partitions", "rpo_objective_s", "rto_objective_s")
+    template_fields: Sequence[str] = ("mirror", "partitions", "rpo_objective_s", "rto_objective_s", "rehearse")
 
     def __init__(
         self,
@@ -132,9 +146,11 @@ class OpenDrillOperator(_DrillOperator):
         partitions: int | str = 3,
         rpo_objective_s: float | str = 5.0,
         rto_objective_s: float | str = 120.0,
+        rehearse: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.rehearse = rehearse
         self.partitions, self.rpo_objective_s, self.rto_objective_s = partitions, rpo_objective_s, rto_objective_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
@@ -155,13 +171,15 @@ class OpenDrillOperator(_DrillOperator):
             name: number(f"{name[:3]}_objective_s", value)
             for name, value in (("rpo_s", self.rpo_objective_s), ("rto_s", self.rto_objective_s))
         }
+        faults = names_of(self.rehearse)
         with admins_of(mirror) as (source, target):
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
-                drill.topic, drill.wanted = topic, wanted
+                drill.topics.append(topic)
+                drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)
             source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
         return {"topic": topic}
 
@@ -197,14 +215,7 @@ class LoseSourceOperator(PlannedOperator):
                 f"the plan maps the offsets of {', '.join(mapped)}: a drill reads the same positions on both sides. Use "
                 "offsets='identical' and plan again."
             )
-        runner = runner_for(mirror)
-        tail = runner.find(TAIL)
-        status = "never started" if tail is None else runner.status(tail)
-        if tail is None or not state.is_active(status):
-            raise JobNotRunning(TAIL, status, "Clear the whole drill.")
-        if not is_here(tail):
-            raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a surviving tail would make the figures look too good
-        job_dir = Path(tail["dir"])
+        kill = _killer(mirror)
         topic, configs = drill_topic(mirror), configs_of(mirror)
         self.log.info(
             "the mirror copied the first canaries in %.1f s", warm_up(configs["source"], configs["target"], topic)
@@ -215,24 +226,37 @@ class LoseSourceOperator(PlannedOperator):
             group=topic,
             seconds=seconds,
             per_s=per_s,
-            disaster=lambda: _kill(job_dir, runner.status(tail)),
+            disaster=kill,
         )
         path = report_dir(mirror, context["ti"].run_id) / _CANARIES
         canaries.save(path)
         return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
 
 
-def _kill(job_dir: Path, status: str) -> None:
-    """Kill the tail and all its workers at once, and return when they are gone.
+def _killer(mirror: Mirror) -> Callable[[], None]:
+    """Return what kills the mirror's tail and all its workers at once; it returns when they are gone.
 
-    :raises DrillMissed: it had ended by itself. What was lost since then is no loss of this disaster.
+    It raises DrillMissed if the tail has ended by itself: what was lost since then is no loss of this disaster.
+
+    :raises JobNotRunning: there is no tail to kill. :raises JobElsewhere: it can't be killed from here.
     """
-    if not state.is_active(status):
-        ended = f"the tail was {status} before it was killed: it ended while canaries were written"
-        raise DrillMissed([ended], str(job_dir))
-    while members := process.members(job_dir):  # repeat for a worker that was just being forked
-        process.end(members, signal.SIGKILL)
-        process.wait_until_gone(job_dir, timeout_s=5.0)
+    runner = runner_for(mirror)
+    tail = runner.find(TAIL)
+    status = "never started" if tail is None else runner.status(tail)
+    if tail is None or not state.is_active(status):
+        raise JobNotRunning(TAIL, status, "Clear the whole drill.")
+    if not is_here(tail):
+        raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a surviving tail would make the figures look too good
+    job_dir = Path(tail["dir"])
+
+    def kill() -> None:
+        if not state.is_active(status := runner.status(tail)):
+            raise DrillMissed([f"the tail was {status} before it was killed: it had ended by itself"], str(job_dir))
+        while members := process.members(job_dir):  # repeat for a worker that was just being forked
+            process.end(members, signal.SIGKILL)
+            process.wait_until_gone(job_dir, timeout_s=5.0)
+
+    return kill
 
 
 class FailOverDrillOperator(_DrillOperator):
@@ -292,36 +316,95 @@ class FailBackDrillOperator(_DrillOperator):
         return back
 
 
+class RehearseFaultsOperator(_DrillOperator):
+    """Injects faults on the topic of a tail that runs for that, and waits each time until the mirror's health shows it.
+
+    The drill's report gets a row for each: what was injected, how it was noticed, and after how long. It doesn't fail:
+    CleanUpDrillOperator judges. Afterwards the topic is no mirror's any more; the clean-up deletes it.
+
+    :param mirror: the drill's, with a topic that an OpenDrillOperator has created for the faults.
+    :param rehearse: ``recreate_topic``: delete the topic on the source and create it again; ``kill_tail``: kill the tail
+        and its workers. In this order (templated).
+    :param notice_s: how long a fault may take to be noticed (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "rehearse", "notice_s")
+
+    def __init__(self, *, rehearse: Sequence[str] | str = (), notice_s: float | str = NOTICE_S, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rehearse, self.notice_s = rehearse, notice_s
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Inject the faults, one after the other.
+
+        :raises JobNotRunning: no tail runs. :raises JobElsewhere: it can't be killed from here.
+        """
+        from airflow_mirror.drill.failback import TIMEOUT_S, create_again
+        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.hooks.tail import TailView
+        from airflow_mirror.kafka.model import NewTopicSpec
+
+        names, notice_s, topic = names_of(self.rehearse), number("notice_s", self.notice_s), drill_topic(mirror)
+        kill = _killer(mirror)
+        with admins_of(mirror) as (source, target):
+            view = TailView(target, mirror.name)
+
+            def create_topic_again() -> None:
+                there = source.topics([topic])[topic]
+                create_again(source, NewTopicSpec(topic, there.partitions, there.replication_factor), TIMEOUT_S)
+
+            faults = {KILL_TAIL: kill_tail(kill), RECREATE_TOPIC: recreate_topic(topic, create_topic_again)}
+            rows = rehearse([faults[name] for name in names], lambda: health_of(view, mirror), notice_s)
+        with self.kept(mirror, context) as drill:
+            drill.rehearsal = rows
+        for row in rows:
+            self.log.log(30 if row["noticed_s"] is None else 20, "%(fault)s: after %(noticed_s)s s: %(how)s", row)
+        return {row["fault"]: row["noticed_s"] for row in rows}
+
+
+def health_of(view: TailView, mirror: Mirror) -> list[Trouble]:
+    """Return what is wrong with a mirror, as anybody on any worker sees it; also that it can't be asked."""
+    from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, judge
+
+    try:
+        facts = Facts(tail=view.look(mirror))
+    except MirrorError as e:
+        facts = Facts(unknown={"tail": e})
+    return judge(facts, Limits(), OF_THE_TAIL)
+
+
 class CleanUpDrillOperator(_DrillOperator):
-    """Deletes the drill's topic and group on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
+    """Deletes what the drill has created on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
 
     A drill that missed its objectives fails here, when nothing of it is left, and not before; so does one that never
-    measured anything.
+    measured anything, and one of whose faults nobody noticed one.
     """
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Delete topic and group on both sides, if this drill has created them; then judge.
+        """Delete topics and groups on both sides, if this drill has created them; then judge.
 
         :raises DrillLeftBehind: names what could not be deleted.
         :raises ObjectiveMissed: names each figure that was measured above its objective.
-        :raises DrillMissed: nothing was measured, the way back was not exact, or the group skipped records or read some
-            twice.
+        :raises DrillMissed: nothing was measured, the way back was not exact, the group skipped records or read some
+            twice, or a fault was not noticed.
         """
         from airflow_mirror.drill.clean_up import clean_up
         from airflow_mirror.drill.report import failures, over
         from airflow_mirror.hooks.kafka import configs_of
 
         with self.kept(mirror, context) as drill:
-            left = clean_up(list(configs_of(mirror).values()), drill.topic, drill.topic) if drill.topic else []
-            deleted, drill.topic = drill.topic, drill.topic if left else ""
-            drill.missed = failures(drill.figures, drill.wanted, drill.failback) + [
-                f"left behind: {line}" for line in left
-            ]
+            configs, topics, left = list(configs_of(mirror).values()), drill.topics, list[str]()
+            drill.topics = []
+            for topic in topics:
+                lines = clean_up(configs, topic, topic)
+                left += [f"{topic!r} on the {line}" for line in lines]
+                drill.topics += [topic] if lines else []
+            drill.missed = failures(drill) + [f"left behind: {line}" for line in left]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
-            raise DrillLeftBehind(deleted, left)
-        if too_much := over(drill.figures, drill.wanted):
+            raise DrillLeftBehind(left)
+        if too_much := over(drill):
             raise ObjectiveMissed(drill.missed, str(path), too_much)
         if drill.missed:
             raise DrillMissed(drill.missed, str(path))
-        return {"deleted": deleted}
+        return {"deleted": topics}

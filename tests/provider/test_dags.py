@@ -121,6 +121,23 @@ def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:
     assert all(dag.get_task(name).retries for name in ("stop_tail", "clean_up"))
 
 
+def test_faults_come_after_what_is_measured_on_a_topic_of_their_own(bag: Any) -> None:
+    dag = bag.dags["kafka_dr_drill"]
+    faulty = [task for task in dag.tasks if task.task_id.startswith("rehearsal.")]
+    assert all("fail_back" in task.get_flat_relative_ids(upstream=True) for task in faulty)
+    topics = {task.task_id: task.mirror["topics"] for task in dag.tasks if hasattr(task, "mirror")}
+    (own,) = topics["rehearsal.inject"]
+    assert own != topics["fail_back"][0] and {tuple(topics[task.task_id]) for task in faulty} == {(own,)}
+    # Of the two plans in the run that the same mirror has, theirs.
+    plans = {task.plan for task in faulty if hasattr(task, "plan")}
+    assert plans == {"{{ ti.xcom_pull(task_ids='rehearsal.plan') }}"}
+    wanted = dag.get_task("is_rehearsal_wanted").python_callable
+    assert [wanted(params={"rehearse": given}) for given in ([], None, ["kill_tail"])] == [False, False, True]
+    used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
+    for name in dag.params:
+        assert dag.params.get_param(name).schema["description_md"] and f"params.{name}" in used, name
+
+
 def test_dags_with_a_schedule_wait_until_someone_turns_them_on(bag: Any) -> None:
     assert {d.dag_id for d in bag.dags.values() if d.is_paused_upon_creation} == IDS - BY_HAND
 

@@ -33,9 +33,12 @@ from airflow_mirror.drill.failback import FailbackReport
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.drill.page import render
+from airflow_mirror.drill.rehearsal import planned
 from airflow_mirror.drill.report import DrillReport
 from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.hooks.home import report_dir
+from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.jobs.health.judging import TailFacts
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
@@ -52,6 +55,7 @@ from airflow_mirror.operators.drill import (
     FailOverDrillOperator,
     LoseSourceOperator,
     OpenDrillOperator,
+    RehearseFaultsOperator,
     RehearseGroupsOperator,
 )
 from airflow_mirror.operators.health import CheckMirrorOperator
@@ -82,7 +86,8 @@ NEEDS_CLUSTERS = [
 
 EVERY_OPERATOR = [
     *NEEDS_CLUSTERS, StopMirrorOperator, LiftFenceOperator, LoseSourceOperator, FailOverDrillOperator,
-    CleanUpDrillOperator, FailBackDrillOperator, RehearseGroupsOperator, WaitForCatchUpSensor,
+    CleanUpDrillOperator, FailBackDrillOperator, RehearseGroupsOperator, RehearseFaultsOperator,
+    WaitForCatchUpSensor,
 ]  # fmt: skip
 
 
@@ -1241,11 +1246,11 @@ def test_a_drill_is_judged_after_its_clean_up(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str], figures: Any, error: str
 ) -> None:
     """Whatever ended it: a run that is marked as failed runs its teardowns, and must not turn green by them."""
-    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=figures, wanted=WANTED, failback=BACK))
+    note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], figures=figures, wanted=WANTED, failback=BACK))
     with pytest.raises(AirflowFailException, match=error):
         CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
     (drill,) = Drills(state, "m").all()
-    assert cleaned == ["drill-1"] and drill.topic == "" and drill.missed
+    assert cleaned == ["drill-1"] and drill.topics == [] and drill.missed
 
 
 @pytest.mark.usefixtures("connections")
@@ -1266,14 +1271,58 @@ def test_way_back_is_kept_and_can_be_left_out(
     assert ("9 records copied back" in page) is (wanted == "True")
 
 
+@pytest.mark.usefixtures("connections", "home")
+def test_faults_that_were_planned_and_never_injected_fail_the_drill(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
+) -> None:
+    rows = planned(["kill_tail"])
+    note(state, Drill(run="manual__1", at_ms=7, figures=GOOD, wanted=WANTED, failback=BACK, rehearsal=rows))
+    with pytest.raises(AirflowFailException, match="rehearsal of kill_tail: it was not injected"):
+        CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_unknown_fault_is_named_before_anything_is_done(context: dict[str, Any], mirror: dict[str, Any]) -> None:
+    opens = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}, rehearse="pull_the_plug")
+    with pytest.raises(AirflowFailException, match=r"rehearse=\['pull_the_plug'\]: no such fault"):
+        opens.execute(context)
+
+
+def test_faults_are_injected_and_what_notices_them_is_kept(
+    context: dict[str, Any], tail: Any, mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail that is killed is found to be lost; a look that fails is a finding, too."""
+    looks = iter([TailFacts(status="RUNNING"), TryAgain("no broker answered")])
+
+    def look(_view: object, _mirror: object) -> TailFacts:
+        found = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return TailFacts(active=_tail(), status="RUNNING")
+
+    def _tail() -> Any:
+        return SimpleNamespace(host="h", differing=())
+
+    statuses = iter(["RUNNING", "RUNNING"])
+    monkeypatch.setattr(TailView, "look", look)
+    monkeypatch.setattr(LocalRunner, "status", lambda *_: next(statuses))
+    task = RehearseFaultsOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}, rehearse=["kill_tail"])
+    (noticed,) = task.execute(context).values()
+    monkeypatch.undo()
+    (drill,) = Drills(state, "m").all()
+    (row,) = drill.rehearsal
+    assert noticed == row["noticed_s"] is not None and row["how"] == "tail: not known: no broker answered"
+    assert process.members(Path(tail["dir"])) == [], "it was killed"
+
+
 @pytest.mark.usefixtures("connections")
 def test_good_drill_is_cleaned_up_once_and_its_page_is_linked(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str], home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files.example.com/mirror")
-    note(state, Drill(run="manual__1", at_ms=7, topic="drill-1", figures=GOOD, wanted=WANTED, failback=BACK))
-    for deleted in ("drill-1", ""):
+    note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], figures=GOOD, wanted=WANTED, failback=BACK))
+    for deleted in (["drill-1"], []):
         task = CleanUpDrillOperator(task_id="t", mirror=mirror)
         assert task.execute(context) == {"deleted": deleted}
     assert cleaned == ["drill-1"] and list(task.shown_links.values()) == [
@@ -1287,13 +1336,14 @@ def test_what_could_not_be_deleted_is_tried_again(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
 ) -> None:
     """A broker that is away for a minute leaves no topic behind; and what is left stays noted."""
-    note(state, Drill(run="manual__1", at_ms=7, topic="stuck", figures=GOOD, wanted=WANTED, failback=BACK))
+    note(state, Drill(run="manual__1", at_ms=7, topics=["stuck", "drill-1"], figures=GOOD, wanted=WANTED, failback=BACK))
     for _ in range(2):
-        with pytest.raises(AirflowException, match="'stuck' could not be deleted: target: no broker answered") as e:
+        with pytest.raises(AirflowException, match="could not delete 'stuck' on the target: no broker answered") as e:
             CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
         assert not isinstance(e.value, AirflowFailException)
     (drill,) = Drills(state, "m").all()
-    assert drill.topic == "stuck" and drill.missed == ["left behind: target: no broker answered"] and len(cleaned) == 2
+    assert drill.topics == ["stuck"] and drill.missed == ["left behind: 'stuck' on the target: no broker answered"]
+    assert cleaned == ["stuck", "drill-1", "stuck"]
 
 
 @pytest.mark.usefixtures("connections", "home")
@@ -1318,7 +1368,8 @@ def test_topic_is_noted_as_the_drills_before_it_is_created(
 
     def create(_: object, specs: Any) -> None:
         (drill,) = Drills(state, "m").all()
-        assert (drill.topic, drill.wanted) == ("drill-1", {"rpo_s": 1.0, "rto_s": 2.0})
+        assert (drill.topics, drill.wanted) == (["drill-1"], {"rpo_s": 1.0, "rto_s": 2.0})
+        assert [row["fault"] for row in drill.rehearsal] == ["recreate_topic", "kill_tail"]
         there[specs[0].name] = specs[0]
         raise Dies
 
@@ -1326,7 +1377,11 @@ def test_topic_is_noted_as_the_drills_before_it_is_created(
     monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 1)
     monkeypatch.setattr(ClusterAdmin, "create_topics", create)
     opens = OpenDrillOperator(
-        task_id="t", mirror={**mirror, "topics": ["drill-1"]}, rpo_objective_s="1", rto_objective_s=2
+        task_id="t",
+        mirror={**mirror, "topics": ["drill-1"]},
+        rpo_objective_s="1",
+        rto_objective_s=2,
+        rehearse=["kill_tail", "recreate_topic"],
     )
     with pytest.raises(Dies):
         opens.execute(context)

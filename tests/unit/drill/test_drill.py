@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill import disaster, failover, reading
 from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.kept import Drill
 from airflow_mirror.drill.report import failures, measure, over
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -181,20 +182,27 @@ def test_canary_at_another_offset_is_lost_and_rereads_are_told() -> None:
     report = measure(canaries, held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
     assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
     found = report.to_dict()
-    back = {"differing": [], "nowhere": 0, "skipped": 0, "reread": 0}
-    assert failures(found, {"rpo_s": 0.4, "rto_s": 1.0}, back) == [
+    assert failures(a_drill(found, {"rpo_s": 0.4, "rto_s": 1.0})) == [
         "RPO 0.50 s (1 records lost), wanted at most 0.4 s", "RTO 2.00 s, wanted at most 1 s",
         "the group skipped 1 and re-read 1 records",
     ]  # fmt: skip
-    assert over(found, {"rpo_s": 0.5, "rto_s": 1.0}) == {"rto_s": (2.0, 1.0)}
-    assert len(failures(found, {"rpo_s": 0.5, "rto_s": 2.0}, {"left_out": True})) == 1
-    assert over({}, {"rpo_s": 0.5}) == {} and "nothing was measured" in failures({}, {"rpo_s": 0.5}, {})[0]
+    assert over(a_drill(found, {"rpo_s": 0.5, "rto_s": 1.0})) == {"rto_s": (2.0, 1.0)}
+    assert len(failures(a_drill(found, {"rpo_s": 0.5, "rto_s": 2.0}))) == 1
+    nothing = a_drill({}, {"rpo_s": 0.5})
+    assert over(nothing) == {} and "nothing was measured" in failures(nothing)[0]
+
+
+def a_drill(figures: dict[str, Any], wanted: dict[str, float], **more: Any) -> Drill:
+    return Drill(run="monday", at_ms=7, figures=figures, wanted=wanted, **{"failback": {"left_out": True}, **more})
 
 
 def test_way_back_that_is_not_exact_fails_the_drill() -> None:
     well = {"rpo_s": 0.0, "rto_s": 1.0, "lost": 0, "skipped": 0, "reread": 0}
-    assert failures(well, {}, {"differing": ["t-0: end"], "nowhere": 2, "skipped": 1, "reread": 3}) == [
+    back = {"differing": ["t-0: end"], "nowhere": 2, "skipped": 1, "reread": 3}
+    assert failures(a_drill(well, {}, failback=back)) == [
         "failback: t-0: end", "failback: 2 acknowledged records are on neither side",
         "failback: the group skipped 1 and re-read 3 records",
     ]  # fmt: skip
-    assert failures(well, {}, {}) == ["there was no failback: its task failed, or the run was ended"]
+    assert failures(a_drill(well, {}, failback={})) == ["there was no failback: its task failed, or the run was ended"]
+    exact = {"differing": [], "nowhere": 0, "skipped": 0, "reread": 0}
+    assert failures(a_drill(well, {}, failback=exact)) == []

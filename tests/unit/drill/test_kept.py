@@ -68,7 +68,7 @@ def a_drill(day: int, *, rto_s: float = 20.0, missed: list[str] | None = None, *
 def test_the_page_has_a_row_and_a_point_for_each_drill() -> None:
     """The newest first; one that measured nothing is there as well, and the lines have a gap where it stands."""
     late = a_drill(3, rto_s=60.0, missed=["RTO 60.00 s, wanted at most 30 s"])
-    drills = [a_drill(1), a_drill(2), late, a_drill(4, figures={}, missed=None, topic="left"), a_drill(5), a_drill(6)]
+    drills = [a_drill(1), a_drill(2), late, a_drill(4, figures={}, missed=None, topics=["left"]), a_drill(5), a_drill(6)]
     drills[3].missed = None
     html = page.render(late, drills)
     rows = html[html.index("The last drills") :]

@@ -42,7 +42,7 @@ class Admin(ClusterAdmin):
     def cluster_id(self) -> str:
         return self.id
 
-    def groups(self) -> list[GroupInfo]:
+    def groups(self, *, every: bool = False) -> list[GroupInfo]:
         return [GroupInfo(name, "Stable" if name in self.members else "Empty", "consumer") for name in self.at]
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
