@@ -201,7 +201,7 @@ with DAG(
     # Wrong input and corrupt data are never retried, whatever this says.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
+    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, night=True)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
 

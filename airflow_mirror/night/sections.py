@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_mirror.files import replace_file
 from airflow_mirror.night.groups import TO_DO
 from airflow_mirror.night.race import urgent
 from airflow_mirror.page import MOST_ROWS, template
@@ -59,6 +61,12 @@ def html(night: NightPlan) -> str:
     return template("night/night.html.jinja").render(
         night=night, sections=sections(night), least="more than 30 days" if least is None else duration(least)
     )
+
+
+def write(night: NightPlan, path: Path) -> None:
+    """Write it beside a plan's file, for programs and for people."""
+    for ending, text in (("json", night.to_json()), ("md", markdown(night)), ("html", html(night))):
+        replace_file(path.with_suffix(f".night.{ending}"), text)
 
 
 def sections(night: NightPlan) -> list[Section]:

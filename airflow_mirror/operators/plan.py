@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
+from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanBlocked, PlanNotKept
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.remembered import keep_plan, last_plan
 from airflow_mirror.operators.base import MirrorOperator, flag
@@ -27,18 +27,20 @@ class PlanMirrorOperator(MirrorOperator):
     Writes a scratch topic on the target, and the first time the target's ledger, unless a check blocks.
 
     :param probe_target: test on the scratch topic what the principal may do; it is deleted again. False: not (templated).
+    :param night: look at what the night of a cutover needs as well (templated): page, Markdown and JSON beside the plan.
+        What it finds to block, blocks. It takes some seconds more, and only reads.
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
     check that blocks fails the task, with every block in the message. Returns counts, the plan's hash and its path; the
     tasks downstream execute the plan with that hash and no other, on whichever worker.
     """
 
-    template_fields: Sequence[str] = ("mirror", "probe_target")
+    template_fields: Sequence[str] = ("mirror", "probe_target", "night")
     makes_plan = True
 
-    def __init__(self, *, probe_target: bool | str = True, **kwargs: Any) -> None:
+    def __init__(self, *, probe_target: bool | str = True, night: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.probe_target = probe_target
+        self.probe_target, self.night = probe_target, night
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
@@ -50,6 +52,8 @@ class PlanMirrorOperator(MirrorOperator):
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.night.build import night_plan
+        from airflow_mirror.night.sections import write
         from airflow_mirror.plan import build
         from airflow_mirror.plan.again import decisions_of
         from airflow_mirror.plan.begun import Begun
@@ -65,15 +69,22 @@ class PlanMirrorOperator(MirrorOperator):
                 mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier,
                 decisions=decisions_of(Ledger(target)),
             )  # fmt: skip
-            if not plan.blocks:
+            night = night_plan(plan, source, target) if flag("night", self.night) and not plan.blocks else None
+            findings = [*plan.findings, *(night.findings if night else [])]
+            blocks = [str(f) for f in findings if f.level == "block"]
+            if not blocks:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)
                 keep_plan(plan, target, ledger)
         path = plans_of(mirror).save(plan)
-        for finding in plan.findings:
+        if night is not None:
+            write(night, path)
+            self.log.info("plan for the night: %s", path.with_suffix(".night.html"))
+        for finding in findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)
-        plan.raise_if_blocked()
+        if blocks:
+            raise PlanBlocked(blocks)
         return {**plan.summary(), "path": str(path)}
 
     def _last(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:

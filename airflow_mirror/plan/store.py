@@ -65,8 +65,8 @@ class PlanDirectory:
         path = self.path(plan.hash)
         write(plan, path)
         for old in self._oldest():
-            old.unlink(missing_ok=True)
-            old.with_suffix(".md").unlink(missing_ok=True)
+            for file in self._directory.glob(f"{old.stem}.*"):  # and what was written beside it
+                file.unlink(missing_ok=True)
         return path
 
     def load(self, plan_hash: str) -> Plan | None:

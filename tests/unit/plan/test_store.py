@@ -54,9 +54,11 @@ def test_only_the_last_plans_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     plans = PlanDirectory(tmp_path)
     made = [a_plan(end=60000 + n) for n in range(4)]
     for age, plan in enumerate(made):
-        os.utime(plans.save(plan), (age, age))
+        path = plans.save(plan)
+        os.utime(path, (age, age))
+        path.with_suffix(".night.html").touch()
     assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == sorted(
-        f"{p.hash}{suffix}" for p in made[2:] for suffix in (".json", ".md")
+        f"{p.hash}{suffix}" for p in made[2:] for suffix in (".json", ".md", ".night.html")
     )
 
 

@@ -1,0 +1,79 @@
+"""The plan for the night as part of the plan task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_mirror.night.build import decide
+from airflow_mirror.night.look import Seen
+from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.plan import Finding, Plan
+from tests.builders import plan_of, topic_plan
+from tests.unit.plan.builders import a_mirror
+
+BLOCK = Finding("block", "retention_race", "topic 't'", "lost")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], home: Path) -> SimpleNamespace:
+    """What the task plans, and what it has kept on the target."""
+    plan = plan_of(a_mirror(name="m", source="src", target="dst"), topic_plan("t", {0: 0}, source_topic_id="id"))
+    made = SimpleNamespace(plan=plan, night=decide(plan, Seen(at_ms=1)), looked=0, kept=list[Plan](), home=home)
+
+    @contextmanager
+    def admins_of(mirror: Any) -> Iterator[Any]:
+        yield SimpleNamespace(cluster_id=lambda: "s"), SimpleNamespace(cluster_id=lambda: "t")
+
+    def night_plan(*_: Any) -> Any:
+        made.looked += 1
+        return made.night
+
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
+    monkeypatch.setattr("airflow_mirror.plan.build", lambda *_, **__: made.plan)
+    monkeypatch.setattr("airflow_mirror.plan.again.decisions_of", lambda _: {})
+    monkeypatch.setattr("airflow_mirror.plan.life.begin", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.life.require_active", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.operators.plan.last_plan", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.operators.plan.keep_plan", lambda plan, *_: made.kept.append(plan))
+    monkeypatch.setattr("airflow_mirror.night.build.night_plan", night_plan)
+    return made
+
+
+def run(context: dict[str, Any], **options: Any) -> Any:
+    mirror = {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
+    return PlanMirrorOperator(task_id="plan", mirror=mirror, **options).execute(context)
+
+
+def test_it_lies_beside_the_plan_only_where_it_is_wanted(world: SimpleNamespace, context: dict[str, Any]) -> None:
+    path = Path(run(context)["path"])
+    assert world.looked == 0 and [f.name for f in path.parent.glob("*.night.*")] == []
+    assert run(context, night="True")["path"] == str(path)
+    assert json.loads(path.with_suffix(".night.json").read_text())["waves"][0]["topics"] == ["t"]
+    assert path.with_suffix(".night.html").read_text().startswith("<!doctype html>")
+    assert path.with_suffix(".night.md").read_text().startswith("# The night of mirror m")
+
+
+def test_what_blocks_the_night_fails_the_task_before_anything_is_kept(
+    world: SimpleNamespace, context: dict[str, Any]
+) -> None:  # fmt: skip
+    world.night = replace(world.night, findings=[BLOCK])
+    with pytest.raises(AirflowFailException, match="retention_race: topic 't': lost"):
+        run(context, night=True)
+    (page,) = world.home.glob("m/plans/*.night.html")
+    assert world.kept == [] and "retention_race" in page.read_text()
+
+
+def test_a_plan_that_is_blocked_is_told_at_once(world: SimpleNamespace, context: dict[str, Any]) -> None:
+    world.plan = replace(world.plan, findings=(replace(BLOCK, check="another"),))
+    with pytest.raises(AirflowFailException, match="another"):
+        run(context, night=True)
+    assert world.looked == 0 and world.kept == []
