@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.night.elsewhere import UNSEEN, elsewhere, streams
+from airflow_mirror.night.estimate import estimates
 from airflow_mirror.night.findings import findings
 from airflow_mirror.night.groups import groups
 from airflow_mirror.night.look import look
@@ -49,13 +50,16 @@ def decide(plan: Plan, seen: Seen) -> NightPlan:
     }
     selected = {group: its for group, its in reads.items() if plan.mirror.selects_group(group)}
     ways = waves(topics, selected)
+    races = [race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()]
+    bytes_of = {tp: log.offset_bytes for tp, log in seen.logs.items() if log.offset_bytes is not None}
     night = NightPlan(
         mirror=plan.mirror.name,
         plan=plan.hash,
         at=datetime.fromtimestamp(seen.at_ms / 1000, UTC).isoformat(timespec="seconds"),
         topics={t.source_topic: Shape(topic_id=t.source_topic_id, partitions=t.partitions) for t in plan.topics},
         waves=ways,
-        races=[race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()],
+        races=races,
+        estimates=estimates(races, bytes_of, plan.mirror.max_bytes_per_second),
         producers=producers(seen.producers, seen.transactional_ids, ways),
         groups=groups(seen.groups, streams(kept), reads, ways),
         elsewhere=kept,

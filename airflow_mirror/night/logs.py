@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Moment:
-    """Where the copy and the source's ends are at one moment."""
+    """Where the copy and the source's ends are at one moment. Of partitions without a position nothing is copied yet."""
 
     positions: Offsets
     ends: Offsets
@@ -59,10 +59,11 @@ def limits_of(configs: Mapping[str, ConfigEntry]) -> Limits:
     )  # fmt: skip
 
 
-def now(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, mapped: Callable[[], Offsets]) -> Moment:
+def now(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, mapped: Offsets | None) -> Moment:
     """Return where each partition is. The target is read first; read second, it could seem ahead.
 
-    :param mapped: returns the source offsets up to which partitions with mapped offsets are copied.
+    :param mapped: source offsets up to which partitions with mapped offsets are copied; None: nobody may know, and they
+        are left out.
     """
     found = target.topics([t.target_topic for t in plan.topics])
     routes = {
@@ -71,11 +72,16 @@ def now(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, mapped: Callable
         if t.mode == "identical" and t.target_topic in found
         for p in range(min(t.partitions, found[t.target_topic].partitions))
     }
-    copied = {routes[tp]: end for tp, end in target.offsets(routes, "latest").items()} | dict(mapped())
-    starts = {TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in plan.topics for p in range(t.partitions)}
-    # An empty partition of the target is one of which nothing is copied yet, so nothing of it was missed.
-    positions = {tp: copied.get(tp) or start for tp, start in starts.items()}
-    return Moment(positions, source.offsets(starts, "latest"))
+    first, ends = target.offsets(routes, "earliest"), target.offsets(routes, "latest")
+    # An empty log is one of which nothing is copied yet, though it may be primed up to some offset.
+    copied = {routes[tp]: end for tp, end in ends.items() if end > first[tp]} | dict(mapped or {})
+    by_map = {t.source_topic for t in plan.topics if t.mode != "identical"} if mapped is None else set()
+    return Moment(copied, source.offsets([tp for tp in begins(plan) if tp.topic not in by_map], "latest"))
+
+
+def begins(plan: Plan) -> dict[TopicPartition, int]:
+    """Return where the plan begins to copy each partition."""
+    return {TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in plan.topics for p in range(t.partitions)}
 
 
 def expiring(
@@ -101,25 +107,29 @@ def expiring(
 
 
 def logs(
-    before: Moment, after: Moment, watched_s: float, starts: Offsets, limits: Mapping[str, Limits],
+    plan: Plan, before: Moment, after: Moment, watched_s: float, starts: Offsets, limits: Mapping[str, Limits],
     expires: Mapping[TopicPartition, list[tuple[float, int]]], sizes: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, Log]:  # fmt: skip
     """Return each partition that both looks saw.
 
     :param starts: log starts. :param sizes: bytes of logs; empty: nobody tells. Then what size deletes is not known.
     """
-    found = {}
+    found, planned = {}, begins(plan)
     for tp in sorted(before.ends.keys() & after.ends.keys() & starts.keys()):
         limit, held = limits[tp.topic], after.ends[tp] - starts[tp]
-        moved = after.positions[tp] - before.positions[tp]
+        # What was deleted before a copy begins was not missed by it: that is retention's everyday work.
+        begin = max(planned[tp], starts[tp])
+        position = after.positions.get(tp, begin)
+        moved = position - before.positions.get(tp, begin)
         # Offsets and not bytes are what a log is asked for; a log without records tells nothing about later ones.
         an_offset = sizes[tp] / held if held > 0 and sizes.get(tp) else None
         room = None if limit.retention_bytes is None or an_offset is None else limit.retention_bytes / an_offset
         found[tp] = Log(
-            start=starts[tp], end=after.ends[tp], position=after.positions[tp],
+            start=starts[tp], end=after.ends[tp], position=position,
             produced_per_s=max(0, after.ends[tp] - before.ends[tp]) / watched_s if watched_s else 0.0,
             copied_per_s=moved / watched_s if watched_s and moved > 0 else None,
             expires=expires.get(tp, ()), room=room,
-            segment=None if an_offset is None else limit.segment_bytes / an_offset, segment_s=limit.segment_s,
+            segment=None if an_offset is None else limit.segment_bytes / an_offset, offset_bytes=an_offset,
+            segment_s=limit.segment_s,
         )  # fmt: skip
     return found

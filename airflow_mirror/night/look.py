@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
 from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.night import elsewhere, logs
 from airflow_mirror.night.elsewhere import REGISTRY_TOPIC
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.verify.partition import data_batches, decoded
+from airflow_mirror.verify.partition import data_batches
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+    from airflow_mirror.night.logs import Limits
     from airflow_mirror.night.race import Log
     from airflow_mirror.plan import Plan
     from airflow_mirror.wire.topology import ProducerState
@@ -44,7 +46,7 @@ class Seen:
     groups: Sequence[GroupInfo] = ()
     positions: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     logs: Mapping[TopicPartition, Log] = field(default_factory=dict)
-    limits: Mapping[str, logs.Limits] = field(default_factory=dict)
+    limits: Mapping[str, Limits] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     producers: Mapping[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
@@ -58,15 +60,15 @@ class Questions:
     def __init__(self) -> None:
         self.unseen: list[str] = []
 
-    def ask(self, what: str, question: Callable[[], _T], otherwise: _T) -> _T:
-        """Return the answer, or ``otherwise``. :raises ClusterUnreachable: there is nobody to answer."""
+    def ask(self, what: str, question: Callable[[], _T]) -> _T | None:
+        """Return the answer; None: there is none. :raises ClusterUnreachable: there is nobody to answer."""
         try:
             return question()
         except ClusterUnreachable:
             raise
         except MirrorError as e:
             self.unseen.append(f"{what}: {e}")
-            return otherwise
+            return None
 
 
 def look(
@@ -78,33 +80,36 @@ def look(
     :param mapped: returns the source offsets up to which partitions with mapped offsets are copied.
     :raises ClusterUnreachable: one of them does not answer.
     """
-    to, nothing = Questions(), logs.Moment({}, {})
+    to = Questions()
+
+    def moment() -> logs.Moment:
+        copied = to.ask("how far topics with mapped offsets are copied", mapped)
+        found = to.ask("how far the copy is", lambda: logs.now(plan, source, target, copied))
+        return found or logs.Moment({}, {})
+
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
-    before = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
-    groups = to.ask("groups", lambda: source.groups(every=True), [])
+    before = moment()
+    groups = to.ask("groups", lambda: source.groups(every=True)) or []
     readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
-    positions = to.ask("positions of groups", lambda: source.groups_offsets(readers), {})
-    configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics]), {})
+    positions = to.ask("positions of groups", lambda: source.groups_offsets(readers)) or {}
+    configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
-    sizes = to.ask("sizes of logs", lambda: source.wire.log_sizes(known), {})
-    starts = to.ask("log starts", lambda: source.offsets(known, "earliest"), {})
-    expires = to.ask(
-        "what retention deletes",
-        lambda: logs.expiring(source, {tp: before.ends[tp] for tp in known}, limits, at_ms),
-        None,
-    )
-    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(known), {})
-    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, to), {})
+    sizes = to.ask("sizes of logs", lambda: source.wire.log_sizes(known)) or {}
+    starts = to.ask("log starts", lambda: source.offsets(known, "earliest")) or {}
+    ends = {tp: before.ends[tp] for tp in known}
+    expires = to.ask("what retention deletes", lambda: logs.expiring(source, ends, limits, at_ms))
+    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(logs.begins(plan))) or {}
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, to)) or {}
     names = source.topic_names()
-    modes = to.ask("modes of the Schema Registry", lambda: _modes(source), {}) if REGISTRY_TOPIC in names else {}
+    modes = to.ask("modes of the Schema Registry", lambda: _modes(source)) if REGISTRY_TOPIC in names else None
     pause(max(0.0, begun_s + watch_s - time.monotonic()))
-    after = to.ask("how far the copy is", lambda: logs.now(plan, source, target, mapped), nothing)
+    after = moment()
     watched_s = time.monotonic() - begun_s
-    found = {} if expires is None else logs.logs(before, after, watched_s, starts, limits, expires, sizes)
+    found = {} if expires is None else logs.logs(plan, before, after, watched_s, starts, limits, expires, sizes)
     return Seen(
         at_ms=at_ms, topics=names, groups=groups, positions=positions, logs=found,
-        limits=limits, sizes=sizes, producers=states, transactional_ids=ids, modes=modes,
+        limits=limits, sizes=sizes, producers=states, transactional_ids=ids, modes=modes or {},
         unseen=list(dict.fromkeys(to.unseen)),
     )  # fmt: skip
 

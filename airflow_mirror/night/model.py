@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.night.elsewhere import Kept
+from airflow_mirror.night.estimate import Estimate
 from airflow_mirror.night.groups import Group
 from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
@@ -32,6 +33,7 @@ class NightPlan:
     :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
     :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
     :param races: against the source's retention, by partition.
+    :param estimates: of the topics that are not level.
     :param producers: who writes to these topics, whoever wrote last first.
     :param groups: of all kinds. :param elsewhere: what applications keep in topics of their own.
     :param left_topics: topics of the source that the mirror does not select, without internal ones.
@@ -46,6 +48,7 @@ class NightPlan:
     topics: Mapping[str, Shape]
     waves: Sequence[Wave]
     races: Sequence[Race]
+    estimates: Sequence[Estimate]
     producers: Sequence[Producer]
     groups: Sequence[Group]
     elsewhere: Sequence[Kept]

@@ -33,6 +33,7 @@ class Log:
         with the end; empty: time deletes nothing.
     :param room: offsets that ``retention.bytes`` keeps; None: size deletes nothing.
     :param segment: offsets of a segment as large as ``segment.bytes`` allows; None: not known.
+    :param offset_bytes: what an offset takes; None: not known.
     :param segment_s: ``segment.ms``: how much older its first record may be than its last one.
     """
 
@@ -44,6 +45,7 @@ class Log:
     expires: Sequence[tuple[float, int]] = ()
     room: float | None = None
     segment: float | None = None
+    offset_bytes: float | None = None
     segment_s: float = HORIZON_S
 
     def at_most(self) -> list[Bound]:

@@ -17,6 +17,7 @@ from airflow_mirror.plan.wording import count, duration, some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.elsewhere import Kept
+    from airflow_mirror.night.estimate import Estimate
     from airflow_mirror.night.groups import Group
     from airflow_mirror.night.model import NightPlan
     from airflow_mirror.night.producers import Producer
@@ -31,6 +32,7 @@ _RACE = (
     "When the source deletes the first record that is not copied yet, if nothing is copied meanwhile; of each topic the "
     "partition where that is first. Rates are those of a few seconds."
 )
+_TIME = "How long topics take that are not level, at the rates of a few seconds."
 _ELSEWHERE = "Found by the names of topics, which are what people chose."
 
 
@@ -86,6 +88,9 @@ def sections(night: NightPlan) -> list[Section]:
             map(_race, urgent(night.races)),
         ),
         _section(
+            "Time", _TIME, ("topic", "behind", "copied", "level in", "because of"), map(_estimate, night.estimates)
+        ),
+        _section(
             "Producers", "", ("transactional id", "producer id", "epoch", "last wrote", "partitions", "waves", ""),
             map(_producer, night.producers),
         ),
@@ -113,6 +118,11 @@ def _race(one: Race) -> tuple[str, ...]:
     left = "not within 30 days" if one.left_s is None else f"in {duration(one.left_s)}" if one.left_s else "now"
     copied = "" if one.copied_per_s is None else f"{one.copied_per_s:,.1f}/s"
     return f"{one.topic}-{one.partition}", left, f"{one.behind:,}", f"{one.produced_per_s:,.1f}/s", copied, one.verdict
+
+
+def _estimate(one: Estimate) -> tuple[str, ...]:
+    takes = "not known" if one.seconds is None else duration(one.seconds)
+    return one.topic, f"{one.behind:,}", f"{one.copied_per_s:,.1f}/s", takes, one.bottleneck
 
 
 def _producer(one: Producer) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
         ("warn", "retention_race", f"topic {orders!r}"), ("warn", "producers", "1 producer"),
         ("warn", "elsewhere", f"Streams {group}"),
     }  # fmt: skip
-    assert page.read_text(encoding="utf-8").count("<h2>") == 8
+    assert page.read_text(encoding="utf-8").count("<h2>") == 9
 
 
 def test_a_running_copy_is_measured_and_a_loss_blocks(

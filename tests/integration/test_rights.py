@@ -37,6 +37,7 @@ from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.night.build import night_plan
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.kept import fetch, keep, prefix
@@ -349,6 +350,23 @@ def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callab
     ] == []
     with world.admins(ROOT) as (_, target):
         assert target.group_offsets(f"{world.topic}-g")
+
+
+@pytest.mark.parametrize("mode", ["identical", "mapped"])
+def test_with_the_printed_rights_of_a_plan_a_night_is_planned(world_of: Callable[..., World], mode: str) -> None:
+    """What these do not show is listed: transactional ids are the cutover's to see, and maps the copy's to complete."""
+    world = world_of(**MODES[mode])
+    for role in ("plan", "copy"):
+        world.do(role, ROOT)
+    plan = world.stored(ROOT)
+    world.allow("plan")
+    with world.admins("mirror") as (source, target):
+        night = night_plan(plan, source, target)
+    unseen = [line.partition(":")[0] for line in night.unseen[:-2]]
+    hidden = [] if mode == "identical" else ["how far topics with mapped offsets are copied"]
+    assert unseen == [*hidden, "some transactional ids of producers, perhaps"]
+    assert [(one.verdict, one.behind) for one in night.races] == ([] if hidden else [("wins", 0)] * 5)
+    assert night.waves and night.producers
 
 
 def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:

@@ -62,6 +62,10 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     assert shell.type(rights) == 0 and f"--topic {world.topic}" in shell.said
     assert shell.type(plan) == 0, shell.said
     assert world.topic in shell.said
+    night, later = commands("The plan for the night", world)
+    assert shell.type(night) == 0 and "# The night of mirror" in shell.said, shell.said
+    assert shell.type(f"{night} --json > night.json") == 0, shell.said
+    assert shell.type(later) == 0 and (world.directory / "night.html").exists(), shell.said
     Ledger(world.target).create()
     claim(Ledger(world.target), world.plan(), world.target)  # as the job does that copies
     status, preview = commands("An hour before", world)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import ClusterUnreachable, MissingRight
+from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, GroupPosition
 from airflow_mirror.night import logs
@@ -46,8 +47,8 @@ class World:
     def __init__(self, source: DrivenCluster, target: DrivenCluster) -> None:
         self.source, self.target = source, target
         self.log, self.there = source.create("t", 2).logs, target.create("t", 2).logs
-        self.admins = Admin(source.config, timeout_s=1), Admin(target.config, timeout_s=1)
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.admins = Admin(source.config, timeout_s=60), Admin(target.config, timeout_s=60)
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def write(self, count: int, partition: int = 0, *, copied: int | None = None) -> None:
         for cluster, log, number in (
@@ -61,9 +62,8 @@ class World:
         for admin in self.admins:
             admin.close()
 
-    def look(self, plan: Any = PLAN, **mapped: int) -> Seen:
-        found = {TopicPartition(name, 0): offset for name, offset in mapped.items()}
-        return look(plan, *self.admins, lambda: found, pause=lambda _: self.meanwhile() and None)
+    def look(self, plan: Any = PLAN, mapped: Callable[[], Any] = dict) -> Seen:
+        return look(plan, *self.admins, mapped, pause=lambda _: self.meanwhile())
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def world(source: DrivenCluster, target: DrivenCluster) -> Iterator[World]:
 def test_rates_are_what_happens_between_two_looks(world: World) -> None:
     world.write(30, copied=10)
     world.write(5, 1, copied=0)
-    world.meanwhile = lambda: (world.write(40, copied=20), world.write(0, 1))
+    world.meanwhile = lambda: world.write(40, copied=20)
     found = world.look().logs
     first, second = found[T0], found[T1]
     assert (first.start, first.end, first.position) == (0, 70, 30)
@@ -87,8 +87,16 @@ def test_rates_are_what_happens_between_two_looks(world: World) -> None:
 def test_mapped_partitions_are_where_their_map_ends(world: World) -> None:
     world.write(30, copied=29)
     plan = plan_of(a_mirror(), topic_plan("t", {0: 0}, source_topic_id="id", mode="mapped"))
-    assert world.look(plan, t=7).logs[T0].position == 7
+    assert world.look(plan, lambda: {T0: 7}).logs[T0].position == 7
     assert world.look(plan).logs[T0].position == 0, "its copy has not begun"
+
+    def hidden() -> Any:
+        raise MissingRight("read the map", "TOPIC_AUTHORIZATION_FAILED", "User:me")
+
+    seen = world.look(plan, hidden)
+    assert seen.logs == {} and [line.partition(":")[0] for line in seen.unseen] == [
+        "how far topics with mapped offsets are copied"
+    ]
 
 
 def test_what_is_not_begun_is_at_the_plans_start(world: World) -> None:
@@ -96,6 +104,17 @@ def test_what_is_not_begun_is_at_the_plans_start(world: World) -> None:
     world.write(30, copied=0)
     plan = plan_of(a_mirror(), topic_plan("t", {0: 20}, source_topic_id="id"))
     assert world.look(plan).logs[T0].position == 20
+
+
+def test_what_retention_deletes_before_a_copy_begins_is_not_lost(world: World) -> None:
+    """Between plan and look as well."""
+    world.write(30, copied=0)
+    with world.source.changing():
+        world.log[0].delete_records(20)
+    assert (world.look().logs[T0].start, world.look().logs[T0].position) == (20, 20)
+    with world.target.changing():
+        world.there[0].begin_at(10)  # it was primed
+    assert world.look().logs[T0].position == 20
 
 
 def test_a_position_below_the_log_start_is_told(world: World) -> None:
@@ -145,7 +164,8 @@ def test_producers_are_told_with_their_transactional_ids(world: World) -> None:
     world.source.transactions.init("idle", 60_000)
     with world.source.changing():
         writer = Writer(world.log[1])
-        writer.idempotent(77, 2), writer.in_transaction(identity[0], 3)
+        writer.idempotent(77, 2)
+        writer.in_transaction(identity[0], 3)
     seen = world.look()
     assert {one.producer_id for one in seen.producers[T1]} == {77, identity[0]} and seen.producers[T0] == []
     assert seen.transactional_ids[identity[0]] == "tx" and "idle" in seen.transactional_ids.values()
@@ -198,7 +218,8 @@ def test_only_a_policy_that_deletes_has_limits(deletes: str) -> None:
     assert limits("compact").retention_s is None
 
 
-def test_a_cluster_that_is_gone_is_an_error(world: World) -> None:
+def test_a_cluster_that_is_gone_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 0.2)
     world.source.close()
     with pytest.raises(ClusterUnreachable):
         world.look()
