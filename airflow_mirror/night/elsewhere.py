@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CONNECT, REGISTRY = "Kafka Connect", "Schema Registry"
-REGISTRY_TOPIC = "_schemas"
+from airflow_mirror.kafka.model import CONNECT, STREAMS
+
+REGISTRY, REGISTRY_TOPIC = "Schema Registry", "_schemas"
 
 _STREAMS = re.compile(r"(.+)-(?:.+-(?:changelog|repartition)|KTABLE-FK-JOIN-SUBSCRIPTION-.+-topic)")
 # Kind, the whole name of a topic, what to do.
@@ -83,7 +84,7 @@ def elsewhere(
                 found.setdefault((kind, "", to_do), []).append(topic)
         if _STREAMS.fullmatch(topic):
             owners = [group for group in groups if topic.startswith(f"{group}-")]
-            found.setdefault(("Streams", max(owners, key=len, default=""), _STATE), []).append(topic)
+            found.setdefault((STREAMS, max(owners, key=len, default=""), _STATE), []).append(topic)
     return [
         Kept(
             kind=kind, owner=owner, topics=its, missing=[t for t in its if t not in mirrored], to_do=to_do,

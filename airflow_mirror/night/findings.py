@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.night.elsewhere import CONNECT, REGISTRY
+from airflow_mirror.kafka.model import CONNECT
+from airflow_mirror.night.elsewhere import REGISTRY
 from airflow_mirror.night.groups import SHARE, TO_DO
 from airflow_mirror.night.race import urgent
 from airflow_mirror.plan.model import Finding

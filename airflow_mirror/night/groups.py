@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.model import CONNECT, STREAMS
+
 if TYPE_CHECKING:
     from airflow_mirror.kafka.model import GroupInfo
     from airflow_mirror.night.waves import Wave
 
-STREAMS, CONNECT, SHARE = "Streams", "Connect workers", "share group"
+SHARE = "share group"
 
 # What somebody has to do about each kind.
 TO_DO = {
@@ -18,7 +20,7 @@ TO_DO = {
     "consumer protocol": "Its clients use KIP-848: the target's brokers have to be 4.0 or later.",
     STREAMS: "Stop it before the fence: it commits every 30 s, and has to be empty. Mirror its internal topics as well.",
     "Connect sink": "Stop the connector before the fence: it commits every 60 s, and has to be empty.",
-    CONNECT: "It has no positions; its internal topics say where connectors are.",
+    "Connect workers": "It has no positions; its internal topics say where connectors are.",
     SHARE: "Its positions are no offsets that move: it starts on the target by share.auto.offset.reset, or where "
     "kafka-share-groups.sh --reset-offsets puts it.",
     "positions only": "Nobody joins it: Spark, Flink, or a client that picks its partitions. The true offsets may be "
@@ -46,18 +48,17 @@ class Group:
 def kind_of(info: GroupInfo, streams: Collection[str]) -> str:
     """Return the kind of a group.
 
-    :param streams: the ids of applications whose internal topics were seen; without such, and under the old protocol,
-        nothing tells them from other consumers.
+    :param streams: the ids of applications whose internal topics were seen: nobody else tells of one without members.
     """
     if info.protocol_type == "connect":
-        return CONNECT
+        return "Connect workers"
     if "share" in (info.group_type, info.protocol_type):
         return SHARE
-    if "streams" in (info.group_type, info.protocol_type) or info.group_id in streams:
+    if "streams" in (info.group_type, info.protocol_type) or info.group_id in streams or info.application == STREAMS:
         return STREAMS
     if info.protocol_type not in ("consumer", ""):
         return "other"
-    if info.group_id.startswith("connect-"):
+    if info.application == CONNECT or info.group_id.startswith("connect-"):
         return "Connect sink"
     if info.group_type == "consumer":
         return "consumer protocol"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.copy.fingerprint import decoded
@@ -90,6 +90,10 @@ def look(
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = moment()
     groups = to.ask("groups", lambda: source.groups(every=True)) or []
+    # What its members say of it: a list has no members.
+    peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
+    known_by = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
+    groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
     readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
     positions = to.ask("positions of groups", lambda: source.groups_offsets(readers)) or {}
     configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}

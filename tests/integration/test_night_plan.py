@@ -109,13 +109,13 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
     assert writers[f"{topic_name}-tx"]["partitions"] == [f"{orders}-0", f"{users}-0"]
     assert writers[f"{topic_name}-tx"]["waves"] == [1, 2] and writers[f"{topic_name}-one"]["waves"] == [2]
     kinds = {one["name"]: (one["kind"], one["alive"]) for one in night["groups"]}
-    assert kinds[group] == ("Streams", False) and kinds[other] == ("consumer protocol", True)
+    assert kinds[group] == ("Kafka Streams", False) and kinds[other] == ("consumer protocol", True)
     (kept,) = (one for one in night["elsewhere"] if one["owner"] == group)
     assert kept["topics"] == kept["missing"] == [changelog]
     told = {(one["level"], one["check"], one["object"]) for one in night["findings"]}
     assert told == {
         ("warn", "retention_race", f"topic {orders!r}"), ("warn", "producers", "1 producer"),
-        ("warn", "elsewhere", f"Streams {group}"),
+        ("warn", "elsewhere", f"Kafka Streams {group}"),
     }  # fmt: skip
     assert page.read_text(encoding="utf-8").count("<h2>") == 9
 

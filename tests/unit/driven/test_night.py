@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.errors import ClusterUnreachable, MissingRight
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import STREAMS, ConfigEntry, GroupInfo, GroupPosition
 from airflow_mirror.night import logs
 from airflow_mirror.night.look import Seen, look
 from airflow_mirror.partition import TopicPartition
@@ -35,7 +35,14 @@ class Admin(ClusterAdmin):
         return {name: {key: ConfigEntry(value=value) for key, value in self.settings.items()} for name in names}
 
     def groups(self, **_: Any) -> list[GroupInfo]:
-        return [GroupInfo("billing", "Empty", "consumer")]
+        return [
+            GroupInfo("billing", "Empty", "consumer"),
+            GroupInfo("counts", "Stable", "consumer", group_type="classic"),
+        ]
+
+    def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
+        assert "billing" not in ids, "nobody is in it"
+        return {name: GroupInfo(name, "Stable", "consumer", application=STREAMS) for name in ids}
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {name: {T0: GroupPosition(5)} for name in ids}
@@ -82,6 +89,12 @@ def test_rates_are_what_happens_between_two_looks(world: World) -> None:
     assert (first.start, first.end, first.position) == (0, 70, 30)
     assert first.copied_per_s is not None and first.produced_per_s == pytest.approx(2 * first.copied_per_s)
     assert (second.end, second.position, second.produced_per_s, second.copied_per_s) == (5, 0, 0.0, None)
+
+
+def test_members_say_what_application_a_group_is(world: World) -> None:
+    """A Streams application without state has no internal topics."""
+    told = [(one.group_id, one.group_type, one.application) for one in world.look().groups]
+    assert told == [("billing", "", ""), ("counts", "classic", STREAMS)]
 
 
 def test_mapped_partitions_are_where_their_map_ends(world: World) -> None:

@@ -127,10 +127,13 @@ def test_changelogs_move_with_their_application() -> None:
     found = decide(plan, seen)
     assert found.waves[0].topics == ("app-counts-changelog", "orders")
     assert [(one.name, one.kind, one.wave) for one in found.groups] == [
-        ("app", "Streams", 1),
+        ("app", "Kafka Streams", 1),
         ("share", "share group", 0),
     ]
-    assert [(f.check, f.object) for f in found.findings] == [("groups", "1 share group"), ("elsewhere", "Streams app")]
+    assert [(f.check, f.object) for f in found.findings] == [
+        ("groups", "1 share group"),
+        ("elsewhere", "Kafka Streams app"),
+    ]
     assert "does not select all of its topics: app-join-repartition" in found.findings[1].evidence
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.night.elsewhere import CONNECT, REGISTRY, Kept, elsewhere, modes, streams
+from airflow_mirror.kafka.model import CONNECT
+from airflow_mirror.night.elsewhere import REGISTRY, Kept, elsewhere, modes, streams
 
 
 def kinds(*topics: str, groups: tuple[str, ...] = ()) -> dict[tuple[str, str], list[str]]:
@@ -30,11 +31,11 @@ def test_topics_of_streams_belong_to_the_longest_group() -> None:
         groups=("app", "app-v2", "ap"),
     )  # fmt: skip
     assert found == {
-        ("Streams", "app-v2"): ["app-v2-counts-changelog"],
-        ("Streams", "app"): [
+        ("Kafka Streams", "app-v2"): ["app-v2-counts-changelog"],
+        ("Kafka Streams", "app"): [
             "app-KSTREAM-REDUCE-0001-repartition", "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0006-topic"
         ],
-        ("Streams", ""): ["gone-x-changelog"],
+        ("Kafka Streams", ""): ["gone-x-changelog"],
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.kafka.model import GroupInfo
+from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo
 from airflow_mirror.night.groups import TO_DO, Group, groups, kind_of
 from airflow_mirror.night.waves import waves
 
@@ -16,8 +16,10 @@ from airflow_mirror.night.waves import waves
         (GroupInfo("g", "Stable", "consumer", group_type="classic"), "classic consumer"),
         (GroupInfo("g", "Stable", "consumer", group_type="consumer"), "consumer protocol"),
         (GroupInfo("g", "Empty", ""), "positions only"),
-        (GroupInfo("app", "Empty", "consumer", group_type="classic"), "Streams"),
-        (GroupInfo("g", "Stable", "streams", group_type="streams"), "Streams"),
+        (GroupInfo("app", "Empty", "consumer", group_type="classic"), "Kafka Streams"),
+        (GroupInfo("g", "Stable", "streams", group_type="streams"), "Kafka Streams"),
+        (GroupInfo("g", "Stable", "consumer", application=STREAMS), "Kafka Streams"),
+        (GroupInfo("g", "Stable", "consumer", application=CONNECT), "Connect sink"),
         (GroupInfo("g", "Stable", "share", group_type="share"), "share group"),
         (GroupInfo("g", "Stable", "connect", group_type="classic"), "Connect workers"),
         (GroupInfo("connect-sink", "Stable", "consumer", group_type="classic"), "Connect sink"),
