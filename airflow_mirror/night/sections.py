@@ -65,10 +65,11 @@ def html(night: NightPlan) -> str:
     )
 
 
-def write(night: NightPlan, path: Path) -> None:
-    """Write it beside a plan's file, for programs and for people."""
+def write(night: NightPlan, path: Path) -> Path:
+    """Write it beside a plan's file, for programs and for people; return the page."""
     for ending, text in (("json", night.to_json()), ("md", markdown(night)), ("html", html(night))):
         replace_file(path.with_suffix(f".night.{ending}"), text)
+    return path.with_suffix(".night.html")
 
 
 def sections(night: NightPlan) -> list[Section]:

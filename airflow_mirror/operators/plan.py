@@ -77,15 +77,16 @@ class PlanMirrorOperator(MirrorOperator):
                 require_active(ledger, plan, target)
                 keep_plan(plan, target, ledger)
         path = plans_of(mirror).save(plan)
+        shown = {}
         if night is not None:
-            write(night, path)
-            self.log.info("plan for the night: %s", path.with_suffix(".night.html"))
+            shown = {"night": str(write(night, path)), "waves": len(night.waves)}
+            self.log.info("plan for the night, with %d waves: %s", shown["waves"], shown["night"])
         for finding in findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)
         if blocks:
             raise PlanBlocked(blocks)
-        return {**plan.summary(), "path": str(path)}
+        return {**plan.summary(), "path": str(path), **shown}
 
     def _last(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
         """Return the previous plan, which says which topics this mirror has begun."""

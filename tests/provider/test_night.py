@@ -56,7 +56,9 @@ def run(context: dict[str, Any], **options: Any) -> Any:
 def test_it_lies_beside_the_plan_only_where_it_is_wanted(world: SimpleNamespace, context: dict[str, Any]) -> None:
     path = Path(run(context)["path"])
     assert world.looked == 0 and [f.name for f in path.parent.glob("*.night.*")] == []
-    assert run(context, night="True")["path"] == str(path)
+    returned = run(context, night="True")
+    assert returned["path"] == str(path) and returned["waves"] == 1
+    assert returned["night"] == str(path.with_suffix(".night.html"))
     assert json.loads(path.with_suffix(".night.json").read_text())["waves"][0]["topics"] == ["t"]
     assert path.with_suffix(".night.html").read_text().startswith("<!doctype html>")
     assert path.with_suffix(".night.md").read_text().startswith("# The night of mirror m")
