@@ -87,7 +87,7 @@ class World:
             write(old, name, 60, seed=number)
             write_transactions(old, name, seed=number, partitions=PARTITIONS)
         with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
-            users = ("alice", "mirror")  # else the topics may be open to everybody
+            users = ("alice", "mirror", "ANONYMOUS")  # the referee; without any the topics may be open to everybody
             admin.create_acls([rule(name, "ALL", "ALLOW", f"User:{user}") for name in self.topics for user in users])
         self.group = f"{topic}-reads"
         self.mirror = Mirror(
@@ -173,19 +173,20 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
         old.kill(node)
     fence, after = world.commands("5. The source returns")
     application = Application(old, world.split)
-    process = shell.start(fence)
-    try:
-        said_by(process, "not fenced yet")
-        application.start()
-        for name in world.topics:
-            write(new, name, 40, seed=5)  # production
-        for node in range(1, old.node_count + 1):
-            old.restart(node)
-        assert process.wait(300) == 0 and process.stdout is not None, process.stdout.read() if process.stdout else ""
-        said = process.stdout.read()
-    finally:
-        process.kill()
-        application.end()
+    with shell.start(fence) as process:
+        try:
+            said_by(process, "not fenced yet")
+            application.start()
+            for name in world.topics:
+                write(new, name, 40, seed=5)  # production
+            for node in range(1, old.node_count + 1):
+                old.restart(node)
+            assert process.stdout is not None
+            said = process.stdout.read()
+            assert process.wait(300) == 0, said
+        finally:
+            process.kill()
+            application.end()
     print(f"{application.acked} records in {application.refused - application.first:.1f} s until the fence: {said}")
     assert "has returned, and was fenced" in said and f"{world.split}-0: " in said and world.keep not in said
     assert world.answers(old, "alice", world.topics) == world.answers(old, "mirror", world.topics) == {MAY_NOT}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ class Admin(ClusterAdmin):
     def groups(self, *, every: bool = False) -> list[GroupInfo]:
         return [GroupInfo(name, "Stable" if name in self.members else "Empty", "consumer") for name in self.at]
 
-    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+    def groups_offsets(self, ids: Collection[str], only: Any = None) -> dict[str, dict[TopicPartition, GroupPosition]]:
         found = {name: {tp: GroupPosition(offset) for tp, offset in self.at[name].items()} for name in ids}
         self.on_read()
         return found
