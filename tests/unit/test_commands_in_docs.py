@@ -36,7 +36,8 @@ FOREIGN = {
 }  # fmt: skip
 OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
-    "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "benchmarks.fence", "airflow_mirror.jobs.translate", "tests.parts",
+    "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "benchmarks.fence",
+    "airflow_mirror.jobs.translate", "tests.parts",
     "tests.soak", "tests.soak.replication", "tests.figures", "airflow_mirror.console.main",
     "airflow_mirror.console.main ledger show", "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
