@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import BrokerError
+from airflow_mirror.drill.reading import patiently
+from airflow_mirror.errors import BrokerError, MirrorError
 
 if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
 
 
-def clean_up(clusters: list[ClientConfig], topic: str, group: str) -> list[str]:
-    """Delete the drill's topic and group on each cluster; return what could not be deleted, one line each."""
-    from airflow_mirror.errors import MirrorError
-    from airflow_mirror.kafka.admin import ClusterAdmin
+def clean_up(clusters: list[ClientConfig], topic: str, group: str, timeout_s: float = 60.0) -> list[str]:
+    """Delete the drill's topic and group on each cluster; return what could not be deleted, one line each.
 
+    Nothing that fails keeps the rest from being tried.
+
+    :param timeout_s: for one group: a coordinator that is being elected, or a member that was killed, goes by.
+    """
     left = []
     for config in clusters:
-        try:
-            _delete_group(config, group)
-            with ClusterAdmin(config) as admin:
-                admin.delete_topics(admin.topics([topic]))
-        except (MirrorError, TimeoutError) as e:  # the other cluster is cleaned up all the same
-            left.append(f"{config.role}: {e}")
+        for delete in (
+            partial(patiently, partial(_delete_group, config, group), timeout_s),
+            partial(_delete_topic, config, topic),
+        ):
+            try:
+                delete()
+            except (MirrorError, TimeoutError) as e:
+                left.append(f"{config.role}: {e}")
     return left
+
+
+def _delete_topic(config: ClientConfig, topic: str) -> None:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+    with ClusterAdmin(config) as admin:
+        admin.delete_topics(admin.topics([topic]))
 
 
 def _delete_group(config: ClientConfig, group: str) -> None:

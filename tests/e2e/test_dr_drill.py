@@ -83,7 +83,6 @@ def test_drill_that_is_marked_as_failed_cleans_up_and_stays_red(
     airflow.api("PATCH", f"dags/{DAG}/dagRuns/{run}", {"state": "failed"})
     airflow.wait_for_task(DAG, run, "clean_up", ("failed",), timeout_s=900)
     assert airflow.wait(DAG, run, timeout_s=300) == "failed"
-    # A member of the drill's group that was killed counts as one until its session ends: that is tried again.
     (file,) = (airflow.mirror_home / "dr-drill" / "runs").glob(f"{job_name(run)}/drill.json")
     drill = json.loads(file.read_text())
     assert drill["missed"][0].startswith("nothing was measured") and drill["topics"] == []

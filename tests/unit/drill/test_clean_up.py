@@ -1,0 +1,57 @@
+"""What a drill has created is deleted on both sides, as far as that goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.drill import clean_up as module
+from airflow_mirror.drill import reading
+from airflow_mirror.drill.clean_up import clean_up
+from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
+
+BOTH = [ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target")]
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was deleted, in order. Each cluster has the topic."""
+    done: list[str] = []
+    monkeypatch.setattr(reading, "POLL_S", 0.0)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {name: TopicInfo(name, "id", 1, 1) for name in names})
+    monkeypatch.setattr(ClusterAdmin, "delete_topics", lambda one, names: done.append(f"{one.role} topic {[*names]}"))
+    monkeypatch.setattr(module, "_delete_group", lambda config, group: done.append(f"{config.role} group {group}"))
+    return done
+
+
+def test_group_whose_coordinator_is_being_elected_is_waited_for(
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster that never had a group the first question has an election begin."""
+    refusals = [16, 16]
+
+    def delete(config: ClientConfig, _group: str) -> None:
+        if refusals:
+            raise BrokerError("delete group 'g'", refusals.pop(), "NOT_COORDINATOR")
+        deleted.append(f"{config.role} group")
+
+    monkeypatch.setattr(module, "_delete_group", delete)
+    assert clean_up(BOTH, "t", "g") == []
+    assert deleted == ["source group", "source topic ['t']", "target group", "target topic ['t']"]
+
+
+@pytest.mark.parametrize("error", [ClusterUnreachable("source", "source:1", "it is gone"), TimeoutError("30 s")])
+def test_what_fails_keeps_nothing_else_from_being_deleted(
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def delete(config: ClientConfig, _group: str) -> None:
+        if config.role == "source":
+            raise error
+        deleted.append("target group")
+
+    monkeypatch.setattr(module, "_delete_group", delete)
+    (left,) = clean_up(BOTH, "t", "g", timeout_s=0.0)
+    assert left == f"source: {error}"
+    assert deleted == ["source topic ['t']", "target group", "target topic ['t']"]
