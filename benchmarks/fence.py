@@ -41,6 +41,7 @@ from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
@@ -279,12 +280,17 @@ class World:
             self._caught_up()
             compared = self._compare()
             config = self.source.config, self.target.config
-            life = Ledger(self.target, PATIENCE_S)
-            report = run_cutover(
-                self.plan.mirror, self.plan, self.source, self.target, life=life, limits=_LIMITS, keep_fence=False,
-                fence=Profiled(self.source, self.profile), run_dir=self.directory / f"run-{number}",
-                verify=verify_rest(self.plan, *config, compared), compared_to=compared,
-            )  # fmt: skip
+            life, run_dir = Ledger(self.target, PATIENCE_S), self.directory / f"run-{number}"
+            try:
+                report = run_cutover(
+                    self.plan.mirror, self.plan, self.source, self.target, life=life, limits=_LIMITS, keep_fence=False,
+                    fence=Profiled(self.source, self.profile), run_dir=run_dir, compared_to=compared,
+                    verify=verify_rest(self.plan, *config, compared),
+                )  # fmt: skip
+            except MirrorError:
+                if (left := CutoverReport.load(run_dir)) is not None:
+                    print(f"round {number} ended early: {_steps(left)}", file=sys.stderr)
+                raise
             if self.profile is not None:
                 self.profile.disable()
             take_back(life, self.plan.hash)
@@ -328,11 +334,11 @@ def measure(world: World) -> dict[str, Any]:
             fences.append(report.fence.seconds)
             steps.append({step.name: step.seconds for step in report.steps})
             why = {g.settled for g in report.groups}
-            parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps[-1].items())
             predicted = report.predicted.get("seconds")
             print(
-                f"round {number}: fence {fences[-1]:.2f} s (predicted {predicted}): {parts}; {len(report.groups)} groups "
-                f"{why}, {sum(row['records'] for row in report.verification)} records compared",
+                f"round {number}: fence {fences[-1]:.2f} s (predicted {predicted}): {_steps(report)}; "
+                f"{len(report.groups)} groups {why}, "
+                f"{sum(row['records'] for row in report.verification)} records compared",
                 file=sys.stderr,
             )
             assert members.poll() is None and len(report.groups) == given.groups
@@ -341,6 +347,10 @@ def measure(world: World) -> dict[str, Any]:
         "fence_median_s": round(statistics.median(fences), 2), "fence_p95_s": round(p95(fences), 2),
         "steps_median_s": {name: round(statistics.median(s[name] for s in steps), 2) for name in steps[0]},
     }  # fmt: skip
+
+
+def _steps(report: CutoverReport) -> str:
+    return ", ".join(f"{step.name} {step.seconds:.2f}" for step in report.steps)
 
 
 def p95(values: Sequence[float]) -> float:
