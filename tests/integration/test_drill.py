@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.disaster import warm_up, write_canaries
 from airflow_mirror.drill.failback import create_again, fail_back
 from airflow_mirror.drill.failover import fail_over
-from airflow_mirror.drill.rehearsal import kill_tail, recreate_topic, rehearse
+from airflow_mirror.drill.rehearsal import Fault, kill_tail, recreate_topic, rehearse
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
@@ -69,29 +73,56 @@ def test_drill_counts_what_writers_lose_in_the_disaster(
     assert written(source_cluster, topic_name) == held + 2, "what was copied back, and one written there"
 
 
+@contextmanager
+def tail_of(source: Cluster, target: Cluster, topic: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A tail that has copied all of a topic, which it copies alone."""
+    create(source, topic)
+    write(source, topic, 30, 1)
+    arguments = ["--include", topic, "--name", topic, "--job-dir", str(directory / "job")]
+    tail = submit("streaming_tail.py", *arguments, *properties_of(directory, source, target), log=directory / "log")
+    try:
+        with ClusterAdmin(config(target)) as admin:
+            wait_until(lambda: topic in admin.topics(), "the target has the topic", 300, 0.5)
+        wait_until(lambda: ends(target, topic)[0][2] == 30, "all is copied", 300, 0.5)
+        yield tail
+    finally:
+        end_job(tail)
+
+
+def noticed(target: Cluster, topic: str, *faults: Fault) -> list[dict[str, Any]]:
+    mirror = Mirror(name=topic, source="src", target="dst", topics=[topic])
+    with ClusterAdmin(config(target)) as admin:
+        view = TailView(admin, topic)
+        rows = rehearse(faults, lambda: health_of(view, mirror), 300)
+    assert all(row["noticed_s"] > 0 for row in rows), rows
+    return rows
+
+
 def test_injected_faults_are_noticed_by_the_mirrors_health(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """A topic that is created again under a tail that copies it alone, and the death of that tail."""
-    create(source_cluster, topic_name)
-    write(source_cluster, topic_name, 30, 1)
-    arguments = ["--include", topic_name, "--name", topic_name, "--job-dir", str(tmp_path / "job")]
-    arguments += properties_of(tmp_path, source_cluster, target_cluster)
-    tail = submit("streaming_tail.py", *arguments, log=tmp_path / "log")
-    mirror = Mirror(name=topic_name, source="src", target="dst", topics=[topic_name])
+    """A topic that is created again under its tail, and the death of that tail."""
     spec = NewTopicSpec(topic_name, 1, 1)
-    try:
-        with ClusterAdmin(config(source_cluster)) as source, ClusterAdmin(config(target_cluster)) as target:
-            wait_until(lambda: topic_name in target.topics(), "the target has the topic", 300, 0.5)
-            wait_until(lambda: ends(target_cluster, topic_name)[0][2] == 30, "all is copied", 300, 0.5)
-            view = TailView(target, topic_name)
-            faults = [
-                recreate_topic(topic_name, lambda: create_again(source, spec, 240)),
-                kill_tail(lambda: os.killpg(tail.pid, signal.SIGKILL)),
-            ]
-            first, second = rehearse(faults, lambda: health_of(view, mirror), 300)
-    finally:
-        end_job(tail)
-    assert f"{topic_name}-0 offsets [0, 30): the source topic" in first["how"], first
-    assert second["how"].startswith("tail: no sign of life"), second
-    assert first["noticed_s"] > 0 and second["noticed_s"] > 0
+    with (
+        tail_of(source_cluster, target_cluster, topic_name, tmp_path) as tail,
+        ClusterAdmin(config(source_cluster)) as source,
+    ):
+        first, second = noticed(
+            target_cluster, topic_name, recreate_topic(topic_name, lambda: create_again(source, spec, 240)),
+            kill_tail(lambda: os.killpg(tail.pid, signal.SIGKILL)),
+        )  # fmt: skip
+    assert f"{topic_name}-0 offsets [0, 30): the source topic" in first["how"]
+    assert second["how"].startswith("tail: no sign of life")
+
+
+def test_paused_broker_of_a_sandbox_is_noticed(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """No drill does that to a broker of production, whose other topics applications use."""
+    pause = Fault(name="pause_broker", inject=lambda: source_cluster.pause(1), shows=lambda one: one.fails)
+    with tail_of(source_cluster, target_cluster, topic_name, tmp_path):
+        try:
+            (row,) = noticed(target_cluster, topic_name, pause)
+        finally:
+            source_cluster.resume(1)
+    assert "do not follow" in row["how"], row
