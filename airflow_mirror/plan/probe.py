@@ -66,11 +66,11 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
         with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
             markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks, keeps_offsets)
     except MirrorError as e:
-        if not isinstance(e, TryAgain) and _id(target, topic) == ours:
+        if not isinstance(e, TryAgain) and ours in (None, _id(target, topic)):  # None: nobody had heard of it yet
             raise
         note = f"not everything could be tried out on the target: {e}"
     finally:
-        left = _delete(target, topic) if ours is None or _id(target, topic) == ours else None
+        left = _delete(target, topic) if ours in (None, _id(target, topic)) else None
     if left is not None:
         note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
     return Capabilities(markers, prime, tuple(lacks), note)

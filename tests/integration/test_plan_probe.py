@@ -192,6 +192,25 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
         wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")
 
 
+def test_topic_that_no_broker_knew_yet_hides_no_error(target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after it was created; it was then taken for somebody else's."""
+    asked, really = [0], probing._id
+
+    def unknown_at_first(*given: Any) -> str | None:
+        asked[0] += 1
+        return None if asked[0] == 1 else really(*given)
+
+    def fail(*_: object) -> None:
+        raise MissingRight("fetch", "X", "me")
+
+    monkeypatch.setattr(probing, "_id", unknown_at_first)
+    monkeypatch.setattr(probing, "_read", fail)
+    with ClusterAdmin(config(target_cluster)) as admin:
+        with pytest.raises(MissingRight):
+            probe(admin, "young")
+        wait_until(lambda: not admin.topics([scratch_topic("young")]), "the scratch topic is gone")
+
+
 # --- the ledger's rights ----------------------------------------------------------------------------------------------
 
 OF_THE_STATE = ("CREATE", "READ", "WRITE")
