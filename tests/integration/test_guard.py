@@ -59,8 +59,9 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     assert "ended, or is frozen" in called[0] and "is lifted: DENY WRITE" in called[1]
 
 
-def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
+def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cutover's host is lost. The tail's driver stands elsewhere, and was deposed, and stays until it is decided."""
+    monkeypatch.setenv("CALLED", str(world.called))  # this process is the tail's driver
     clusters = world.source.config, world.target.config
     with writer_lease(world):
         with guarded(*clusters, world.mirror.name, every_s=1.0, wait_s=120.0) as ready:
