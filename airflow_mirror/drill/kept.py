@@ -75,11 +75,10 @@ class Drills:
 
     def all(self) -> list[Drill]:
         """Return all that are kept, oldest first. One that this version can't read says so in ``missed``."""
-        found = []
-        for run in names_below(self._state.read(), self._prefix):
-            value = self._state.read()[f"{self._prefix}{run}"]
+        found, values = [], self._state.read()
+        for run in names_below(values, self._prefix):
             try:
-                found.append(_decode(run, value))
+                found.append(_decode(run, values[f"{self._prefix}{run}"]))
             except LedgerNewer as e:
                 found.append(Drill(run=run, at_ms=0, missed=[str(e)]))
         return sorted(found, key=lambda one: one.at_ms)

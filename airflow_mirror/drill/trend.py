@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.drill.report import over
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -40,7 +42,7 @@ def _chart(title: str, key: str, unit: str, shown: Sequence[Drill]) -> dict[str,
         return round(TOP + (HEIGHT - TOP) * (1 - value / most), 1)
 
     points = [
-        {"x": x(n), "y": y(value), "bad": _is_over(one, key), "text": f"{_day(one.at_ms)}: {value:g} {unit}"}
+        {"x": x(n), "y": y(value), "bad": key in over(one), "text": f"{_day(one.at_ms)}: {value:g} {unit}"}
         for n, (one, value) in enumerate(zip(shown, values, strict=True))
         if value is not None
     ]
@@ -61,11 +63,6 @@ def _lines(values: Sequence[float | None], x: Any, y: Any) -> list[str]:
         else:
             stretches[-1].append(f"{x(n)},{y(value)}")
     return [" ".join(stretch) for stretch in stretches if len(stretch) > 1]
-
-
-def _is_over(one: Drill, key: str) -> bool:
-    wanted = one.wanted.get(key)
-    return wanted is not None and one.figures[key] > wanted
 
 
 def _day(at_ms: int) -> str:
