@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from airflow_mirror.drill.trend import MOST, charts
 from airflow_mirror.files import replace_file
+from airflow_mirror.page import template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from jinja2 import Template
 
     from airflow_mirror.drill.kept import Drill
 
@@ -38,7 +35,7 @@ def render(drill: Drill, drills: Sequence[Drill]) -> str:
     """
     all_of_them = [*(one for one in drills if one.run != drill.run), drill]
     all_of_them.sort(key=lambda one: one.at_ms)
-    return _template().render(
+    return template("drill/drill.html.jinja").render(
         d=drill,
         f=drill.figures,
         g=drill.groups,
@@ -46,17 +43,8 @@ def render(drill: Drill, drills: Sequence[Drill]) -> str:
         drills=all_of_them[::-1],
         charts=charts(all_of_them),
         most=MOST,
+        when=_when,
     )
-
-
-@functools.cache
-def _template() -> Template:
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["when"] = _when
-    environment.filters["n"] = lambda number: f"{number:,}"
-    return environment.from_string(files(__package__).joinpath("drill.html.jinja").read_text(encoding="utf-8"))
 
 
 def _when(at_ms: int) -> str:
