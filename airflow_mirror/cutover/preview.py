@@ -15,7 +15,7 @@ from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.errors import CutoverBlocked, MissingRight
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.wording import count, size, some
 from airflow_mirror.wire.errors import ApiNotServed
 
@@ -80,7 +80,7 @@ def judge(seen: Seen, limits: Limits) -> tuple[list[Finding], Forecast]:
             continue
         findings += list(check(seen)) or [Finding("pass", name, "both clusters", passed(seen))]
     findings += list(_length(expected, limits)) or [Finding("pass", "length", "fence", str(expected))]
-    return sorted(findings, key=lambda f: ("block", "warn", "pass").index(f.level)), expected
+    return worst_first(findings), expected
 
 
 def _length(expected: Forecast, limits: Limits) -> Iterator[Finding]:

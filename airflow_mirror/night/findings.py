@@ -8,7 +8,7 @@ from airflow_mirror.kafka.model import CONNECT
 from airflow_mirror.night.elsewhere import REGISTRY
 from airflow_mirror.night.groups import SHARE, TO_DO
 from airflow_mirror.night.race import urgent
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.wording import count, some
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def findings(night: NightPlan, seen: Seen) -> list[Finding]:
     :param night: all the rest of it.
     """
     found = [f for check in _CHECKS for f in check(night, seen)]
-    return sorted(found, key=lambda f: ("block", "warn", "pass").index(f.level))
+    return worst_first(found)
 
 
 _RACES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import brokers, hole_checks, room_checks, topic_checks
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.wording import count, some
 
@@ -25,7 +25,7 @@ def run_checks(situation: Situation) -> list[Finding]:
     for name, passed, check in CHECKS:
         found = list(check(situation))
         findings += found or [Finding("pass", name, count(len(situation.topics), "topic"), passed)]
-    return sorted(findings, key=lambda f: ("block", "warn", "pass").index(f.level))
+    return worst_first(findings)
 
 
 def _same_cluster(s: Situation) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S
+from airflow_mirror.plan.model import LEVELS, PRIME_OFFSETS_PER_S
 from airflow_mirror.plan.wording import count, duration, size
 
 if TYPE_CHECKING:
@@ -21,12 +21,11 @@ FINDING_HEAD = ("", "check", "about", "found", "what to do")
 _TOPIC_HEAD = (
     "topic", "on the target", "partitions", "replicas", "offsets to copy", "to fill first", "holes", "offsets", "why",
 )  # fmt: skip
-_LEVELS = ("block", "warn", "pass")
 
 
 def render(plan: Plan) -> str:
     """Return the whole document."""
-    worst = min((f.level for f in plan.findings), key=_LEVELS.index, default="pass")
+    worst = min((f.level for f in plan.findings), key=LEVELS.index, default="pass")
     parts = [
         f"# Plan of mirror {plan.mirror.name}",
         _VERDICT[worst],

@@ -17,7 +17,7 @@ from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 VERSION = 2
 _AMENDMENT_VERSION = 1
@@ -28,6 +28,7 @@ MARKER_BYTES = 78
 COORDINATOR_MARKERS_PER_S = 200
 DIRECT_MARKERS_PER_S = 54_000
 PADDED_AT_ONCE = 4  # partitions that one task pads at the same time
+LEVELS = ("block", "warn", "pass")  # of findings, the worst one first
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.check}: {self.object}: {self.evidence}. {self.remedy}".strip()
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by their levels; those of one level stay in their order."""
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 @dataclass(frozen=True)
@@ -309,7 +315,7 @@ class Plan:
             "prime_offsets": self.prime_offsets,
             "holes": self.holes,
             "markers": self.capabilities.markers,
-            **{level: levels.count(level) for level in ("block", "warn", "pass")},
+            **{level: levels.count(level) for level in LEVELS},
         }
 
     def to_json(self) -> str:
