@@ -94,11 +94,10 @@ def look_after(report: CutoverReport | None, source: ClusterAdmin, target: Clust
     """
     if report is None or report.fence is None or report.outcome != DONE or report.fence.opened is None:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
-    ends = {TopicPartition(row["topic"], row["partition"]): int(row["end"]) for row in report.ends}
-    there = source.wire.log_ends(ends)
+    there = source.wire.log_ends(report.cut)
     return After(
         mirror=report.mirror, seconds=max(0.0, now - report.fence.opened),
-        moved={tp: there[tp] - end for tp, end in ends.items() if there[tp] != end},
+        moved={tp: there[tp] - end for tp, end in report.cut.items() if there[tp] != end},
         fence=_fence(report.fence, source), copied_by=str(report.fence.intent.get("copied_by", "")),
         groups=_groups(report, target),
     )  # fmt: skip
@@ -115,16 +114,19 @@ def _fence(record: FenceRecord, source: ClusterAdmin) -> str:
 def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:
     names = [group.group for group in report.groups]
     states, positions = target.group_states(names), target.groups_offsets(names)
-    found, wanted = list[GroupAfter](), set[TopicPartition]()
-    for group in report.groups:
-        wanted |= {TopicPartition(row["target_topic"], row["partition"]) for row in group.positions}
-    ends = target.wire.log_ends(wanted)
-    for group in report.groups:
-        now = {tp: position.offset for tp, position in positions.get(group.group, {}).items()}
-        then = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in group.positions}
+    moved = {
+        group.group: {
+            TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in group.positions
+        }
+        for group in report.groups
+    }
+    ends = target.wire.log_ends({tp for then in moved.values() for tp in then})
+    found = list[GroupAfter]()
+    for group, then in moved.items():
+        now = {tp: position.offset for tp, position in positions.get(group, {}).items()}
         found.append(
             GroupAfter(
-                group=group.group, state=states[group.group],
+                group=group, state=states[group],
                 committed=any(now.get(tp, offset) != offset for tp, offset in then.items()),
                 lag=sum(max(0, ends[tp] - now.get(tp, offset)) for tp, offset in then.items()),
             )

@@ -197,7 +197,7 @@ class Run:
     @property
     def ends(self) -> dict[TopicPartition, int]:
         """The fenced ends of the source; empty before the fence is proven."""
-        return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.report.ends}
+        return self.report.cut
 
     def save(self) -> None:
         """Write the report. Errors as for :meth:`Kept.save`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
+from airflow_mirror.partition import TopicPartition
 
 VERSION = 1
 SWAPPED = 2  # with a fence that was swapped: a version that can't undo that must not lift it
@@ -152,6 +153,11 @@ class CutoverReport:
     def is_fenced(self) -> bool:
         """True while the source is, or may be, fenced by this cutover."""
         return self.fence is not None and self.fence.lifted is None
+
+    @property
+    def cut(self) -> dict[TopicPartition, int]:
+        """By source partition, the end at which a cutover or a failover leaves both sides; empty before it is known."""
+        return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.ends}
 
     @property
     def predicted(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan import build, kept, life
-from airflow_mirror.rollback.parted import DIVERGED, cut_of, parted
+from airflow_mirror.rollback.parted import DIVERGED, parted
 from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -188,7 +188,7 @@ def require_not_older(here: Direction | None, there: Direction | None, mirror: s
 def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
     """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
     topics = {t.source_topic for t in plan.topics}
-    cut = {tp: end for tp, end in cut_of(report).items() if tp.topic in topics}
+    cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
     there = source.topics([t.source_topic for t in plan.topics])
     lines = [
         f"topic {t.source_topic!r} of the old source is gone, or another one"
@@ -213,7 +213,7 @@ def _moved(
     """
     if not run.startswith(RUN):
         return ends_moved(report, plan, source, target)
-    found = [one for one in parted(cut_of(report), plan, source, target, level) if one.verdict == DIVERGED]
+    found = [one for one in parted(report.cut, plan, source, target, level) if one.verdict == DIVERGED]
     how = "'airflow-mirror failback' exports it, and deletes it on a yes; or leave it out"
     return [f"{one.topic} has diverged ({'; '.join(one.reasons)}): {how}" for one in found]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.rollback.parted import cut_of
 from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.verify.partition import count_data
 
@@ -84,7 +83,7 @@ def divergence(
     :param target: what applications write to. :param accepted: groups whose positions on the target count in any case.
     """
     topics = {t.source_topic for t in plan.topics}
-    cut = {tp: end for tp, end in cut_of(report).items() if tp.topic in topics}
+    cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
     new, old = target.wire.log_ends(cut), source.wire.log_ends(cut)
     moved = {tp: end for tp, end in cut.items() if new[tp] != end or old[tp] != end}
     readable = sum(new[tp] - end for tp, end in moved.items()) <= _READ_AT_MOST

@@ -30,7 +30,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.rollback.arm import armed, cutover_of
 from airflow_mirror.rollback.export import Exported, export, read_back
-from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, cut_of, parted
+from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
 from airflow_mirror.sync.topics import settle
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def failback(
     if armed(mirror, Ledger(target).values()) is not None:
         raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
-    found = {one.topic: one for one in parted(cut_of(report), plan, source, target, level)}
+    found = {one.topic: one for one in parted(report.cut, plan, source, target, level)}
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:

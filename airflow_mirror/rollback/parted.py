@@ -21,7 +21,6 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.remaining import verify_rest
 
 if TYPE_CHECKING:
-    from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan.model import Plan
 
@@ -47,11 +46,6 @@ class Verdict:
         """Return what there is to say, for people."""
         named = f" (id {self.topic_id})" if self.topic_id else ""
         return [f"{self.topic}{named}: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
-
-
-def cut_of(report: CutoverReport) -> dict[TopicPartition, int]:
-    """Return the ends at which a cutover, or a failover, has left both sides."""
-    return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
 
 
 def parted(

@@ -22,7 +22,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.rollback import failback as module
 from airflow_mirror.rollback.export import MANIFEST, export, read_back
 from airflow_mirror.rollback.failback import Prepared, failback
-from airflow_mirror.rollback.parted import Verdict, cut_of, parted
+from airflow_mirror.rollback.parted import Verdict, parted
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.records import decode
 from tests.builders import plan_of, rule, topic_plan
@@ -258,7 +258,7 @@ class Back:
         intent = AclFence(self.old).intent(["t"])  # type: ignore[arg-type]
         fence = FenceRecord(kind="acl", intent=intent, requested=1.0, proven=2.0, kept=True, unseen="")
         self.report = CutoverReport(mirror="m", plan_hash=world.plan.hash, outcome=DONE, ends=ends, fence=fence)
-        assert cut_of(self.report) == world.cut
+        assert self.report.cut == world.cut
         self.armed: Any = None
         kept = SimpleNamespace(load=lambda: self.report, run=self.run)
         monkeypatch.setattr(module, "cutover_of", lambda *_: (kept, world.plan))
