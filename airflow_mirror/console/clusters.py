@@ -65,3 +65,20 @@ def config_of(name: str, role: str) -> ClientConfig:
     except ImportError:
         raise InputError(f"--{role} {name}: there is no such file, and without Airflow no connection either.") from None
     return MirrorKafkaHook(name, role).config()
+
+
+def add_fence(parser: argparse.ArgumentParser) -> None:
+    """Add ``--fence`` and ``--open-by-default``."""
+    parser.add_argument(
+        "--fence", default="acl", metavar="acl|FUNCTION",
+        help="by ACL, or the dotted path of a function, as for CutoverOperator (default: acl)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--open-by-default", choices=("true", "false"),
+        help="for a fence by ACL: are topics without any ACL open to everybody (default: asks the brokers)",
+    )  # fmt: skip
+
+
+def open_by_default(arguments: argparse.Namespace) -> bool | None:
+    """Return what ``--open-by-default`` says; None: nothing."""
+    return {"true": True, "false": False}.get(arguments.open_by_default)

@@ -7,7 +7,7 @@ import json
 import logging
 from typing import Any
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.failover.returned import watch
 
 _TEXT = """\
@@ -24,7 +24,6 @@ _EXAMPLES = """\
 examples:
   airflow-mirror fence-returned --target dst.properties --source src.properties dc1-to-dc2
 """
-_KNOWN = {"true": True, "false": False, None: None}
 
 
 def add(commands: Any) -> None:
@@ -36,14 +35,7 @@ def add(commands: Any) -> None:
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="the mirror's name")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")
-    p.add_argument(
-        "--fence", default="acl", metavar="acl|FUNCTION",
-        help="by ACL, or the dotted path of a function, as for CutoverOperator (default: acl)",
-    )  # fmt: skip
-    p.add_argument(
-        "--open-by-default", choices=("true", "false"),
-        help="for a fence by ACL: are topics without any ACL open to everybody (default: asks the brokers)",
-    )  # fmt: skip
+    add_fence(p)
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
 
@@ -52,8 +44,5 @@ def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     source = config_of(arguments.source, "source")
     with target_of(arguments) as target:
-        found = watch(
-            source, target, arguments.mirror, fence=arguments.fence,
-            open_by_default=_KNOWN[arguments.open_by_default],
-        )  # fmt: skip
+        found = watch(source, target, arguments.mirror, fence=arguments.fence, open_by_default=open_by_default(arguments))
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

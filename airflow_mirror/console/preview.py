@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import fence_of
@@ -19,7 +18,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import names_below, state_of
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.life import target_ids
-from airflow_mirror.rollback.foresee import foresee
+from airflow_mirror.rollback.foresee import with_way_back
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.remaining import verify_rest
@@ -51,11 +50,7 @@ def add(commands: Any) -> None:
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
-    p.add_argument("--fence", default="acl", metavar="acl|FUNCTION", help="as for CutoverOperator (default: acl)")
-    p.add_argument(
-        "--open-by-default", choices=("true", "false"),
-        help="are source topics without any ACL open to everybody? Needed where brokers hide it",
-    )  # fmt: skip
+    add_fence(p)
     p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
     p.add_argument("--max-fence-s", type=float, default=Limits().max_fence_s, metavar="S", help="default: %(default)g")
     p.add_argument(
@@ -63,12 +58,9 @@ def add(commands: Any) -> None:
         help="groups that may stand still with members and lag, as for CutoverOperator",
     )  # fmt: skip
     p.add_argument(
-        "--leave-out-groups",
-        nargs="+",
-        default=(),
-        metavar="GROUP",
+        "--leave-out-groups", nargs="+", default=(), metavar="GROUP",
         help="groups that don't move, as for CutoverOperator",
-    )
+    )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
 
@@ -91,7 +83,7 @@ def _look(arguments: argparse.Namespace) -> Preview:
         config = config_of(arguments.source or plan.mirror.source, "source")
         proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, target_ids(plan, target), level)
         with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
-            fence = fence_of(arguments.fence, source, _said(arguments))
+            fence = fence_of(arguments.fence, source, open_by_default(arguments))
             found = preview_cutover(
                 plan.mirror, plan, source, target, fence=fence,
                 run_dir=Path("preview"),  # names a run that never is
@@ -100,8 +92,4 @@ def _look(arguments: argparse.Namespace) -> Preview:
                 accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
                 tail_positions=maps.positions, translate_offset=maps.to_target, life=ledger,
             )  # fmt: skip
-            return replace(found, findings=[*found.findings, foresee(plan, source, target, fence)])
-
-
-def _said(arguments: argparse.Namespace) -> bool | None:
-    return None if arguments.open_by_default is None else arguments.open_by_default == "true"
+            return with_way_back(found, plan, source, target, fence)

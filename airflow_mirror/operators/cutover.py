@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import FencedOnce, TryAgain
@@ -164,13 +163,12 @@ class PreviewCutoverOperator(_OfACutover):
         """
         from airflow_mirror.cutover.run import preview_cutover
         from airflow_mirror.jobs.runner.directory import write_json
-        from airflow_mirror.rollback.foresee import foresee
+        from airflow_mirror.rollback.foresee import with_way_back
 
         with self._given(mirror, context) as given:
             found = preview_cutover(**given)
-            back = foresee(given["plan"], given["source"], given["target"], given["fence"])
+            found = with_way_back(found, given["plan"], given["source"], given["target"], given["fence"])
             path = given["run_dir"] / "preview.json"
-        found = replace(found, findings=[*found.findings, back])
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, found.to_dict())
         if found.forecast is not None:

@@ -6,6 +6,7 @@ fence. A yes is no promise: until then rights and topics may change.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover.fence import AclFence
@@ -18,8 +19,14 @@ from airflow_mirror.rollback.reverse import not_reversible
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.preview import Preview
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan.model import Plan
+
+
+def with_way_back(preview: Preview, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Preview:
+    """Return a preview that says at its end what :func:`foresee` finds."""
+    return replace(preview, findings=[*preview.findings, foresee(plan, source, target, fence)])
 
 
 def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Finding:

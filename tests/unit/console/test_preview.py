@@ -19,6 +19,7 @@ from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.kept import keep
 from airflow_mirror.plan.model import Finding
+from airflow_mirror.rollback import foresee
 from airflow_mirror.verify.proof import Proofs
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -62,7 +63,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     for name in ("airflow_mirror.ledger.state.state_of", "airflow_mirror.console.preview.state_of"):
         monkeypatch.setattr(name, lambda *_, **__: made.state)
     monkeypatch.setattr(command, "preview_cutover", made.preview)
-    monkeypatch.setattr(command, "foresee", lambda plan, *_: Finding("warn", "way_back", "old source", plan.hash, "So."))
+    monkeypatch.setattr(foresee, "foresee", lambda plan, *_: Finding("warn", "way_back", "old source", plan.hash, "So."))
     return made
 
 
