@@ -7,12 +7,12 @@ logged.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import InvalidField
 
 if TYPE_CHECKING:
@@ -27,15 +27,11 @@ def alarm_of(path: str) -> Callable[[str], object]:
 
     :raises InvalidField: it can't be imported here, or can't be called.
     """
-    module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as e:
-        raise InvalidField("alarm", path, f"can't be imported: {e}", "Use package.module.function.") from None
-    if not callable(found):
-        raise InvalidField("alarm", path, "is no function", "Name a function that takes a text.")
-    called: Callable[[str], object] = found
-    return called
+        return function_at(path)
+    except ImportError as e:
+        remedy = "Use package.module.function, of one that takes a text."
+        raise InvalidField("alarm", path, f"can't be imported: {e}", remedy) from None
 
 
 class Alarm:

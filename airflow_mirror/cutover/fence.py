@@ -11,13 +11,13 @@ that finds that record can undo exactly these changes and nothing that existed b
 
 from __future__ import annotations
 
-import importlib
 import time
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow_mirror.cutover.spared import covers, letting_write, topic_rule
+from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
     FenceNotLifted,
     FenceUnproven,
@@ -230,10 +230,9 @@ def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = No
     """
     if fence == "acl":
         return AclFence(source, open_by_default)
-    module, _, name = str(fence).rpartition(".")
     try:
-        make = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as e:
+        make = function_at(str(fence))
+    except ImportError as e:
         raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
     made = make(source)
     if not isinstance(made, Fence):

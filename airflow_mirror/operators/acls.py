@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.log import mask_secret
 
+from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json
@@ -131,10 +131,9 @@ def secrets_of(reference: str | None) -> SecretOf:
     if str(reference).startswith("env:"):
         find = secrets_of_environment(reference.removeprefix("env:"))
     else:
-        module, _, name = str(reference).rpartition(".")
         try:
-            find = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError):
+            find = function_at(str(reference))
+        except ImportError:
             raise InvalidField(
                 "secrets", "(hidden)", "neither env:NAME nor a function that can be imported",
                 "Give a reference such as env:NEW_USERS or package.module.function, never a secret.",
