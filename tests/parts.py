@@ -59,8 +59,8 @@ PARTS = (
         "",
         2,
         "values, decisions, and the engine against a broker in the same process",
-        # They wait a little now and then: four for two cores. Most modules stay whole, and with them what they share.
-        ("-n", "4", "--dist", "worksteal", "--cov", "--cov-report="),
+        # They wait a little now and then: three for two cores. Most modules stay whole, and with them what they share.
+        ("-n", "3", "--dist", "worksteal", "--cov", "--cov-report="),
     ),
     Part(
         "provider",

@@ -428,6 +428,7 @@ def test_pieces_of_earlier_writers_are_joined_as_well(world: World) -> None:
     assert world.load() == whole and len(world.left()) <= 8
 
 
+@pytest.mark.repeats
 def test_large_pieces_are_never_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions make a run each: 10^8 records may be 10^7 runs, and a task has little memory."""
     monkeypatch.setattr(encoding, "LARGEST", 1000)
@@ -487,6 +488,7 @@ def test_a_crash_at_any_moment_of_joining_loses_nothing(world: World, allowed: i
 # --- answers that are lost ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "fault",
     [
@@ -506,6 +508,7 @@ def test_map_is_whole_though_any_write_fails_once(world: World, fault: Fault, nt
     assert len(rule.hits) == 1 and world.load() == whole and ends(world.end()) == ends(whole)
 
 
+@pytest.mark.repeats
 def test_late_copies_of_older_records_change_nothing(world: World) -> None:
     """Requests that a proxy held, the tombstones too."""
     whole, _ = world.stored(parts=20, many=5)

@@ -81,6 +81,7 @@ def test_a_broken_payload_is_no_filler() -> None:
     assert not tombstones.is_filler(raw)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("by_batch", [False, True])
 def test_a_comparison_passes_over_fillers_and_counts_them(by_batch: bool) -> None:
     source = [data(0, b"a", b"b"), data(50, b"c"), data(2000, b"d")]

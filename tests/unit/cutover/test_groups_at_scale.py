@@ -109,6 +109,7 @@ def moved(stack: ExitStack, run_dir: Path, count: int) -> tuple[Groups, Groups]:
     return source, target
 
 
+@pytest.mark.repeats
 def test_three_hundred_groups_take_no_more_questions_than_ten_but_batches(
     clusters: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
     assert fence.on_record()["outcome"] == reports.DONE
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("broken", NAMES)
 @pytest.mark.parametrize(
     "error", [RuntimeError("broken"), KeyboardInterrupt(), SystemExit(1)], ids=lambda e: type(e).__name__
@@ -363,6 +364,7 @@ def test_opening_that_the_broker_appends_too_late_is_void(tmp_path: Path) -> Non
     assert not [key for key in run.life.values() if key.startswith("topic/")]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("woken_in", NAMES)
 @pytest.mark.parametrize("cleared", [False, True])
 def test_owner_that_was_frozen_in_any_step_opens_nothing(tmp_path: Path, woken_in: str, cleared: bool) -> None:
@@ -464,6 +466,7 @@ def next_process(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Cutove
         return found, [*recorder.calls, *(["go on"] if run.opening else [])]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("written", [False, True])
 def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool

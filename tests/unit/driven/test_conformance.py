@@ -14,6 +14,7 @@ from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.release import RELEASES
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("version", "name"), [(v, name) for v in RELEASES for name in CASES if served(v, name)])
 def test_driven_broker_answers_as_written_down(version: str, name: str) -> None:
     with DrivenCluster("driven", version=version) as driven:

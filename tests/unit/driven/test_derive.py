@@ -79,6 +79,7 @@ def test_runs_of_a_range_by_key_hold_its_keys(source: DrivenCluster) -> None:
     assert sorted(found) == [(offset, 1) for offset in range(2, 39)]
 
 
+@pytest.mark.repeats
 def test_whole_map_is_completed_from_both_logs_and_nothing_written(source: DrivenCluster, target: DrivenCluster) -> None:
     """The next opening stores what was missing."""
     hostile(source)

@@ -58,6 +58,7 @@ def test_every_field_of_a_rule_reaches_the_broker() -> None:
         assert (one.principal, one.host, one.operation, one.permission_type) == ("User:alice", "*", 3, 3)
 
 
+@pytest.mark.repeats
 def test_a_request_holds_no_more_rules_than_brokers_do_in_time() -> None:
     many = [rule(f"t{i}", "READ", "ALLOW", "User:alice") for i in range(2500)]
     result = DeleteAclsResponse.DeleteAclsFilterResult

@@ -184,6 +184,7 @@ def test_part_of_a_message_has_the_fields_that_we_use(name: str) -> None:
     assert set(PARTS[name].split()) <= set(found(name).fields)
 
 
+@pytest.mark.repeats
 def test_everything_that_we_import_of_both_packages_is_named_here() -> None:
     imported = set()
     for path in PACKAGE.rglob("*.py"):

@@ -225,6 +225,7 @@ def test_progress_that_an_open_transaction_may_move_is_no_answer(broker: FakeBro
 # --- directly to the leader ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("count", [1, 2, 126, 127, 128, 16_383, 16_384])
 def test_many_equal_markers_are_encoded_as_the_schema_says(count: int) -> None:
     marker = WriteTxnMarkersRequest.WritableTxnMarker
