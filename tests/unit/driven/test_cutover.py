@@ -359,14 +359,14 @@ def test_killed_at_any_request_that_links_its_report_it_is_linked_once(
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.faults), 25])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.faults), 40])
 @pytest.mark.parametrize("how", WAYS)
 def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
     full: World, monkeypatch: pytest.MonkeyPatch, how: str, step: int
 ) -> None:
     """A guard acts right there; then the owner goes on, goes on when its time is over, or never does.
 
-    At every request among the faults, which takes a minute or three; every day at one of 25, each way at others.
+    At every request among the faults, which takes a minute or three; every day at one of 40, each way at others.
     """
     monkeypatch.setattr(sys.modules[__name__], "LIMITS", replace(LIMITS, quiet_s=0.0, quiet_at_most_s=0.0))
     for name in ("CONFIRM_EVERY_S", "VALID_S", "HANDOVER_S"):
