@@ -5,8 +5,9 @@ until the fence, a tail of the engine copies, and each group has a live member t
 seconds, as consumers do. Everything that was there before was compared. Prints the seconds of each step, and of the
 fence as nobody could write to either cluster; then one JSON object with the median and the 95th percentile.
 
-Producers, tail and members are three processes beside the cutover's. A member is one by the protocol that reads no
-records: 300 consumers would cost the machine more than what is measured. Brokers, and all of this, share one machine.
+Producers, tail and members are three processes beside the cutover's. Producers and members are some by the protocol: 50
+clients that batch, refresh and retry, and 300 consumers, would cost the machine more than what is measured; brokers get
+the same requests. Brokers, and all of this, share one machine.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
-
 from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -50,9 +49,12 @@ from airflow_mirror.plan.build import build
 from airflow_mirror.plan.life import begin, take_back
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire import produce as wire_produce
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import RETRIABLE
+from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.routing import Router, pipelined
 from sandbox import Cluster
 
@@ -60,6 +62,7 @@ _SMALL = {"log.index.size.max.bytes": "4096", "log.cleaner.dedupe.buffer.size": 
 _KEEPS = {"retention.ms": "-1", "retention.bytes": "-1"}
 _A_TOPIC = 100  # partitions
 _WRITE_EVERY_S = 2.0  # to each partition: the log ends must stand still for longer, but not for more than three seconds
+_PRODUCE_TIMEOUT_MS = 30_000
 _COMMIT_EVERY_S, _HEARTBEAT_EVERY_S = 5.0, 3.0  # a consumer's defaults
 _LIMITS = Limits(quiet_at_most_s=5.0, max_fence_s=120.0)
 _MIRROR = "fence-bench"
@@ -71,21 +74,27 @@ _SOURCE, _TARGET, _USER = "FENCE_SOURCE", "FENCE_TARGET", "FENCE_USER"
 
 def produce(topics: Sequence[str], count: int) -> None:
     """Write to each partition every two seconds, each of ``count`` producers to its share; go on when refused."""
-    # Many partitions in a request: a request for each record would cost the machine more than what is measured.
-    properties = {**load(f"env:{_USER}", "source").properties, "linger.ms": "250", "log_level": "0"}
-    producers = [Producer(properties) for _ in range(count)]
-    tps = [(topic, p) for topic in topics for p in range(_A_TOPIC)]
-    pause_s = _WRITE_EVERY_S / len(tps) * count
-    for turn in takewhile(_has_parent(), itertools.count()):
-        begun = time.monotonic()
+    config = load(f"env:{_USER}", "source")
+    tps = [TopicPartition(topic, p) for topic in topics for p in range(_A_TOPIC)]
+    with ExitStack() as stack:
+        producers = [stack.enter_context(WireCluster(config)) for _ in range(count)]
+        shares = list[dict[int, list[TopicPartition]]]()
         for number, producer in enumerate(producers):
-            topic, p = tps[(turn * count + number) % len(tps)]
-            try:
-                producer.produce(topic, b"v" * 100, b"k", partition=p)
-            except (BufferError, KafkaException):
-                pass  # refused: its queue fills up behind the fence
-            producer.poll(0)
-        time.sleep(max(0.0, pause_s - (time.monotonic() - begun)))
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for tp in tps[number::count]:
+                by_leader.setdefault(producer.leader(tp).node_id, []).append(tp)
+            shares.append(by_leader)
+        print("alive", flush=True)
+        begun, lives = time.monotonic(), _has_parent()
+        for turn in takewhile(lambda _: lives(), itertools.count()):
+            producer, share = producers[turn % count], shares[turn % count]
+            record = Record(0, time.time_ns() // 1_000_000, b"k", b"v" * 100, [])
+            batch = records.encode([record], codec.NONE, -1, -1, -1)
+            for node_id, mine in share.items():
+                connection = producer.connection(node_id)
+                body = wire_produce.encode(dict.fromkeys(mine, batch), _PRODUCE_TIMEOUT_MS)
+                connection.receive(connection.send(wire_produce.API_KEY, wire_produce.API_VERSION, body))
+            time.sleep(max(0.0, begun + (turn + 1) * _WRITE_EVERY_S / count - time.monotonic()))
 
 
 def follow(plan_file: str) -> None:
@@ -325,8 +334,9 @@ def measure(world: World) -> dict[str, Any]:
     """Print each round, and return the figures of all."""
     fences, steps = list[float](), list[dict[str, float]]()
     given = world.given
-    with world.beside("members", given.groups) as members, world.beside("producers", given.producers):
+    with world.beside("members", given.groups) as members, world.beside("producers", given.producers) as writers:
         require_alive(members)
+        require_alive(writers)
         time.sleep(3)
         for number in range(given.rounds):
             report = world.round(number)
@@ -341,7 +351,7 @@ def measure(world: World) -> dict[str, Any]:
                 f"{sum(row['records'] for row in report.verification)} records compared",
                 file=sys.stderr,
             )
-            assert members.poll() is None and len(report.groups) == given.groups
+            assert members.poll() is None and writers.poll() is None and len(report.groups) == given.groups
     return {
         "partitions": len(world.tps), "groups": given.groups, "producers": given.producers, "rounds": given.rounds,
         "fence_median_s": round(statistics.median(fences), 2), "fence_p95_s": round(p95(fences), 2),
