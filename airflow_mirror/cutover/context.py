@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -185,8 +186,8 @@ class Run:
         """The plan's source topics, sorted."""
         return sorted({t.source_topic for t in self.plan.topics})
 
-    @property
-    def routes(self) -> dict[TopicPartition, TopicPartition]:
+    @cached_property  # asked for each partition behind the fence
+    def routes(self) -> Mapping[TopicPartition, TopicPartition]:
         """Target partition by source partition, for all topics of the plan."""
         return {
             TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)

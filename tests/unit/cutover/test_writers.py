@@ -145,6 +145,11 @@ def test_target_not_at_the_fenced_end_is_never_opened(world: World, leases: Leas
         sealed(world.run)
 
 
+def test_routes_of_a_plan_are_built_once(world: World) -> None:
+    """They are asked for each of thousands of partitions behind the fence: to build all for each took half of it."""
+    assert world.run.routes is world.run.routes
+
+
 def test_record_that_consumers_can_not_see_yet_counts_too(world: World, leases: Leases) -> None:
     world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
     world.target.ends[ORDERS] = 101  # appended, not replicated
