@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer
+from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
 from airflow_mirror.ledger.topic import create
 from airflow_mirror.policy import DECISIONS
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.retry import Backoff
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import TopicInfo
+    from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 
 Values = Mapping[str, Any]
 Change = Callable[[Values], Values | None]
@@ -38,6 +40,7 @@ SETTINGS = {
 _BEGIN = "ledger"  # key of the first decision
 _VERSION = 1
 _PATIENCE_S = 60.0
+_NEWS_S = 30.0  # until every broker has heard of a new topic
 
 
 class Decisions(Protocol):
@@ -163,7 +166,7 @@ class Ledger:
         :raises LedgerMissing: it is not there. :raises LedgerLost: it was, or decisions may be missing.
         """
         topic = self._there()
-        entries = self._target.topic_configs([DECISIONS])[DECISIONS]
+        entries = self._entries()
         wrong = [
             f"{key}={entries[key].value} instead of {value}"
             for key, value in SETTINGS.items()
@@ -174,3 +177,14 @@ class Ledger:
         if wrong:
             raise LedgerLost(f"topic {DECISIONS} has {', '.join(wrong)}, so that decisions may be missing")
         return topic
+
+    def _entries(self) -> Mapping[str, ConfigEntry]:
+        """Return the settings of the topic, which is there. A moment after its creation not every broker knows it."""
+        backoff = Backoff(_NEWS_S)
+        while True:
+            try:
+                return self._target.topic_configs([DECISIONS])[DECISIONS]
+            except BrokerError as e:
+                if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or backoff.expired:
+                    raise
+            backoff.pause()
