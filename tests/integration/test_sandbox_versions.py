@@ -24,8 +24,18 @@ OLDER = [version for version in RELEASES if version != DEFAULT_VERSION]
 
 def create(cluster: Cluster, topic: str) -> None:
     admin = AdminClient(cluster.admin_properties())  # held: a future dies with its client
-    # Before 2.4 there is no default for the number of replicas.
-    admin.create_topics([NewTopic(topic, 1, cluster.node_count)])[topic].result(60)
+
+    def is_created() -> bool:
+        try:  # before 2.4 there is no default for the number of replicas
+            admin.create_topics([NewTopic(topic, 1, cluster.node_count)])[topic].result(60)
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError._DESTROY_BROKER:  # a young broker hung up: nobody knows what it has done
+                return False
+            if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
+
+    wait_until(is_created, "the topic is created", 60)
 
 
 def produce(properties: dict[str, str], topic: str, value: bytes) -> None:

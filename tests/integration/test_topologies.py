@@ -133,6 +133,7 @@ def test_active_and_passive_change_roles_after_a_cutover(world: World) -> None:
     ids = {world.topic: world.admins["b"].topics([world.topic])[world.topic].topic_id}
     mark_cut_over(Ledger(world.admins["b"]), there, ids, "2026-01-31T12:00:00+00:00")
     write(world.sites["b"], world.topic, 20, seed=3)
+    Ledger(world.admins["a"]).create()  # as "airflow-mirror ledger init" does, where data came before the first plan
     world.flow("b", "a")
     assert len(world.records("a")) == 50 and world.records("a") == world.records("b")
 
