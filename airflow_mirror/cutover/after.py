@@ -94,10 +94,11 @@ def look_after(report: CutoverReport | None, source: ClusterAdmin, target: Clust
     """
     if report is None or report.fence is None or report.outcome != DONE or report.fence.opened is None:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
-    there = source.wire.log_ends(report.cut)
+    cut = report.cut
+    there = source.wire.log_ends(cut)
     return After(
         mirror=report.mirror, seconds=max(0.0, now - report.fence.opened),
-        moved={tp: there[tp] - end for tp, end in report.cut.items() if there[tp] != end},
+        moved={tp: there[tp] - end for tp, end in cut.items() if there[tp] != end},
         fence=_fence(report.fence, source), copied_by=str(report.fence.intent.get("copied_by", "")),
         groups=_groups(report, target),
     )  # fmt: skip
