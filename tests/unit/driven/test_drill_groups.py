@@ -136,7 +136,6 @@ def test_mapped_positions_are_compared_on_the_target(world: World) -> None:
     assert {g: (one.reread, one.skipped) for g, one in found.items()} == {"app-a": (4, 0), "app-b": (0, 0)}
 
 
-@pytest.mark.repeats
 def test_mapped_partition_without_a_map_has_no_place(world: World) -> None:
     for cluster in (world.source_cluster, world.target_cluster):
         Writer(cluster.create("moved").logs[0]).plain(3)
