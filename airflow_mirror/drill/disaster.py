@@ -70,11 +70,15 @@ class _Writer:
         from confluent_kafka import Producer
 
         producer = Producer({**self._source.common(), "acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000})
+        due = time.monotonic()
         while not self._stop.is_set():
             number = self._sent
             self._sent += 1  # first: a canary counts as sent before anybody can see that it was acknowledged
             producer.produce(self._topic, key=f"{number}".encode(), value=b"canary", on_delivery=self._delivered)
-            producer.poll(self._pause_s)
+            due = max(due + self._pause_s, time.monotonic())  # never a burst for what a slow moment left out
+            # A poll returns with the first acknowledgement.
+            while producer.poll(max(0.0, due - time.monotonic())) or time.monotonic() < due:
+                pass
         producer.purge()  # a record that was not acknowledged does not count as lost
 
     def _delivered(self, error: Any, message: Any) -> None:
@@ -135,5 +139,4 @@ def _now_ms() -> int:
 
 def _read_and_commit(cluster: ClientConfig, topic: str, group: str, count: int) -> dict[int, int]:
     """Read ``count`` records with the group, commit, leave; return the committed positions."""
-    seen = consume(cluster, topic, group, lambda records: len(records) >= count, 20.0, "earliest")
-    return {p: max(o for q, o, _ in seen if q == p) + 1 for p in {p for p, _, _ in seen}}
+    return consume(cluster, topic, group, lambda read: len(read.rows) >= count, 20.0, "earliest").reached

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.drill.reading import consume, everything, partitions_of, patiently, write_one
+from airflow_mirror.drill.reading import everything, partitions_of, patiently, read_to, write_one
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
@@ -78,7 +78,8 @@ def fail_back(
         patiently(lambda: old.commit_group_offsets(group, wanted), timeout_s)
     stands = {tp.partition: position.offset for tp, position in wanted.items()}
     due = {row for row in held if row[1] >= stands[row[0]]}
-    got = set(consume(source, topic, group, lambda seen: due <= set(seen), timeout_s, "earliest") if due else ())
+    waiting = {p: end for p, end in ends.items() if stands[p] < end}
+    got = set(read_to(source, topic, group, waiting, timeout_s).rows)
     write_one(source, topic, timeout_s)
     return FailbackReport(
         surplus=len(had - held),

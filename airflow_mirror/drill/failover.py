@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.drill.reading import consume, everything, partitions_of, patiently, write_one
+from airflow_mirror.drill.reading import everything, partitions_of, patiently, read_to, write_one
 from airflow_mirror.drill.report import DrillReport, measure
-from airflow_mirror.errors import ClusterUnreachable
 
 if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
@@ -20,7 +19,7 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     Offsets are identical, so a source position is valid as it is; one beyond the target's end shows lost records.
 
     :raises DrillMissed: the target has no such topic.
-    :raises ClusterUnreachable, BrokerError: the target does not serve a request.
+    :raises ClusterUnreachable, BrokerError: the target does not serve a request, or not all records in time.
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
@@ -32,19 +31,14 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
         positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
         wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
         patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
-    waiting = {p for p in ends if positions[p] < ends[p]}
+    waiting = {p: end for p, end in ends.items() if positions[p] < end}
     moments: dict[str, float] = {}
-
-    def enough(seen: list[tuple[int, int, str]]) -> bool:
-        return waiting <= {p for p, o, _ in seen if o >= ends[p] - 1}
 
     def first() -> None:
         moments["read"] = time.time()
 
-    got = consume(target, canaries.topic, canaries.group, enough, timeout_s, "latest", first)
-    if waiting and not got:
-        raise ClusterUnreachable(target.role, target.bootstrap, f"group {canaries.group!r} read nothing")
+    got = read_to(target, canaries.topic, canaries.group, waiting, timeout_s, first)
     write_one(target, canaries.topic, timeout_s)
     moments["write"] = time.time()
     held = everything(target, canaries.topic, ends, timeout_s)
-    return measure(canaries, held, positions, got, moments)
+    return measure(canaries, held, positions, got.rows, moments)

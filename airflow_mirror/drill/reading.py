@@ -3,55 +3,112 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, TryAgain
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.kafka.admin import ClusterAdmin
 
+    Row = tuple[int, int, str]
+
 POLL_S = 0.2
+_TOLD = 5
+
+
+@dataclass(kw_only=True)
+class Read:
+    """What a member of a group got.
+
+    :param rows: ``(partition, offset, key)``, as they came.
+    :param reached: the offset behind the last row, by partition.
+    :param astray: partitions in which the group has no position that the log still has, or has yet.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    reached: dict[int, int] = field(default_factory=dict)
+    astray: set[int] = field(default_factory=set)
 
 
 def consume(
     cluster: ClientConfig,
     topic: str,
     group: str,
-    enough: Callable[[list[tuple[int, int, str]]], bool],
+    enough: Callable[[Read], bool],
     timeout_s: float,
     reset: str,
     on_first: Callable[[], None] = lambda: None,
-) -> list[tuple[int, int, str]]:
-    """Read ``[partition, offset, key]`` as a member of ``group`` until ``enough``; commit what was read."""
-    from confluent_kafka import Consumer
+) -> Read:
+    """Read as a member of ``group`` until ``enough`` or for ``timeout_s``; commit what was read.
+
+    :param enough: is asked before each record, so it has to be quick: its time would count as the cluster's.
+    :param reset: ``auto.offset.reset``; ``error`` notes partitions as astray.
+    """
+    from confluent_kafka import Consumer, KafkaError
 
     settings = {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": False, "fetch.wait.max.ms": 50}
     consumer = Consumer({**cluster.common(), **settings})
     consumer.subscribe([topic])
-    seen: list[tuple[int, int, str]] = []
+    read = Read()
     deadline = time.monotonic() + timeout_s
     try:
-        while not enough(seen) and time.monotonic() < deadline:
+        while not enough(read) and time.monotonic() < deadline:
             message = consumer.poll(POLL_S)
             if message is None:
                 continue
-            if message.error() is not None:
-                raise BrokerError(f"read {topic}", message.error().code(), message.error().name())
-            if not seen:
+            if (error := message.error()) is not None:
+                if error.code() != KafkaError._AUTO_OFFSET_RESET:
+                    raise BrokerError(f"read {topic}", error.code(), error.name())
+                read.astray.add(message.partition())
+                continue
+            if not read.rows:
                 on_first()
-            seen.append((message.partition(), message.offset(), message.key().decode()))
-        if seen:
+            read.rows.append((message.partition(), message.offset(), message.key().decode()))
+            read.reached[message.partition()] = message.offset() + 1
+        if read.rows:
             consumer.commit(asynchronous=False)
     finally:
         consumer.close()
-    return seen
+    return read
 
 
-def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_s: float) -> set[tuple[int, int, str]]:
+def read_to(
+    cluster: ClientConfig,
+    topic: str,
+    group: str,
+    ends: Mapping[int, int],
+    timeout_s: float,
+    on_first: Callable[[], None] = lambda: None,
+) -> Read:
+    """Read as a member of ``group`` from where it stands to ``ends``, by partition; commit what was read.
+
+    Where it has no valid position, an application would go on at the log's start or end. Here it is
+    astray and gets nothing.
+
+    :raises ClusterUnreachable: it did not come to the end in time, and where it stands. What it had no time to read must
+        not count as skipped.
+    """
+
+    def unread(read: Read) -> list[int]:
+        return [p for p, end in ends.items() if read.reached.get(p, 0) < end and p not in read.astray]
+
+    read = consume(cluster, topic, group, lambda read: not unread(read), timeout_s, "error", on_first)
+    if late := unread(read):
+        places = ", ".join(
+            f"{topic}-{p}: {read.reached[p]:,} of {ends[p]:,}" if p in read.reached else f"{topic}-{p}: nothing read"
+            for p in late[:_TOLD]
+        )
+        cause = f"group {group!r} did not read {len(late)} partitions to their ends within {timeout_s:g} s ({places})"
+        raise ClusterUnreachable(cluster.role, cluster.bootstrap, cause)
+    return read
+
+
+def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_s: float) -> set[Row]:
     """Read the whole topic up to ``ends`` without a group.
 
     :raises ClusterUnreachable: it takes longer than ``timeout_s``; unread records would count as lost.
@@ -62,7 +119,7 @@ def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_
     consumer = Consumer({**cluster.common(), "group.id": "airflow-mirror-drill-reader", "enable.auto.commit": False})
     todo = {p for p, end in ends.items() if end}
     consumer.assign([Assigned(topic, p, OFFSET_BEGINNING) for p in todo])
-    held: set[tuple[int, int, str]] = set()
+    held: set[Row] = set()
     deadline = time.monotonic() + timeout_s
     try:
         while todo and time.monotonic() < deadline:

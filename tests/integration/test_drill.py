@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.disaster import warm_up, write_canaries
 from airflow_mirror.drill.failback import create_again, fail_back
 from airflow_mirror.drill.failover import fail_over
+from airflow_mirror.drill.reading import Read, patiently, read_to
 from airflow_mirror.drill.rehearsal import Fault, kill_tail, recreate_topic, rehearse
+from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.drill import health_of
+from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster
 from tests.integration.copying import config, copier_process, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit
@@ -73,6 +78,37 @@ def test_drill_counts_what_writers_lose_in_the_disaster(
     assert back.surplus >= report.lost and back.records == held + 1
     assert (back.nowhere, back.differing, back.skipped, back.reread) == (0, [], 0, 0)
     assert written(source_cluster, topic_name) == held + 2, "what was copied back, and one written there"
+
+
+def test_canaries_are_written_at_their_rate(source_cluster: Cluster, topic_name: str) -> None:
+    """A poll of the producer returns with the first acknowledgement: without a clock, a drill wrote 1,800 for 50."""
+    create(source_cluster, topic_name)
+    began = time.monotonic()
+    canaries = write_canaries(config(source_cluster), topic_name, topic_name, seconds=2, per_s=20, disaster=lambda: None)
+    assert 2 <= len(canaries.acked) <= 20 * (time.monotonic() - began) + 1
+
+
+def test_unread_records_do_not_count_as_skipped(target_cluster: Cluster, topic_name: str) -> None:
+    with pytest.raises(ClusterUnreachable, match=rf"did not read 1 partitions .*\({topic_name}-1: 20 of 25\)"):
+        read_from(target_cluster, topic_name, [0, 0], {0: 20, 1: 25})
+
+
+def test_group_without_a_place_is_astray_and_gets_nothing(target_cluster: Cluster, topic_name: str) -> None:
+    read = read_from(target_cluster, topic_name, [19, 21], {0: 20, 1: 22})
+    assert (read.astray, read.rows) == ({1}, [(0, 19, "canary")])
+
+
+def read_from(cluster: Cluster, topic: str, places: list[int], to: dict[int, int]) -> Read:
+    """Read two partitions of 20 records each with a group that stands at ``places``."""
+    create(cluster, topic, 2)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(40):
+        producer.produce(topic, key=b"canary", partition=number % 2)
+    assert producer.flush(120) == 0
+    with ClusterAdmin(config(cluster)) as admin:
+        positions = {TopicPartition(topic, p): GroupPosition(offset) for p, offset in enumerate(places)}
+        patiently(lambda: admin.commit_group_offsets(topic, positions), 60)
+    return read_to(config(cluster), topic, topic, to, 10)
 
 
 @contextmanager
