@@ -121,9 +121,13 @@ def test_replicas_that_lack_hold_up_either_data_or_decisions(
     """One node is down, and ``min.insync.replicas`` is 3 on the one of them, 2 on the other."""
     source, target = source_cluster, three_nodes
     create(source, topic_name, 1)
-    create(target, topic_name, 1, replicas=3, min_insync_replicas="3" if short == "data" else "2")
-    write(source, topic_name, 50, seed=1)
     down = nodes_but_the_coordinator(three_nodes, topic_name)[0]
+    # The node that goes does not lead: a new leader tells no stable offset while replicas lack (OFFSET_NOT_AVAILABLE).
+    nodes = [*({1, 2, 3} - {down}), down]
+    least = {"min.insync.replicas": "3" if short == "data" else "2"}
+    new = NewTopic(topic_name, 1, replica_assignment=[nodes], config=HELD_OPEN | least)
+    AdminClient({"bootstrap.servers": three_nodes.bootstrap}).create_topics([new])[topic_name].result()
+    write(source, topic_name, 50, seed=1)
     copier: subprocess.Popen[str] | None = None
     with ClusterAdmin(config(target)) as admin:
         Ledger(admin).create()
