@@ -101,9 +101,10 @@ def test_lost_tombstone_whose_key_still_has_a_value_is_a_difference() -> None:
 
 def test_later_record_in_a_batch_that_both_sides_have_settles_it() -> None:
     """The batch is not passed over as a whole while a record of its keys is waited for."""
-    source = a_log((0, "x", "1"), (1, "y", "1"), (2, "a", "1"), (3, "a", "2"), (4, "b", "1"), (5, "c", "1"))
-    target = [r for r in source if r.offset != 2]
-    found = compare(log(source, 3, 3), log(target, 2, 3), 0, 6, by_batch=True, cleaned_on=BOTH)
+    # The batch behind the gap is read record by record anyway: the one after it counts.
+    source = a_log((0, "x", "1"), (1, "a", "1"), (2, "b", "1"), (3, "c", "1"), (4, "a", "2"), (5, "d", "1"))
+    target = [r for r in source if r.offset != 1]
+    found = compare(log(source, 2, 2, 2), log(target, 1, 2, 2), 0, 6, by_batch=True, cleaned_on=BOTH)
     assert found.difference is None and found.gaps is not None and found.gaps.count == 1 and not found.gaps
 
 
