@@ -126,7 +126,8 @@ def test_replicas_that_lack_hold_up_either_data_or_decisions(
     nodes = [*({1, 2, 3} - {down}), down]
     least = {"min.insync.replicas": "3" if short == "data" else "2"}
     new = NewTopic(topic_name, 1, replica_assignment=[nodes], config=HELD_OPEN | least)
-    AdminClient({"bootstrap.servers": three_nodes.bootstrap}).create_topics([new])[topic_name].result()
+    creator = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    creator.create_topics([new])[topic_name].result()
     write(source, topic_name, 50, seed=1)
     copier: subprocess.Popen[str] | None = None
     with ClusterAdmin(config(target)) as admin:
