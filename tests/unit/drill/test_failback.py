@@ -12,6 +12,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill import failback, reading
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.failback import FailbackReport, fail_back
+from airflow_mirror.drill.reading import Read
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.partition import TopicPartition as TP
@@ -77,9 +78,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         one.copied.append(given[2:5])
         return list(one.differing)
 
+    def read_to(cluster: ClientConfig, *_: object) -> Read:
+        Admin.done.append(f"{cluster.role}: read")
+        return Read(rows=one.got)
+
     monkeypatch.setattr("airflow_mirror.kafka.admin.ClusterAdmin", Admin)
     monkeypatch.setattr(failback, "everything", lambda cluster, *_: one.held[cluster.role])
-    monkeypatch.setattr(failback, "consume", lambda cluster, *_: [one.got, Admin.done.append(f"{cluster.role}: read")][0])
+    monkeypatch.setattr(failback, "read_to", read_to)
     monkeypatch.setattr(failback, "write_one", lambda cluster, *_: Admin.done.append(f"{cluster.role}: write"))
     monkeypatch.setattr(failback, "_copy_back", copy_back)
     monkeypatch.setattr(reading, "POLL_S", 0.0)
