@@ -78,8 +78,7 @@ def fail_back(
         patiently(lambda: old.commit_group_offsets(group, wanted), timeout_s)
     stands = {tp.partition: position.offset for tp, position in wanted.items()}
     due = {row for row in held if row[1] >= stands[row[0]]}
-    waiting = {p: end for p, end in ends.items() if stands[p] < end}
-    got = set(read_to(source, topic, group, waiting, timeout_s).rows)
+    got = set(read_to(source, topic, group, stands, ends, timeout_s).rows)
     write_one(source, topic, timeout_s)
     return FailbackReport(
         surplus=len(had - held),

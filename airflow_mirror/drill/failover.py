@@ -31,13 +31,12 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
         positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
         wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
         patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
-    waiting = {p: end for p, end in ends.items() if positions[p] < end}
     moments: dict[str, float] = {}
 
     def first() -> None:
         moments["read"] = time.time()
 
-    got = read_to(target, canaries.topic, canaries.group, waiting, timeout_s, first)
+    got = read_to(target, canaries.topic, canaries.group, positions, ends, timeout_s, first)
     write_one(target, canaries.topic, timeout_s)
     moments["write"] = time.time()
     held = everything(target, canaries.topic, ends, timeout_s)

@@ -81,28 +81,28 @@ def read_to(
     cluster: ClientConfig,
     topic: str,
     group: str,
+    stands: Mapping[int, int],
     ends: Mapping[int, int],
     timeout_s: float,
     on_first: Callable[[], None] = lambda: None,
 ) -> Read:
-    """Read as a member of ``group`` from where it stands to ``ends``, by partition; commit what was read.
+    """Read as a member of ``group`` from where it stands to ``ends``; commit what was read.
 
-    Where it has no valid position, an application would go on at the log's start or end. Here it is
-    astray and gets nothing.
+    Where it has no valid position, an application would go on at the log's start or end. Here it is astray and gets
+    nothing.
 
+    :param stands: its positions, by partition.
     :raises ClusterUnreachable: it did not come to the end in time, and where it stands. What it had no time to read must
         not count as skipped.
     """
 
-    def unread(read: Read) -> list[int]:
-        return [p for p, end in ends.items() if read.reached.get(p, 0) < end and p not in read.astray]
+    def unread(read: Read) -> dict[int, int]:
+        places = {p: read.reached.get(p, stands[p]) for p in ends if p not in read.astray}
+        return {p: place for p, place in places.items() if place < ends[p]}
 
     read = consume(cluster, topic, group, lambda read: not unread(read), timeout_s, "error", on_first)
     if late := unread(read):
-        places = ", ".join(
-            f"{topic}-{p}: {read.reached[p]:,} of {ends[p]:,}" if p in read.reached else f"{topic}-{p}: nothing read"
-            for p in late[:_TOLD]
-        )
+        places = ", ".join(f"{topic}-{p}: {late[p]:,} of {ends[p]:,}" for p in list(late)[:_TOLD])
         cause = f"group {group!r} did not read {len(late)} partitions to their ends within {timeout_s:g} s ({places})"
         raise ClusterUnreachable(cluster.role, cluster.bootstrap, cause)
     return read

@@ -108,7 +108,7 @@ def read_from(cluster: Cluster, topic: str, places: list[int], to: dict[int, int
     with ClusterAdmin(config(cluster)) as admin:
         positions = {TopicPartition(topic, p): GroupPosition(offset) for p, offset in enumerate(places)}
         patiently(lambda: admin.commit_group_offsets(topic, positions), 60)
-    return read_to(config(cluster), topic, topic, to, 10)
+    return read_to(config(cluster), topic, topic, dict(enumerate(places)), to, 10)
 
 
 @contextmanager
