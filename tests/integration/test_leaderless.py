@@ -46,12 +46,23 @@ def three_nodes() -> Iterator[Cluster]:
         yield cluster
 
 
+def nodes_of(cluster: Cluster) -> list[int]:
+    return list(range(1, cluster.node_count + 1))
+
+
 def nodes_but_the_coordinator(cluster: Cluster, mirror: str) -> list[int]:
     """Return the nodes that do not keep the lease of ``mirror``: without that one nobody writes for some seconds."""
     with WireCluster(config(cluster)) as wire:
         client = TransactionClient(wire, lease_id(mirror))
         client.describe()
-        return [n for n in range(1, cluster.node_count + 1) if n not in client._coordinators.values()]
+        return [node for node in nodes_of(cluster) if node not in client._coordinators.values()]
+
+
+def create_on(cluster: Cluster, topic: str, replicas: list[list[int]], least: int) -> None:
+    """Create a topic whose replicas are on those nodes, the leader's first; ``least``: ``min.insync.replicas``."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # must live until its requests are answered
+    settings = HELD_OPEN | {"min.insync.replicas": str(least)}
+    admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=replicas, config=settings)])[topic].result()
 
 
 def one_after_another(source: Cluster, target: Cluster, topic: str) -> list[float]:
@@ -78,9 +89,7 @@ def test_leaderless_partition_holds_up_no_other_and_goes_on(
     """Its only broker is down, and comes back."""
     source, target = (source_cluster, three_nodes) if side == "target" else (three_nodes, target_cluster)
     alive, dies = nodes_but_the_coordinator(three_nodes, topic_name)[:2]
-    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
-    new = NewTopic(topic_name, 2, replica_assignment=[[alive], [dies]], config=HELD_OPEN | {"min.insync.replicas": "1"})
-    admin.create_topics([new])[topic_name].result()
+    create_on(three_nodes, topic_name, [[alive], [dies]], least=1)
     create(target if side == "source" else source, topic_name, 2)
     for partition in (LED, LEADERLESS):
         write(source, topic_name, 100, seed=partition, partition=partition)
@@ -123,11 +132,8 @@ def test_replicas_that_lack_hold_up_either_data_or_decisions(
     create(source, topic_name, 1)
     down = nodes_but_the_coordinator(three_nodes, topic_name)[0]
     # The node that goes does not lead: a new leader tells no stable offset while replicas lack (OFFSET_NOT_AVAILABLE).
-    nodes = [*({1, 2, 3} - {down}), down]
-    least = {"min.insync.replicas": "3" if short == "data" else "2"}
-    new = NewTopic(topic_name, 1, replica_assignment=[nodes], config=HELD_OPEN | least)
-    creator = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
-    creator.create_topics([new])[topic_name].result()
+    nodes = [*(node for node in nodes_of(target) if node != down), down]
+    create_on(target, topic_name, [nodes], least=3 if short == "data" else 2)
     write(source, topic_name, 50, seed=1)
     copier: subprocess.Popen[str] | None = None
     with ClusterAdmin(config(target)) as admin:
