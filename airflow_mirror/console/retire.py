@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
 from airflow_mirror.console.lift_fence import add_home, lift, runs_of
+from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import fence_state
@@ -17,7 +19,8 @@ from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError, MirrorNotOver
 from airflow_mirror.failover.decision import direction
-from airflow_mirror.jobs.retire import Part, Retirement
+from airflow_mirror.jobs.ending import Step
+from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -40,7 +43,6 @@ examples:
   airflow-mirror retire --target dst.properties --mirror dc1-to-dc2
   airflow-mirror retire --target dst.properties --mirror dc1-to-dc2 --source src.properties --yes
 """
-_SHOWN = 20  # of each step
 _BY_ITSELF = (
     "its transactional ids (writer lease, padding): a broker forgets them after transactional.id.expiration.ms, a week",
     "the rights of its principal: 'airflow-mirror rights' prints them",
@@ -56,11 +58,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
-    p.add_argument("--yes", action="store_true", help="do it")
-    p.add_argument(
-        "--end-writing", action="store_true",
-        help="also if a job holds the writer lease: one that was killed. It is taken, and waited for",
-    )  # fmt: skip
+    add_steps(p)
     p.add_argument(
         "--source", metavar="CLUSTER",
         help=f"also lift the fences that finished cutovers have kept up there: {HELP}",
@@ -69,12 +67,11 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
     )
-    p.add_argument("--json", action="store_true", help="print JSON: what was done or is to do, and what stays")
     p.set_defaults(run=_run, kept_too=True)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    name, found = arguments.mirror, []
+    name = arguments.mirror
     with target_of(arguments) as target:
         retirement = Retirement(
             mirror=name, target=target, ledger=Ledger(target), maps=MapStore(name),
@@ -89,18 +86,11 @@ def _run(arguments: argparse.Namespace) -> None:
         known = tuple(f"{reports_prefix(name)}{run}/" for run in stays)
         left = [f"the fence of cutover {run}, kept on purpose, and its report: --source lifts it" for run in stays]
         left += retirement.left()
-        for step in (*fences, *retirement.steps(keep=known)):
-            if not step.lines:
-                continue
-            found.append({"step": step.name, "lines": step.lines})
-            if not arguments.json:
-                _show(step)
-            if arguments.yes:
-                step.do()
+        found = walk(arguments, chain(fences, retirement.steps(keep=known)))
     _tell(arguments, found, [*left, *_BY_ITSELF])
 
 
-def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Part], list[str]]:
+def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Step], list[str]]:
     """Return the steps that lift fences, and the runs whose fence stays.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
@@ -116,15 +106,8 @@ def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[P
         if arguments.source is None:
             stays.append(run)
         else:
-            steps.append(Part("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
+            steps.append(Step("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
     return steps, stays
-
-
-def _show(step: Part) -> None:
-    for line in step.lines[:_SHOWN]:
-        print(f"{step.name:<10} {line}")
-    if (more := len(step.lines) - _SHOWN) > 0:
-        print(f"{step.name:<10} and {more:,} more (--json lists all)")
 
 
 def _tell(arguments: argparse.Namespace, found: list[dict[str, Any]], left: list[str]) -> None:

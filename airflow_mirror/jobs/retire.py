@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerNewer, MirrorNotOver, PlanNotKept
-from airflow_mirror.jobs.runner.active import Watch, active_tail
-from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.errors import LedgerNewer, PlanNotKept
+from airflow_mirror.jobs.ending import Step, require_at_rest
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.wording import count
@@ -26,22 +25,12 @@ from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
 
 if TYPE_CHECKING:
+    from airflow_mirror.jobs.runner.active import Watch
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
     from airflow_mirror.plan.life import Owned
     from airflow_mirror.plan.model import Plan
-
-
-class Part(NamedTuple):
-    """A part of the removal.
-
-    :param lines: what it is about. Without any there is nothing to do.
-    """
-
-    name: str
-    lines: list[str]
-    do: Callable[[], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +58,7 @@ class Retirement:
         :raises LedgerNewer: a newer version of the package decided about it, or about what may be its topic.
         """
         self._require_known()
-        tail = active_tail(self.ledger.values(), self.mirror)
-        if tail is not None and watch.settled(tail) == RUNNING:
-            cause = f"its tail runs on host {tail.host!r} and gives signs of life"
-            raise MirrorNotOver(self.mirror, cause, "Stop it first (StopMirrorOperator).")
-        if not may_be_held and lease.is_anybody_writing(self.target.wire, self.mirror):
-            raise MirrorNotOver(
-                self.mirror, "a job holds its writer lease, and may be copying: a bulk copy, say",
-                "If none runs, it was killed: --end-writing takes the lease and waits until nothing can be written.",
-            )  # fmt: skip
+        require_at_rest(self.mirror, self.ledger, self.target.wire, watch, may_be_held=may_be_held)
 
     def _require_known(self) -> None:
         """Return unless a decision that this version can't read may be about one of the mirror's topics.
@@ -93,7 +74,7 @@ class Retirement:
         """Return the topics about which a newer version of the package decided."""
         return life.readable(self.ledger.values())[1]
 
-    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
+    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
         :param keep: what the keys of the state begin with that stay: reports of cutovers whose fence is up.
@@ -101,24 +82,24 @@ class Retirement:
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
-        yield Part("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
+        yield Step("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
         ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
-        yield Part("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
-        yield Part("settings", self._settings(dry_run=True), self._settings)
+        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
+        yield Step("settings", self._settings(dry_run=True), self._settings)
         maps = len(self.maps.names(self.target.wire))
-        yield Part("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
+        yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
         for group in (progress_group(self.mirror), starts_group(self.mirror)):
             positions = self.target.group_offsets(group)
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
-            yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions))
+            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
-        yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch))
+        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch))
         found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(found, key=lambda key: "+" in key)
-        yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
+        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
-        yield Part("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
+        yield Step("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
 
     def left(self) -> list[str]:
         """Return what stays, and why."""

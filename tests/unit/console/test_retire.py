@@ -15,6 +15,7 @@ import pytest
 
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.kept import prefix as reports_prefix
@@ -105,7 +106,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(retire, "state_of", lambda *_, **__: one.state)
     monkeypatch.setattr(retire, "MapStore", lambda mirror: Maps(one, mirror))
     monkeypatch.setattr(retire, "end_writing", one.end_writing)
-    monkeypatch.setattr(core, "lease", SimpleNamespace(is_anybody_writing=lambda *_: one.held))
+    monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: one.held)
     return one
 
 
