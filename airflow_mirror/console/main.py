@@ -25,6 +25,7 @@ from airflow_mirror.console import (
     report,
     retire,
     rights,
+    split,
     status,
     swap_fence,
     translate,
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     fence_returned.add(commands)
     failback.add(commands)
     drills.add(commands)
+    split.add(commands)
     retire.add(commands)
     ledger.add(commands)
     return p

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _WAVES = (
     "Each wave is a cutover of its own, and a Mirror of its own: the JSON has its topics and groups as a Mirror takes "
-    "them. Waves may be joined, and none may be split: the groups in the last column read several of its topics."
+    "them, and 'airflow-mirror split' takes it out of a mirror that copies already. Waves may be joined, and none may be "
+    "split: the groups in the last column read several of its topics."
 )
 _RACE = (
     "When the source deletes the first record that is not copied yet, if nothing is copied meanwhile; of each topic the "

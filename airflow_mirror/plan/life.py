@@ -261,14 +261,17 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
     return topics
 
 
-def give_up(ledger: Decisions, mirror: str) -> list[str]:
+def give_up(ledger: Decisions, mirror: str, only: Collection[str] | None = None) -> list[str]:
     """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names.
 
     What a newer version of the package decided is left alone: see :func:`readable`.
+
+    :param only: not all of its topics, but these.
     """
 
     def given_up(values: Values) -> Values | None:
-        return _some({t: _without(one, mirror) for t, one in _of(values, mirror, released=False)})
+        of_it = ((t, one) for t, one in _of(values, mirror, released=False) if only is None or t in only)
+        return _some({t: _without(one, mirror) for t, one in of_it})
 
     _decide_all(ledger, given_up)
     return sorted(topic for topic, _ in _of(ledger.values(), mirror, released=True))
@@ -285,6 +288,19 @@ def free(ledger: Decisions, mirror: str, topics: Collection[str]) -> None:
         return _some({t: _without(one, mirror, free=True) for t, one in ended})
 
     _decide_all(ledger, freed)
+
+
+def pass_on(ledger: Decisions, mirror: str, to: str, topics: Collection[str]) -> None:
+    """Decide that topics are another mirror's, of the same source; of those that were given up. Safe to repeat.
+
+    :param topics: none that is shared; their writers were waited for.
+    """
+
+    def passed(values: Values) -> Values | None:
+        given_up = ((t, one) for t, one in _of(values, mirror, released=True) if t in topics)
+        return _some({t: replace(one, mirror=to, released=None) for t, one in given_up})
+
+    _decide_all(ledger, passed)
 
 
 def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:

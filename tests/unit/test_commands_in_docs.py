@@ -45,7 +45,7 @@ OWN = (
     "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
     "airflow_mirror.console.main fence-returned", "airflow_mirror.console.main failback",
     "airflow_mirror.console.main arm-reverse",
-    "airflow_mirror.console.main retire", "airflow_mirror.console.main report",
+    "airflow_mirror.console.main retire", "airflow_mirror.console.main split", "airflow_mirror.console.main report",
     "airflow_mirror.console.main verify-report", "airflow_mirror.console.main night-plan",
 )  # fmt: skip
 

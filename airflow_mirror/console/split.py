@@ -1,0 +1,146 @@
+"""``airflow-mirror split``: let topics pass from one mirror to another, a wave's for instance."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.steps import add_steps, walk
+from airflow_mirror.cutover.writers import end_writing
+from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.ending import require_at_rest
+from airflow_mirror.jobs.runner.active import Watch
+from airflow_mirror.jobs.runner.active import keys_of as keys_of_jobs
+from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.patterns import matches, parse
+from airflow_mirror.plan import kept
+from airflow_mirror.plan.life import target_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_mirror.plan import Plan
+
+_TEXT = """\
+Let topics pass from one mirror to another one, which goes on where the old one ended: nothing is copied again, and what
+is known of them passes on, too. So a wave of the plan for the night gets a mirror, a tail and a cutover of its own, while
+the others go on being copied. Groups move with the topics that they read: a group of which a part would stay is refused.
+
+Stop the old mirror's tail first. Afterwards exclude the topics from its Mirror, start its tail again, and make a plan of
+the new Mirror, which is printed.
+
+Without --yes it lists what it would do, and changes nothing. It may be repeated, also after it was interrupted; until it
+is done no mirror writes to these topics.
+
+Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is not at rest: nothing was changed.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror split --source src.properties --target dst.properties --mirror dc1-to-dc2 --to orders --topics 'orders.*'
+  airflow-mirror split ... --topics "$(jq -r '.waves[0].mirror.topics | join(",")' night.json)" --yes
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "split", help="let topics pass from one mirror to another: a wave gets one of its own", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source cluster: {HELP}")
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror that has the topics")
+    p.add_argument("--to", required=True, metavar="NAME", help="the mirror that gets them: a new name")
+    p.add_argument(
+        "--topics", required=True, metavar="LIST", help="names or patterns of the source's topics, as in a Mirror"
+    )
+    add_steps(p)
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    old, name = arguments.mirror, arguments.to
+    with ClusterAdmin(config_of(arguments.source, "source")) as source, target_of(arguments) as target:
+        ledger = Ledger(target)
+        part, groups = _part(arguments, source, target, ledger)
+        split = Split(
+            mirror=old, part=part, topic_ids=target_ids(part, target), ledger=ledger,
+            state=state_of(target, *keys_of(old), *keys_of(name)),
+            plans=state_of(target, kept.prefix(name), keys_only=True),
+            end_writing=partial(end_writing, target.config, old),
+        )  # fmt: skip
+        split.require_possible()
+        watch = Watch(state_of(target, keys_of_jobs(old)))
+        require_at_rest(old, ledger, target.wire, watch, may_be_held=arguments.end_writing)
+        found = walk(arguments, split.steps())
+    _tell(arguments, found, part, groups)
+
+
+def _part(
+    arguments: argparse.Namespace, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger
+) -> tuple[Plan, Sequence[str]]:
+    """Return the new mirror's first plan, and the groups that read its topics.
+
+    :raises InputError: there is no such mirror, or the topics can't be parted from its others.
+    """
+    whole, begun = (_last(name, source, target, ledger) for name in (arguments.mirror, arguments.to))
+    if whole is None:
+        raise InputError(
+            f"mirror {arguments.mirror!r} has no plan on this target. 'airflow-mirror status' lists the mirrors."
+        )
+    patterns = parse("topics", arguments.topics, commas=True)
+    every = {t.source_topic for one in (whole, begun) if one is not None for t in one.topics}
+    topics = [topic for topic in every if matches(patterns, topic)]
+    if not topics:
+        raise InputError(f"--topics {arguments.topics}: mirror {arguments.mirror!r} copies none of these.")
+    selected = [one.group_id for one in source.groups() if whole.mirror.selects_group(one.group_id)]
+    reads = {group: {tp.topic for tp in at} for group, at in source.groups_offsets(selected).items()}
+    groups = require_apart(topics, every, reads)
+    if begun is not None and {t.source_topic for t in begun.topics} == set(topics):
+        return begun, groups  # the old mirror may have another plan by now, without them
+    return part_of(whole, topics, arguments.to), groups
+
+
+def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> Plan | None:
+    """Return a mirror's last plan as it is amended; None if it has none between these clusters."""
+    plan_hash = kept.last_hash(ledger.values(), name)
+    if plan_hash is None:
+        return None
+    plan = kept.fetch(plan_hash, name, target, ledger)
+    between = source.cluster_id(), target.cluster_id()
+    if (plan.source_cluster_id, plan.target_cluster_id) != between:
+        raise InputError(f"mirror {name!r} is one between other clusters: its source is {plan.source_cluster_id}.")
+    return plan
+
+
+def _tell(arguments: argparse.Namespace, found: list[dict[str, Any]], part: Plan, groups: Sequence[str]) -> None:
+    topics = list(part.mirror.topics)
+    if arguments.json:
+        told = {"mirror": part.mirror.to_dict(), "exclude_topics": topics, "groups": groups}
+        print(json.dumps({"done": arguments.yes, "steps": found, **told}, indent=1))
+        return
+    print(f"groups     that read them, and move with them: {', '.join(groups) or 'none'}")
+    print(f"exclude    from mirror {arguments.mirror!r}, before its tail starts again: {', '.join(topics)}")
+    print(f"mirror     {arguments.to!r}, as a file:")
+    print("".join(f"  {line}\n" for line in _file(part.mirror).splitlines()), end="")
+    if not found:
+        print(f"nothing is left to do: the topics are mirror {arguments.to!r}'s")
+    else:
+        print("done" if arguments.yes else "nothing was changed (--yes does it)")
+
+
+def _file(mirror: Mirror) -> str:
+    """Return a Mirror as YAML, without what is so by default."""
+    usual = Mirror(name=mirror.name, source=mirror.source, target=mirror.target).to_dict()
+    always = ("name", "source", "target", "topics")
+    told = {key: value for key, value in mirror.to_dict().items() if key in always or value != usual[key]}
+    return yaml.safe_dump(told, sort_keys=False, default_flow_style=None, width=100)
