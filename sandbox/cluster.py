@@ -7,6 +7,7 @@ import base64
 import errno
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -184,6 +185,17 @@ class Cluster:
         node.end(_STOP_TIMEOUT_S)
         self._start(node)
         self.wait_ready([node_id])
+
+    def wipe(self, cluster_id: str | None = None) -> None:
+        """End all nodes with SIGKILL and empty their disks; :meth:`restart` starts them. KRaft only.
+
+        :param cluster_id: which they are formatted with; None: with the same as before.
+        """
+        for node in self._nodes:
+            node.end(0)
+        for node in self._nodes:
+            shutil.rmtree(node.directory / "data")
+            node.format(cluster_id or self._cluster_id)
 
     def pause(self, node_id: int) -> None:
         """Freeze a node (SIGSTOP): connections stay open and nothing answers, as with a hanging disk.

@@ -96,7 +96,9 @@ def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) 
             problem = "the source's topic was created again"
         count = t.partitions if info is None else max(t.partitions, info.partitions)
         found += [Surplus(source=TopicPartition(t.source_topic, p), problem=problem) for p in range(count)]
-    asked = [one.source for one in found if one.source.topic in there]
+    # An application that wrote to a source with empty disks may have created a topic with fewer partitions.
+    counts = {name: info.partitions for name, info in there.items()}
+    asked = [one.source for one in found if one.source.partition < counts.get(one.source.topic, 0)]
     starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
     grown: Mapping[TopicPartition, int] = {tp: 0 for tp in asked if tp.partition >= plan.topic(tp.topic).partitions}
     known = {**grown, **cut, **{one.source: 0 for one in found if one.problem}}

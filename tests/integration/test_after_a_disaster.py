@@ -235,6 +235,52 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
         assert_equal(new, old, name, PARTITIONS)
 
 
+def test_source_returns_with_empty_disks_and_gets_everything_back(world: World, tmp_path: Path) -> None:
+    """Its topics and its access rules are gone. An application has created one of them, and written to it."""
+    shell, old, new = Shell(tmp_path), world.old, world.new
+    (failover,) = world.commands("3. Fail over")
+    assert shell.type(failover) == 0, shell.said
+    for name in world.topics:
+        write(new, name, 40, seed=5)  # production
+    old.wipe()
+    for node in range(1, old.node_count + 1):
+        old.restart(node)
+    create(old, world.split)
+    write(old, world.split, LATE, seed=9)
+    fence, _ = world.commands("5. The source returns")
+    assert shell.type(fence) == 2 and "4 topic(s) of the source have no ACL" in shell.said, shell.said
+    assert shell.type(f"{fence} --open-by-default true") == 0, shell.said
+    assert "has returned, and was fenced" in shell.said and f"{world.split}-0: " in shell.said, shell.said
+    verdicts, export, _, recreate, arm = world.commands("6. Back to the old source")
+    assert shell.type(verdicts) == 0 and "0 delta, 1 diverged, 3 gone" in shell.said, shell.said
+    assert shell.type(export) == 0 and f"exported {world.split}: {LATE} records" in shell.said, shell.said
+    assert shell.type(recreate) == 0, shell.said
+    assert shell.type(arm.replace(f" --leave {world.stay}", "")) == 0, shell.said
+    way = way_back(world.mirror.name, world.source, world.target)
+    assert [t.source_topic for t in way.plan.topics] == sorted(world.topics)
+    wait_until(lambda: world.answers(old, "mirror", world.topics) == {MAY}, "the mirror may write to the old source")
+    assert world.answers(old, "alice", world.topics) == {MAY_NOT}
+    world.copy(way.plan, world.target, world.source)
+    for name in world.topics:
+        assert_equal(new, old, name, PARTITIONS)
+
+
+def test_source_that_was_formatted_anew_is_another_cluster(world: World, tmp_path: Path) -> None:
+    """Nothing of the mirror's is there, and nothing of it is fenced: it may be anybody's."""
+    shell, old = Shell(tmp_path), world.old
+    (failover,) = world.commands("3. Fail over")
+    assert shell.type(failover) == 0, shell.said
+    before, another = world.plan.source_cluster_id, "AnotherClusterAltogeth"
+    old.wipe(cluster_id=another)
+    for node in range(1, old.node_count + 1):
+        old.restart(node)
+    fence, _ = world.commands("5. The source returns")
+    assert shell.type(fence) == 2, shell.said
+    assert f"the source is cluster {another}; mirror {world.mirror.name!r} copied from {before}" in shell.said, shell.said
+    with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
+        assert admin.describe_acls(resource_type="TOPIC") == []
+
+
 def test_every_error_of_the_page_is_said_by_the_software() -> None:
     """The words in the tables are those of an error or a report."""
     texts = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "airflow_mirror").rglob("*.py"))

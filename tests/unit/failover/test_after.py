@@ -73,6 +73,17 @@ def test_offsets_beyond_the_cut_are_listed_by_partition(world: World) -> None:
     assert found["offsets"] == 18 and found["partitions"][0]["cut"] == 50
 
 
+def test_topic_that_is_smaller_now_is_asked_for_what_it_has(world: World) -> None:
+    """An application has created it again on empty disks, with the brokers' default of partitions."""
+    world.fail_over()
+    source = Source()
+    source.ids["a"], source.logs = "another", {A0: (0, 3), B0: (0, 30)}
+    assert lines(world, source) == [
+        "a-0: the source's topic was created again; it has offsets 0 to 3, 2 records",
+        "a-1: the source's topic was created again",
+    ]
+
+
 def test_more_than_can_be_read_is_told_in_offsets_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.fail_over()
     monkeypatch.setattr(module, "_READ_AT_MOST", 4)
