@@ -52,7 +52,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": _modules("triggers.catch_up"),
         "extra-links": [
             f"airflow_mirror.operators.links.{name}"
-            for name in ("ReportLink", "DrillLink", "JobLogLink", "LiveStateLink")
+            for name in ("ReportLink", "DrillLink", "NightLink", "JobLogLink", "LiveStateLink")
         ],
         "config": {
             "mirror": {

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class _FileLink(BaseOperatorLink):
-    """A link to one file in a directory that is known once the task runs."""
+    """A link to one file, in a directory that is known once the task runs."""
 
-    file: str
+    file: str = ""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return what the task has pushed; "" if it never came so far."""
@@ -43,6 +43,12 @@ class DrillLink(_FileLink):
     file = "drill.html"
 
 
+class NightLink(_FileLink):
+    """To the plan for the night."""
+
+    name = "Plan for the night"
+
+
 class JobLogLink(_FileLink):
     """To the log of a job."""
 
@@ -60,6 +66,17 @@ class LiveStateLink(_FileLink):
 def show_links(operator: Any, context: Context, directory: Path | str) -> None:
     """Let the UI show an operator's links to files in a directory. Nothing if these are served nowhere."""
     for link in operator.operator_extra_links:
-        if isinstance(link, _FileLink) and (url := url_of(Path(directory) / link.file)):
-            operator.shown_links[link.xcom_key] = url
-            context["ti"].xcom_push(key=link.xcom_key, value=url)
+        if isinstance(link, _FileLink):
+            _show(operator, context, link, Path(directory) / link.file)
+
+
+def show_file(operator: Any, context: Context, file: Path) -> None:
+    """Let the UI show the one link of an operator whose file has a name of its own. Nothing if it is served nowhere."""
+    (link,) = operator.operator_extra_links
+    _show(operator, context, link, file)
+
+
+def _show(operator: Any, context: Context, link: _FileLink, file: Path) -> None:
+    if url := url_of(file):
+        operator.shown_links[link.xcom_key] = url
+        context["ti"].xcom_push(key=link.xcom_key, value=url)

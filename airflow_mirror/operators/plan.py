@@ -8,6 +8,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanBlocked, PlanNo
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.remembered import keep_plan, last_plan
 from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.links import NightLink, show_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class PlanMirrorOperator(MirrorOperator):
     tasks downstream execute the plan with that hash and no other, on whichever worker.
     """
 
+    operator_extra_links = (NightLink(),)
     template_fields: Sequence[str] = ("mirror", "probe_target", "night")
     makes_plan = True
 
@@ -79,8 +81,10 @@ class PlanMirrorOperator(MirrorOperator):
         path = plans_of(mirror).save(plan)
         shown = {}
         if night is not None:
-            shown = {"night": str(write(night, path)), "waves": len(night.waves)}
-            self.log.info("plan for the night, with %d waves: %s", shown["waves"], shown["night"])
+            page = write(night, path)
+            shown = {"night": str(page), "waves": len(night.waves)}
+            show_file(self, context, page)
+            self.log.info("plan for the night, with %d waves: %s", len(night.waves), page)
         for finding in findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)

@@ -142,4 +142,5 @@ def test_nothing_is_linked_that_is_served_nowhere(home: Path, monkeypatch: pytes
 
 def test_airflow_knows_the_classes_of_the_links() -> None:
     there = [name for name in ProvidersManager().extra_links_class_names if name.startswith("airflow_mirror.")]
-    assert sorted(name.rpartition(".")[2] for name in there) == ["DrillLink", "JobLogLink", "LiveStateLink", "ReportLink"]
+    names = sorted(name.rpartition(".")[2] for name in there)
+    assert names == ["DrillLink", "JobLogLink", "LiveStateLink", "NightLink", "ReportLink"]

@@ -64,6 +64,21 @@ def test_it_lies_beside_the_plan_only_where_it_is_wanted(world: SimpleNamespace,
     assert path.with_suffix(".night.md").read_text().startswith("# The night of mirror m")
 
 
+def test_its_page_is_linked_also_where_it_blocks(
+    world: SimpleNamespace, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files.example.com/mirror")
+    pushed: dict[str, str] = {}
+    context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
+    run(context)
+    assert pushed == {}, "nobody asked for one"
+    world.night = replace(world.night, findings=[BLOCK])
+    with pytest.raises(AirflowFailException):
+        run(context, night=True)
+    (page,) = world.home.glob("m/plans/*.night.html")
+    assert pushed == {"_link_NightLink": f"https://files.example.com/mirror/m/plans/{page.name}"}
+
+
 def test_what_blocks_the_night_fails_the_task_before_anything_is_kept(
     world: SimpleNamespace, context: dict[str, Any]
 ) -> None:  # fmt: skip
