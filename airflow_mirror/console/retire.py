@@ -19,7 +19,7 @@ from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError, MirrorNotOver
 from airflow_mirror.failover.decision import direction
-from airflow_mirror.jobs.ending import Step
+from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger.decisions import Ledger
@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> None:
     _tell(arguments, found, [*left, *_BY_ITSELF])
 
 
-def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Step], list[str]]:
+def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Part], list[str]]:
     """Return the steps that lift fences, and the runs whose fence stays.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
@@ -106,7 +106,7 @@ def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[S
         if arguments.source is None:
             stays.append(run)
         else:
-            steps.append(Step("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
+            steps.append(Part("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
     return steps, stays
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-    from airflow_mirror.jobs.ending import Step
+    from airflow_mirror.jobs.ending import Part
 
 _SHOWN = 20  # of each step
 
@@ -23,7 +23,7 @@ def add_steps(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON: what was done or is to do, and what stays")
 
 
-def walk(arguments: argparse.Namespace, steps: Iterable[Step]) -> list[dict[str, Any]]:
+def walk(arguments: argparse.Namespace, steps: Iterable[Part]) -> list[dict[str, Any]]:
     """Show each step that has something to do, and do it if that is wanted; return what they are about, for JSON."""
     found = []
     for step in steps:
@@ -37,7 +37,7 @@ def walk(arguments: argparse.Namespace, steps: Iterable[Step]) -> list[dict[str,
     return found
 
 
-def _show(step: Step) -> None:
+def _show(step: Part) -> None:
     for line in step.lines[:_SHOWN]:
         print(f"{step.name:<10} {line}")
     if (more := len(step.lines) - _SHOWN) > 0:

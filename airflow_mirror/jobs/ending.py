@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.cluster import WireCluster
 
 
-class Step(NamedTuple):
-    """A step of the change.
+class Part(NamedTuple):
+    """A part of the change, a step of its own.
 
     :param lines: what it is about. Without any there is nothing to do.
     """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, PlanNotKept
-from airflow_mirror.jobs.ending import Step, require_at_rest
+from airflow_mirror.jobs.ending import Part, require_at_rest
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.wording import count
@@ -74,7 +74,7 @@ class Retirement:
         """Return the topics about which a newer version of the package decided."""
         return life.readable(self.ledger.values())[1]
 
-    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Step]:
+    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
         :param keep: what the keys of the state begin with that stay: reports of cutovers whose fence is up.
@@ -82,24 +82,24 @@ class Retirement:
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
-        yield Step("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
+        yield Part("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
         ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
-        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
-        yield Step("settings", self._settings(dry_run=True), self._settings)
+        yield Part("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
+        yield Part("settings", self._settings(dry_run=True), self._settings)
         maps = len(self.maps.names(self.target.wire))
-        yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
+        yield Part("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
         for group in (progress_group(self.mirror), starts_group(self.mirror)):
             positions = self.target.group_offsets(group)
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
-            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions))
+            yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
-        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch))
+        yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch))
         found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(found, key=lambda key: "+" in key)
-        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
+        yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
-        yield Step("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
+        yield Part("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
 
     def left(self) -> list[str]:
         """Return what stays, and why."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
-from airflow_mirror.jobs.ending import Step
+from airflow_mirror.jobs.ending import Part
 from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
 from airflow_mirror.plan import kept, life
@@ -135,23 +135,23 @@ class Split:
         if kept.last_hash(self.ledger.values(), name) not in (None, self.part.hash):
             raise InputError(f"mirror {name!r} has a plan of its own already. Choose another name for the new one.")
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all."""
         name, old = self.part.mirror.name, self.mirror
         passing = self._passing()
         planned = kept.last_hash(self.ledger.values(), name) == self.part.hash
         topics = count(len(self.part.topics), "topic")
         plan = [] if planned else [f"{self.part.hash[:12]}, the first one of mirror {name!r}: {topics}"]
-        yield Step("plan", plan, lambda: kept.keep(self.part, self.plans, self.ledger))
+        yield Part("plan", plan, lambda: kept.keep(self.part, self.plans, self.ledger))
         to_give = [f"{topic}: mirror {old!r} gives it up" for topic, one in passing.items() if not one.released]
-        yield Step("topics", to_give, lambda: life.give_up(self.ledger, old, passing))
+        yield Part("topics", to_give, lambda: life.give_up(self.ledger, old, passing))
         lease = [f"the writer lease of mirror {old!r} is taken; its tail has to be started again"] if passing else []
-        yield Step("writing", lease, self.end_writing)
+        yield Part("writing", lease, self.end_writing)
         known = self._known() if passing else {}
         noted = [f"what is known of these topics: {count(len(known), 'note')}"] if known else []
-        yield Step("notes", noted, lambda: self.state.write(known))
+        yield Part("notes", noted, lambda: self.state.write(known))
         to_take = [f"{topic}: mirror {name!r} goes on where mirror {old!r} ended" for topic in passing]
-        yield Step("owner", to_take, lambda: life.pass_on(self.ledger, old, name, passing))
+        yield Part("owner", to_take, lambda: life.pass_on(self.ledger, old, name, passing))
 
     def _passing(self) -> dict[str, life.Owned]:
         """Return what is decided about those topics that are the old mirror's by now."""

@@ -13,7 +13,7 @@ import pytest
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.jobs.ending import Step
+from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, begin
 from airflow_mirror.jobs.runner.state import SUCCEEDED
@@ -132,7 +132,7 @@ def test_retirement_killed_after_any_step_is_finished_later(
     steps = Retirement.steps
     for most in range(1, 7):
 
-        def cut(self: Retirement, most: int = most, **how: Any) -> Iterator[Step]:
+        def cut(self: Retirement, most: int = most, **how: Any) -> Iterator[Part]:
             for number, step in enumerate(step for step in steps(self, **how) if step.lines):
                 if number == most:
                     raise KeyboardInterrupt
