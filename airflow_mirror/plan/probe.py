@@ -2,32 +2,27 @@
 
 Rights can't be read reliably: reading them is itself a right, and prefixes, wildcards, hosts and super users all
 matter. So each step of a copy is actually executed: create, write, read, a marker through the coordinator, markers in
-bulk, delete records. The topic has an internal name, so that no mirror ever copies it, and it is deleted whatever
-happens. If a killed plan left one behind, the next plan finds it by its name and deletes it.
-
-Two hosts may plan the same mirror at the same time, as both find its tail lost. Whoever creates the topic has it; the
-other one waits for as long as a test takes. A topic that is still there then is taken for left behind. If it was not, the
-test that used it can't go on; that is no error of its plan.
+bulk, delete records. The topic is deleted whatever happens; two hosts may plan the same mirror at the same time, as both
+find its tail lost (see :mod:`.scratch`).
 
 A topic with rules of its own may differ from the scratch topic; the copy then reports that.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, TryAgain
+from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.policy import SCRATCH_PREFIX, marker_id, scratch_topic
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
@@ -38,15 +33,9 @@ from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoc
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
 
-log = logging.getLogger(__name__)
-
 _PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic allows it
 _TIMEOUT_MS = 10_000
-_GONE_WITHIN_S = 10.0
 _SETTLED_WITHIN_S = 10.0
-_IN_USE_S = 10.0  # longer than a test takes
-# If the topic can't be deleted, it must not occupy the disk for long.
-_CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
 
 def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> Capabilities:
@@ -56,21 +45,22 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
     :raises ClusterUnreachable: the target can't be reached.
     """
     topic = scratch_topic(mirror)
-    missing = _create(target, topic)
+    missing = scratch.create(target, NewTopicSpec(topic, 1, 1, scratch.CONFIGS))
     if missing is not None:
         return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
-    ours = _id(target, topic)
+    ours = scratch.id_of(target, topic)
     lacks: list[str] = []
     markers, prime, note = "unknown", True, ""
     try:
         with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
             markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks, keeps_offsets)
     except MirrorError as e:
-        if not isinstance(e, TryAgain) and ours in (None, _id(target, topic)):  # None: nobody had heard of it yet
+        ours_still = ours in (None, scratch.id_of(target, topic))  # None: nobody had heard of it yet
+        if not isinstance(e, TryAgain) and ours_still:
             raise
         note = f"not everything could be tried out on the target: {e}"
     finally:
-        left = _delete(target, topic) if ours in (None, _id(target, topic)) else None
+        left = scratch.delete(target, topic) if ours in (None, scratch.id_of(target, topic)) else None
     if left is not None:
         note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
     return Capabilities(markers, prime, tuple(lacks), note)
@@ -154,50 +144,3 @@ def _coordinator_marker(client: TransactionClient, tp: TopicPartition) -> tuple[
 
 def _delete_records(wire: WireCluster, tp: TopicPartition) -> None:
     wire.delete_records({tp: -1})
-
-
-def _create(target: ClusterAdmin, topic: str) -> str | None:
-    """Create the scratch topic, after deleting one that a killed plan left; return why it can't be, or None."""
-    others, deleted = Backoff(_IN_USE_S), False
-    while True:
-        try:
-            target.create_topics([NewTopicSpec(topic, 1, 1, _CONFIGS)])
-            return None
-        except BrokerError as e:
-            if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                return str(e)
-            if not others.expired:
-                others.pause()
-                continue
-            if deleted:
-                return f"somebody else keeps creating {topic!r}"
-            log.warning("the scratch topic %r of an earlier plan still exists; deleting it", topic)
-            if _delete(target, topic) is not None:
-                return None  # it can't be deleted, but it can be used
-            others, deleted = Backoff(_IN_USE_S), True
-        except MissingRight:
-            return f"no CREATE on the cluster, nor on topics that begin with {SCRATCH_PREFIX!r}"
-        except InputError as e:
-            return str(e)
-
-
-def _id(target: ClusterAdmin, topic: str) -> str | None:
-    """Return the id of the topic that has this name now; None for none."""
-    found = target.topics([topic]).get(topic)
-    return None if found is None else found.topic_id
-
-
-def _delete(target: ClusterAdmin, topic: str) -> str | None:
-    """Delete the scratch topic and wait until it is gone; return why it stays, or None."""
-    try:
-        target.delete_topics([topic])
-        deadline = time.monotonic() + _GONE_WITHIN_S
-        while target.topics([topic]):
-            if time.monotonic() > deadline:
-                return f"it still exists {_GONE_WITHIN_S:.0f} s after its deletion"
-            time.sleep(0.05)
-    except MissingRight:
-        return "no DELETE on it. Grant it, or delete the topic by hand"
-    except MirrorError as e:
-        return str(e)
-    return None

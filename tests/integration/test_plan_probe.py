@@ -18,6 +18,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
+from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, scratch_topic
@@ -38,8 +39,8 @@ EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "d
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan gives up on a broker within seconds; here a slow machine must not pass for one that does not answer."""
-    monkeypatch.setattr(probing, "_GONE_WITHIN_S", 120.0)
-    monkeypatch.setattr(probing, "_IN_USE_S", 120.0)
+    monkeypatch.setattr(scratch, "_GONE_WITHIN_S", 120.0)
+    monkeypatch.setattr(scratch, "_IN_USE_S", 120.0)
     monkeypatch.setattr(probing, "WireCluster", lambda *args, **kw: WireCluster(*args, **kw | {"timeout_s": 90.0}))
 
 
@@ -151,7 +152,7 @@ def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
 def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(
     target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "_IN_USE_S", 0.0)
+    monkeypatch.setattr(scratch, "_IN_USE_S", 0.0)
     with ClusterAdmin(config(target_cluster)) as admin:
         admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
         assert probe(admin, "killed").markers == "direct"
@@ -194,7 +195,7 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
 
 def test_topic_that_no_broker_knew_yet_hides_no_error(target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right after it was created; it was then taken for somebody else's."""
-    asked, really = [0], probing._id
+    asked, really = [0], scratch.id_of
 
     def unknown_at_first(*given: Any) -> str | None:
         asked[0] += 1
@@ -203,7 +204,7 @@ def test_topic_that_no_broker_knew_yet_hides_no_error(target_cluster: Cluster, m
     def fail(*_: object) -> None:
         raise MissingRight("fetch", "X", "me")
 
-    monkeypatch.setattr(probing, "_id", unknown_at_first)
+    monkeypatch.setattr(scratch, "id_of", unknown_at_first)
     monkeypatch.setattr(probing, "_read", fail)
     with ClusterAdmin(config(target_cluster)) as admin:
         with pytest.raises(MissingRight):
