@@ -95,7 +95,8 @@ class ArmReverseMirrorOperator(MirrorOperator):
         with admins_of(mirror) as (source, target):
             report_of, plan = cutover_of(mirror.name, target)
             armed = arm(
-                report_of, plan, source, target, leave=names(self.leave), check_only=flag("check_only", self.check_only)
+                report_of, plan, source, target, leave=names(self.leave), check_only=flag("check_only", self.check_only),
+                connections=(mirror.source, mirror.target),
             )  # fmt: skip
         for line in armed.lines():
             self.log.info("%s", line)

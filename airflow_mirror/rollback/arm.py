@@ -97,7 +97,7 @@ class Armed:
 
 def arm(
     report_of: Kept, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, leave: Collection[str] = (),
-    check_only: bool = False,
+    check_only: bool = False, connections: tuple[str, str] | None = None,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
@@ -105,6 +105,8 @@ def arm(
     :param target: its target, which applications write to.
     :param leave: topics that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
     :param check_only: change nothing.
+    :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
+        Airflow that has never seen it may have its own. None: the mirror's.
     :raises InputError: one of them is none of the mirror's.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
     :raises TryAgain: a cluster does not answer; call it again.
@@ -119,6 +121,8 @@ def arm(
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(report_of, plan, decided, source, there, check_only=check_only)
     own, plan = own_on(plan, source), _without(plan, leave)
+    if connections is not None:
+        plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
     reasons = [*not_reversible(plan), *_unfit(report)]
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None

@@ -1,10 +1,11 @@
-"""A target is promoted by an Airflow that has never seen the mirror, from its ledger alone."""
+"""A target is promoted by an Airflow that has never seen the mirror, from its ledger alone; and the way back."""
 
 from __future__ import annotations
 
 import json
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -22,13 +23,16 @@ from airflow_mirror.plan.life import begin, claim, require_active
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
 from sandbox.airflow import AirflowStandalone
-from tests.e2e.test_migration import explain
+from tests.e2e.records import positions, read_all
+from tests.e2e.test_migration import explain, wait_for
 
 pytestmark = pytest.mark.drills
 
-DAG = "kafka_failover"
+DAG, REVERSE, FAILBACK = "kafka_failover", "kafka_reverse_mirror", "kafka_failback"
 TOPIC, NAME, GROUP = "failover.orders", "somebody-elses", "failover.billing"
 TP = TopicPartition(TOPIC, 0)
 
@@ -60,23 +64,43 @@ def mirrored(source: Cluster, target: Cluster) -> Plan:
     return plan
 
 
-def test_an_airflow_that_never_saw_the_mirror_promotes_its_target(
-    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
-) -> None:
+@pytest.fixture(scope="module")
+def failed_over(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> tuple[str, Plan]:
+    """The run that promoted the target while the source was down, and fenced the source when it returned; the plan."""
     source, target = world
     settings = ClientConfig(source.admin_properties(), "source")
     with ClusterAdmin(settings, timeout_s=120) as admin:
         admin.create_topics([NewTopicSpec(TOPIC, 1, 1, {"retention.ms": "86400000"})])
     fill(source, 10)
     plan = mirrored(source, target)
+    source.kill(1)
     airflow.turn_on(DAG)
-    run = airflow.trigger(DAG, {"target": "e2e_target", "mirror_name": NAME})
+    given = {"target": "e2e_target", "mirror_name": NAME, "source": "e2e_source", "open_by_default": True}
+    run = airflow.trigger(DAG, given)
     airflow.wait_for_task(DAG, run, "approve_failover", ("awaiting_input",), timeout_s=1200)
     with ClusterAdmin(ClientConfig(target.admin_properties(), "target"), timeout_s=120) as there:
         require_active(Ledger(there), plan, there)  # nothing is done before somebody says yes
         assert there.group_offsets(GROUP)[TP].offset == 10
-        airflow.approve(DAG, run, "approve_failover")
-        assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run, DAG)
+    airflow.approve(DAG, run, "approve_failover")
+    airflow.wait_for_task(DAG, run, "fence_returned", ("running",), timeout_s=1200)
+    fill(target, 30)  # production
+    source.restart(1)
+    assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run, DAG)
+    return run, plan
+
+
+def answers(cluster: Cluster) -> set[int]:
+    """What the leader answers to alice, who would write an invalid batch."""
+    with WireCluster(ClientConfig(cluster.properties("alice"), "asked")) as wire:
+        return set(wire.write_answers([TP]).values())
+
+
+def test_an_airflow_that_never_saw_the_mirror_promotes_its_target(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], failed_over: tuple[str, Plan]
+) -> None:
+    """Asked for nothing but the target's connection, while the source is down; the source is fenced when it returns."""
+    run, plan = failed_over
+    with ClusterAdmin(ClientConfig(world[1].admin_properties(), "target"), timeout_s=120) as there:
         with pytest.raises(MirrorCutOver):
             require_active(Ledger(there), plan, there)
         assert there.group_offsets(GROUP)[TP].offset == 8
@@ -84,3 +108,27 @@ def test_an_airflow_that_never_saw_the_mirror_promotes_its_target(
     report = airflow.xcom(DAG, run, "failover")
     assert (report["lost"]["at_least"], list(report["steps"])) == (2, ["writing", "groups", "settings", "grants"])
     assert len(json.dumps(report)) < 50_000
+    returned = airflow.xcom(DAG, run, "fence_returned")
+    assert (returned["offsets"], returned["took"]) == (2, [f"{TP}: 2 offsets, 2 records, from 8 up to 10"])
+
+
+def test_applications_go_back_to_the_source_that_returned(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], failed_over: tuple[str, Plan], tmp_path: Path
+) -> None:
+    """The topic has diverged: what the target lacks is exported, the topic deleted, and all of it copied back."""
+    source, target = world
+    assert answers(source) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    mirror = {"name": NAME, "source": "e2e_source", "target": "e2e_target"}
+    airflow.turn_on(REVERSE)
+    airflow.turn_on(FAILBACK)
+    run = airflow.trigger(REVERSE, {**mirror, "export_to": str(tmp_path), "recreate": [TOPIC]})
+    assert airflow.wait(REVERSE, run, timeout_s=1200) == "success", explain(airflow, run, REVERSE)
+    (exported,) = tmp_path.glob(f"{TOPIC}.*/manifest.json")
+    assert json.loads(exported.read_text())["partitions"][0]["records"] == 2
+    wait_for(lambda: len(read_all(source.admin_properties(), TOPIC)) == 38)
+    run = airflow.trigger(FAILBACK, {**mirror, "approval": False, "open_by_default": True})
+    assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
+    assert read_all(source.admin_properties(), TOPIC) == read_all(target.admin_properties(), TOPIC)
+    assert positions(source.admin_properties(), GROUP, {TOPIC: 1}) == {(TOPIC, 0): 8}
+    wait_for(lambda: answers(source) == {ErrorCode.CORRUPT_MESSAGE}, 120)
+    assert answers(target) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}

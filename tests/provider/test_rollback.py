@@ -39,8 +39,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     """What the core was asked for; clusters are the names of connections."""
     calls: list[Any] = []
 
-    def armed(report_of: Any, plan: Any, source: Any, target: Any, *, leave: Any, check_only: bool) -> Armed:
-        calls.append((report_of, plan, source, target, leave, check_only))
+    def armed(
+        report_of: Any, plan: Any, source: Any, target: Any, *, leave: Any, check_only: bool, connections: Any
+    ) -> Armed:
+        calls.append((report_of, plan, source, target, leave, check_only, connections))
         return Armed(plan=REVERSE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
@@ -51,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
 
 def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any]) -> None:
     found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, leave="a", check_only="True").execute({})
-    assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True)]
+    assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True, ("old", "new"))]
     assert (found["mirror"], found["hash"], found["fields"]) == ("flow-reverse", REVERSE.hash, REVERSE.mirror.to_dict())
 
 
