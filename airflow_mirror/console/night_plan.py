@@ -15,18 +15,20 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.night.build import night_plan
 from airflow_mirror.night.drift import drift
 from airflow_mirror.night.sections import html, markdown
+from airflow_mirror.night.trial import SECONDS
 
 _TEXT = """\
 Read both clusters and print the plan for the night: which topics and groups have to be cut over together, and because of
 which group, how long the source keeps what is not copied, who writes, which kinds of groups there are, what applications
-keep elsewhere, and what is left behind. It takes some ten seconds, stores nothing and writes to no cluster. It needs the
-rights of a plan; what those do not show is listed.
+keep elsewhere, and what is left behind. It takes some ten seconds, stores nothing and writes to no cluster (but see
+--trial). It needs the rights of a plan; what those do not show is listed.
 
 Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wrong input.
 """
 _EXAMPLES = """\
 examples:
   airflow-mirror night-plan --source src.properties --target dst.properties --include 'orders.*' > night.md
+  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --trial --tasks 8
   airflow-mirror night-plan --mirror dc1-to-dc2.yaml --since night.json --html night.html
   airflow-mirror night-plan --mirror dc1-to-dc2.yaml --json | jq '.waves[].mirror'
 """
@@ -43,6 +45,12 @@ def add(commands: Any) -> None:
     p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
     p.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too")
     p.add_argument(
+        "--trial", type=float, nargs="?", const=SECONDS, default=0.0, metavar="SECONDS",
+        help="copy for so long to a scratch topic of the target, which is deleted again, and tell how long each topic "
+        "takes and because of what, before anything is copied (default without a number: 10)",
+    )  # fmt: skip
+    p.add_argument("--tasks", type=int, default=2, help="of the copy to come, for what a trial tells (default: 2)")
+    p.add_argument(
         "--since", type=Path, metavar="FILE", help="the JSON of an earlier one: what is structurally different blocks"
     )
     p.set_defaults(run=_run)
@@ -53,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=False)
-        night = night_plan(plan, source, target)
+        night = night_plan(plan, source, target, trial_s=arguments.trial, tasks=arguments.tasks)
     if arguments.since is not None:
         changes = drift(arguments.since.read_text(encoding="utf-8"), night)
         night = replace(night, findings=[*changes, *night.findings])

@@ -72,6 +72,15 @@ PARAMS = {
         None, type=["null", "integer"], minimum=1, section=HOW,
         description_md="For topics created on the target; default: the source's, at most the number of brokers.",
     ),
+    "trial_s": Param(
+        10, type="number", minimum=0, section=HOW, description_md="Seconds of a trial copy, from which the plan for the "
+        "night tells how long each topic takes, and because of what. It goes to a scratch topic of the target, which is "
+        "deleted again; 0 tries nothing.",
+    ),
+    "trial_tasks": Param(
+        2, type="integer", minimum=1, section=HOW, description_md="Tasks that the copy is to have, for what the trial "
+        "tells: it is made with one.",
+    ),
     "spark_conn_id": Param(
         None, type=["null", "string"], section=HOW,
         description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
@@ -201,7 +210,9 @@ with DAG(
     # Wrong input and corrupt data are never retried, whatever this says.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, night=True)
+    plan = PlanMirrorOperator(
+        task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}"
+    )
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
 

@@ -1,4 +1,4 @@
-"""Make the plan for the night: look at both clusters, then decide. Nothing is written."""
+"""Make the plan for the night: look at both clusters, then decide. Only a trial copy writes, if one is wanted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.night.elsewhere import UNSEEN, elsewhere, streams
-from airflow_mirror.night.estimate import estimates
+from airflow_mirror.night.estimate import estimates, whole_s
 from airflow_mirror.night.findings import findings
 from airflow_mirror.night.groups import groups
-from airflow_mirror.night.look import look
+from airflow_mirror.night.look import Questions, look
 from airflow_mirror.night.model import NightPlan, Shape
 from airflow_mirror.night.producers import producers
 from airflow_mirror.night.race import race
+from airflow_mirror.night.trial import try_copy
 from airflow_mirror.night.waves import waves
 from airflow_mirror.policy import is_internal
 from airflow_mirror.sync.maps import OffsetMaps
@@ -21,6 +22,7 @@ from airflow_mirror.sync.maps import OffsetMaps
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.night.look import Seen
+    from airflow_mirror.night.trial import Trial
     from airflow_mirror.plan import Plan
 
 NO_ID = (
@@ -29,17 +31,28 @@ NO_ID = (
 )
 
 
-def night_plan(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> NightPlan:
+def night_plan(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, trial_s: float = 0.0, tasks: int = 1
+) -> NightPlan:  # fmt: skip
     """Return the plan for the night of a plan's topics. It takes some seconds, for which both clusters are watched.
 
+    :param trial_s: seconds of a trial copy to the target's scratch topic, which is deleted again; 0: nothing is written.
+        Of what was not tried the result says why.
+    :param tasks: that a copy is to have; what a trial shows is of one.
     :raises ClusterUnreachable: one of them does not answer. What they may not tell is listed in the result.
     """
     copied = [t for t in plan.topics if t.target_exists]
     with OffsetMaps(replace(plan, topics=tuple(copied)), source.config, target.config) as maps:
-        return decide(plan, look(plan, source, target, lambda: maps.positions() if maps else {}))
+        seen = look(plan, source, target, lambda: maps.positions() if maps else {})
+    trial = None
+    if trial_s:
+        to = Questions()
+        trial = to.ask("how fast a trial copy is", lambda: try_copy(plan, seen.logs, source, target, trial_s))
+        seen = replace(seen, unseen=[*seen.unseen, *to.unseen])
+    return decide(plan, seen, trial, tasks)
 
 
-def decide(plan: Plan, seen: Seen) -> NightPlan:
+def decide(plan: Plan, seen: Seen, trial: Trial | None = None, tasks: int = 1) -> NightPlan:
     """Return the plan for the night from what was seen, without asking a cluster."""
     topics = [t.source_topic for t in plan.topics]
     names = sorted({*seen.positions, *(one.group_id for one in seen.groups)})
@@ -59,7 +72,10 @@ def decide(plan: Plan, seen: Seen) -> NightPlan:
         topics={t.source_topic: Shape(topic_id=t.source_topic_id, partitions=t.partitions) for t in plan.topics},
         waves=ways,
         races=races,
-        estimates=estimates(races, bytes_of, plan.mirror.max_bytes_per_second),
+        estimates=estimates(races, bytes_of, plan.mirror.max_bytes_per_second, trial, tasks),
+        trial=trial,
+        tasks=tasks,
+        whole_s=None if trial is None else whole_s(races, bytes_of, trial, tasks),
         producers=producers(seen.producers, seen.transactional_ids, ways),
         groups=groups(seen.groups, streams(kept), reads, ways),
         elsewhere=kept,

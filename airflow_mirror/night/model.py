@@ -12,6 +12,7 @@ from airflow_mirror.night.estimate import Estimate
 from airflow_mirror.night.groups import Group
 from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
+from airflow_mirror.night.trial import Trial
 from airflow_mirror.night.waves import Wave
 from airflow_mirror.plan.model import Finding
 
@@ -33,7 +34,8 @@ class NightPlan:
     :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
     :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
     :param races: against the source's retention, by partition.
-    :param estimates: of the topics that are not level.
+    :param estimates: of the topics that are not level. :param trial: what a trial copy has shown; None: none was made.
+    :param whole_s: how long all of them take together by it, with so many ``tasks``; None: nobody knows.
     :param producers: who writes to these topics, whoever wrote last first.
     :param groups: of all kinds. :param elsewhere: what applications keep in topics of their own.
     :param left_topics: topics of the source that the mirror does not select, without internal ones.
@@ -56,6 +58,9 @@ class NightPlan:
     left_groups: Sequence[str]
     unseen: Sequence[str]
     findings: Sequence[Finding]
+    trial: Trial | None = None
+    tasks: int = 1
+    whole_s: float | None = None
 
     @property
     def blocks(self) -> list[Finding]:

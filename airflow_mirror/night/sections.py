@@ -13,7 +13,7 @@ from airflow_mirror.night.groups import TO_DO
 from airflow_mirror.night.race import urgent
 from airflow_mirror.page import MOST_ROWS, template
 from airflow_mirror.plan.markdown import FINDING_HEAD, finding_row, table
-from airflow_mirror.plan.wording import count, duration, some
+from airflow_mirror.plan.wording import count, duration, size, some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.elsewhere import Kept
@@ -34,6 +34,7 @@ _RACE = (
     "partition where that is first. Rates are those of a few seconds."
 )
 _TIME = "How long topics take that are not level, at the rates of a few seconds."
+_TRIED = "Where nothing is copied yet, each as if it were copied alone."
 _ELSEWHERE = "Found by the names of topics, which are what people chose."
 
 
@@ -90,7 +91,7 @@ def sections(night: NightPlan) -> list[Section]:
             map(_race, urgent(night.races)),
         ),
         _section(
-            "Time", _TIME, ("topic", "behind", "copied", "level in", "because of"), map(_estimate, night.estimates)
+            "Time", _time(night), ("topic", "behind", "copied", "level in", "because of"), map(_estimate, night.estimates)
         ),
         _section(
             "Producers", "", ("transactional id", "producer id", "epoch", "last wrote", "partitions", "waves", ""),
@@ -120,6 +121,18 @@ def _race(one: Race) -> tuple[str, ...]:
     left = "not within 30 days" if one.left_s is None else f"in {duration(one.left_s)}" if one.left_s else "now"
     copied = "" if one.copied_per_s is None else f"{one.copied_per_s:,.1f}/s"
     return f"{one.topic}-{one.partition}", left, f"{one.behind:,}", f"{one.produced_per_s:,.1f}/s", copied, one.verdict
+
+
+def _time(night: NightPlan) -> str:
+    """Return what there is to say of the rates."""
+    if (trial := night.trial) is None:
+        return _TIME
+    whole = "for how long all takes nobody knows" if night.whole_s is None else f"all takes {duration(night.whole_s)}"
+    return (
+        f"{_TIME} {_TRIED} A trial copied {size(trial.copied_bytes)} to a scratch topic: {trial.alone} alone with "
+        f"{size(trial.one_bytes_per_s)}/s, {count(len(trial.together), 'partition')} together with "
+        f"{size(trial.task_bytes_per_s)}/s by one task, on this host. With {count(night.tasks, 'such task')} {whole}."
+    )
 
 
 def _estimate(one: Estimate) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanBlocked, PlanNotKept
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.remembered import keep_plan, last_plan
-from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.links import NightLink, show_file
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class PlanMirrorOperator(MirrorOperator):
     :param probe_target: test on the scratch topic what the principal may do; it is deleted again. False: not (templated).
     :param night: look at what the night of a cutover needs as well (templated): page, Markdown and JSON beside the plan.
         What it finds to block, blocks. It takes some seconds more, and only reads.
+    :param trial_s: for the night: copy for so many seconds to the scratch topic, and tell how long each topic will take,
+        and because of what; 0 tries nothing (templated).
+    :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
     check that blocks fails the task, with every block in the message. Returns counts, the plan's hash and its path; the
@@ -37,12 +40,15 @@ class PlanMirrorOperator(MirrorOperator):
     """
 
     operator_extra_links = (NightLink(),)
-    template_fields: Sequence[str] = ("mirror", "probe_target", "night")
+    template_fields: Sequence[str] = ("mirror", "probe_target", "night", "trial_s", "tasks")
     makes_plan = True
 
-    def __init__(self, *, probe_target: bool | str = True, night: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, probe_target: bool | str = True, night: bool | str = False, trial_s: float | str = 0.0,
+        tasks: int | str = 1, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.probe_target, self.night = probe_target, night
+        self.probe_target, self.night, self.trial_s, self.tasks = probe_target, night, trial_s, tasks
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
@@ -61,6 +67,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.plan.begun import Begun
         from airflow_mirror.plan.life import begin, require_active
 
+        trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
             last = self._last(mirror, source, target)
             known = last.known_topics if last else {}
@@ -71,7 +78,8 @@ class PlanMirrorOperator(MirrorOperator):
                 mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier,
                 decisions=decisions_of(Ledger(target)),
             )  # fmt: skip
-            night = night_plan(plan, source, target) if flag("night", self.night) and not plan.blocks else None
+            is_night = flag("night", self.night) and not plan.blocks
+            night = night_plan(plan, source, target, trial_s=trial_s, tasks=tasks) if is_night else None
             findings = [*plan.findings, *(night.findings if night else [])]
             blocks = [str(f) for f in findings if f.level == "block"]
             if not blocks:

@@ -8,16 +8,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.console.main import main
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.night import trial
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import scratch_topic
 from sandbox import Cluster
-from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until
+from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until, write
 
 HOUR_MS = 3_600_000
 
@@ -143,3 +147,53 @@ def test_a_running_copy_is_measured_and_a_loss_blocks(
         admin.delete_records({tp: 60})
     (race,) = look()["races"]
     assert (race["lost"], race["verdict"], race["behind"]) == (9, "lost", 42)
+
+
+def test_a_trial_copy_tells_how_long_it_takes_and_leaves_nothing(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is copied. Of two topics the larger one's partition is what decides."""
+    large, small = f"{topic_name}-large", f"{topic_name}-small"
+    for topic, partitions, count in ((large, 1, 40_000), (small, 2, 100)):
+        create(source_cluster, topic, partitions)
+        producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
+        for number in range(count):
+            producer.produce(topic, b"%d" % number * 200, partition=number % partitions)
+            producer.poll(0)
+        assert producer.flush(120) == 0
+    words = [
+        "night-plan", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
+        "--include", f"{topic_name}-.*", "--groups", f"{topic_name}-.*",
+    ]  # fmt: skip
+    assert main([*words, "--json", "--trial", "2", "--tasks", "4"]) == 0
+    night: dict[str, Any] = json.loads(capsys.readouterr().out)
+    tried = night["trial"]
+    assert (tried["alone"], set(tried["together"])) == (f"{large}-0", {f"{large}-0", f"{small}-1"})
+    assert tried["copied_bytes"] > 10_000 and tried["waits_for"] in ("core", "source", "target")
+    slow = next(one for one in night["estimates"] if one["topic"] == large)
+    assert slow["seconds"] is not None and 0 < slow["seconds"] <= night["whole_s"] < 600
+    assert [one for one in night["unseen"] if "trial" in one] == []
+    with ClusterAdmin(config(target_cluster)) as there:
+        assert [name for name in there.topic_names() if "probe" in name or topic_name in name] == []
+    assert main(words) == 0 and "A trial copied" not in capsys.readouterr().out
+    assert main([*words, "--trial", "1"]) == 0 and f"{large}-0 alone with" in capsys.readouterr().out
+
+
+def test_a_trial_that_is_not_possible_is_said_and_the_rest_is_told(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 10, seed=1)
+
+    def refused(*_: object) -> None:
+        raise TryAgain("no coordinator answers")
+
+    monkeypatch.setattr(trial, "lease", SimpleNamespace(take=refused))
+    words = ["--name", topic_name, "--include", topic_name, "--trial", "1", "--json"]
+    assert main(["night-plan", *properties_of(tmp_path, source_cluster, target_cluster), *words]) == 0
+    night: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert night["trial"] is None and night["waves"]
+    assert "how fast a trial copy is: no coordinator answers" in night["unseen"]
+    with ClusterAdmin(config(target_cluster)) as there:
+        assert scratch_topic(topic_name) not in there.topic_names()

@@ -369,6 +369,16 @@ def test_with_the_printed_rights_of_a_plan_a_night_is_planned(world_of: Callable
     assert night.waves and night.producers
 
 
+def test_with_the_printed_rights_of_a_plan_a_trial_copy_is_made(world_of: Callable[..., World]) -> None:
+    world = world_of(**MODES["identical"])
+    world.do("plan", ROOT)
+    plan = world.stored(ROOT)
+    world.allow("plan")
+    with world.admins("mirror") as (source, target):
+        night = night_plan(plan, source, target, trial_s=0.5)
+    assert night.trial is not None and night.trial.copied_bytes > 0, night.unseen
+
+
 def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:
     world = world_of(**MODES["identical"])
     world.plan(ROOT)

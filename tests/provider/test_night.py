@@ -33,8 +33,9 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
     def admins_of(mirror: Any) -> Iterator[Any]:
         yield SimpleNamespace(cluster_id=lambda: "s"), SimpleNamespace(cluster_id=lambda: "t")
 
-    def night_plan(*_: Any) -> Any:
+    def night_plan(*_: Any, trial_s: float, tasks: int) -> Any:
         made.looked += 1
+        made.tried = trial_s, tasks
         return made.night
 
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
@@ -56,7 +57,8 @@ def run(context: dict[str, Any], **options: Any) -> Any:
 def test_it_lies_beside_the_plan_only_where_it_is_wanted(world: SimpleNamespace, context: dict[str, Any]) -> None:
     path = Path(run(context)["path"])
     assert world.looked == 0 and [f.name for f in path.parent.glob("*.night.*")] == []
-    returned = run(context, night="True")
+    returned = run(context, night="True", trial_s="2.5", tasks="4")
+    assert world.tried == (2.5, 4)
     assert returned["path"] == str(path) and returned["waves"] == 1
     assert returned["night"] == str(path.with_suffix(".night.html"))
     assert json.loads(path.with_suffix(".night.json").read_text())["waves"][0]["topics"] == ["t"]

@@ -56,19 +56,19 @@ class CopyLoop:
     """Copies ranges until each has reached its end or stopped with an error, or until the loop is told to stop.
 
     :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if not now.
-    :param clock: monotonic, in seconds.
+    :param clock: monotonic, in seconds. :param store: of offset maps; None: the mirror's.
     """
 
     def __init__(
         self, ranges: Iterable[CopyRange], clusters: Clusters, options: CopyOptions, check_lease: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, store: MapStore | None = None,
     ) -> None:  # fmt: skip
         self._clusters, self._options, self._check_lease, self._clock = clusters, options, check_lease, clock
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
         self._touched: dict[PartitionCopy, None] = {}  # partitions with an event since the last turn
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
-        self._store = _map_store(self.partitions, options)
+        self._store = store or _map_store(self.partitions, options)
         self._retries = Retries(clock)
         self._seen: dict[PartitionCopy, int] = {}  # positions of partitions with a step in flight at the last `_shed`
         self._looked_at = clock()

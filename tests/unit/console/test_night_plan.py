@@ -39,7 +39,12 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 
     monkeypatch.setattr(command, "ClusterAdmin", cluster)
     monkeypatch.setattr(command, "planned", planned)
-    monkeypatch.setattr(command, "night_plan", lambda *_: made.night)
+
+    def night_plan(*_: Any, trial_s: float, tasks: int) -> Any:
+        made.tried = trial_s, tasks
+        return made.night
+
+    monkeypatch.setattr(command, "night_plan", night_plan)
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
     made.words = ["night-plan", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
@@ -50,7 +55,9 @@ def test_it_is_told_to_people_and_to_programs(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:  # fmt: skip
     assert main(world.words) == 0
-    assert capsys.readouterr().out.startswith("# The night of mirror dc1-to-dc2")
+    assert capsys.readouterr().out.startswith("# The night of mirror dc1-to-dc2") and world.tried == (0.0, 2)
+    assert main([*world.words, "--trial", "--tasks", "8"]) == 0 and world.tried == (10.0, 8)
+    capsys.readouterr()
     page = tmp_path / "night.html"
     assert main([*world.words, "--json", "--html", str(page)]) == 0
     assert json.loads(capsys.readouterr().out)["waves"][0]["topics"] == ["orders"]
