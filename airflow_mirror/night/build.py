@@ -21,8 +21,8 @@ from airflow_mirror.sync.maps import OffsetMaps
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.night.estimate import Trial
     from airflow_mirror.night.look import Seen
-    from airflow_mirror.night.trial import Trial
     from airflow_mirror.plan import Plan
 
 NO_ID = (

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_mirror.night.race import Race
-from airflow_mirror.night.trial import CORE, LIMIT, SOURCE, TARGET, Trial
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, size
 
+CORE, SOURCE, TARGET, LIMIT = "core", "source", "target", "limit"
 _AT_THE_LIMIT = 0.9
 _WAITS = {
     CORE: "a core of this host for each task: more tasks, or faster cores",
@@ -21,6 +21,25 @@ _WAITS = {
     TARGET: "writing to the target: its brokers, or the network",
     LIMIT: "",  # said with its value
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a trial has shown.
+
+    :param alone: the partition that was copied by itself, ``topic-partition``. :param together: those of the second part.
+    :param one_bytes_per_s: of the first part; ``task_bytes_per_s``: of the second one, all partitions.
+    :param copied_bytes: in both.
+    :param waits_for: what the second part mostly waited for: a ``core`` of this host, the ``source``,
+        the ``target`` or the mirror's own ``limit``.
+    """
+
+    alone: str
+    together: Sequence[str]
+    one_bytes_per_s: int
+    task_bytes_per_s: int
+    copied_bytes: int
+    waits_for: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.night.elsewhere import Kept
-from airflow_mirror.night.estimate import Estimate
+from airflow_mirror.night.estimate import Estimate, Trial
 from airflow_mirror.night.groups import Group
 from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
-from airflow_mirror.night.trial import Trial
 from airflow_mirror.night.waves import Wave
 from airflow_mirror.plan.model import Finding
 

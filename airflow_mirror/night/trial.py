@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.loop.clusters import Clusters
@@ -24,6 +24,7 @@ from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.night.estimate import CORE, LIMIT, SOURCE, TARGET, Trial
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import scratch
 from airflow_mirror.policy import scratch_topic
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from airflow_mirror.plan import Plan
 
 SECONDS = 10.0
-CORE, SOURCE, TARGET, LIMIT = "core", "source", "target", "limit"
 _MOST = 8  # partitions together
 _NUMBERS = 64  # of partitions: the scratch topic has as many as the highest one
 _BEGINS_WITHIN_S = 60.0
@@ -46,25 +46,6 @@ _CORE_IS_FULL = 0.85
 _AT_THE_LIMIT = 0.9
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What a trial has shown.
-
-    :param alone: the partition that was copied by itself, ``topic-partition``. :param together: those of the second part.
-    :param one_bytes_per_s: of the first part; ``task_bytes_per_s``: of the second one, all partitions.
-    :param copied_bytes: in both.
-    :param waits_for: what the second part mostly waited for: a ``core`` of this host, the ``source``,
-        the ``target`` or the mirror's own ``limit``.
-    """
-
-    alone: str
-    together: Sequence[str]
-    one_bytes_per_s: int
-    task_bytes_per_s: int
-    copied_bytes: int
-    waits_for: str
 
 
 class _Rate:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_mirror.night.estimate import Estimate, estimates, whole_s
+from airflow_mirror.night.estimate import CORE, LIMIT, TARGET, Estimate, Trial, estimates, whole_s
 from airflow_mirror.night.race import Race
-from airflow_mirror.night.trial import CORE, LIMIT, TARGET, Trial
 from airflow_mirror.partition import TopicPartition
 
 LEVEL = {"lost": 0, "left_s": None, "verdict": "wins"}

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_mirror.night import trial
+from airflow_mirror.night.estimate import CORE, SOURCE, TARGET
 from airflow_mirror.night.race import Log
-from airflow_mirror.night.trial import CORE, SOURCE, TARGET, choose
+from airflow_mirror.night.trial import choose
 from airflow_mirror.partition import TopicPartition as TP
 
 
