@@ -16,7 +16,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.ending import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.active import keys_of as keys_of_jobs
-from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart
+from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -71,11 +71,12 @@ def _run(arguments: argparse.Namespace) -> None:
     old, name = arguments.mirror, arguments.to
     with ClusterAdmin(config_of(arguments.source, "source")) as source, target_of(arguments) as target:
         ledger = Ledger(target)
-        part, groups = _part(arguments, source, target, ledger)
+        part, rest, groups = _parts(arguments, source, target, ledger)
         split = Split(
-            mirror=old, part=part, topic_ids=target_ids(part, target), ledger=ledger,
+            mirror=old, part=part, rest=rest, topic_ids=target_ids(part, target), ledger=ledger,
             state=state_of(target, *keys_of(old), *keys_of(name)),
             plans=state_of(target, kept.prefix(name), keys_only=True),
+            old_plans=state_of(target, kept.prefix(old), keys_only=True),
             end_writing=partial(end_writing, target.config, old),
         )  # fmt: skip
         split.require_possible()
@@ -85,10 +86,10 @@ def _run(arguments: argparse.Namespace) -> None:
     _tell(arguments, found, part, groups)
 
 
-def _part(
+def _parts(
     arguments: argparse.Namespace, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger
-) -> tuple[Plan, Sequence[str]]:
-    """Return the new mirror's first plan, and the groups that read its topics.
+) -> tuple[Plan, Plan | None, Sequence[str]]:
+    """Return the new mirror's first plan, the old one's without its topics, and the groups that read these.
 
     :raises InputError: there is no such mirror, or the topics can't be parted from its others.
     """
@@ -105,9 +106,10 @@ def _part(
     selected = [one.group_id for one in source.groups() if whole.mirror.selects_group(one.group_id)]
     reads = {group: {tp.topic for tp in at} for group, at in source.groups_offsets(selected).items()}
     groups = require_apart(topics, every, reads)
-    if begun is not None and {t.source_topic for t in begun.topics} == set(topics):
-        return begun, groups  # the old mirror may have another plan by now, without them
-    return part_of(whole, topics, arguments.to), groups
+    # The old mirror may have another plan by now, without them.
+    goes_on = begun is not None and {t.source_topic for t in begun.topics} == set(topics)
+    part = begun if begun is not None and goes_on else part_of(whole, topics, arguments.to)
+    return part, rest_of(whole, part), groups
 
 
 def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> Plan | None:

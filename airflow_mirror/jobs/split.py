@@ -6,17 +6,21 @@ known to both afterwards. The old mirror must be at rest meanwhile, and leaves t
 
 The steps are in an order in which a crash between any two leaves enough for the next try. The plan comes first, so that
 the topics are known whatever becomes of the old mirror's. Then nobody begins to write to them, then who does is stopped,
-then the notes are as they will stay, and at last the owner is decided. Until then neither mirror may write.
+then the notes are as they will stay, and the owner is decided. Until then neither mirror may write. At last the old
+mirror gets a plan without them: should the source be lost before anybody makes one, each mirror is failed over with what
+it has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.runner.active import with_plan
 from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
 from airflow_mirror.plan import kept, life
@@ -29,7 +33,7 @@ from airflow_mirror.verify import proof
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
     from airflow_mirror.plan.model import Plan
 
@@ -76,6 +80,24 @@ def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
     )
 
 
+def rest_of(plan: Plan, part: Plan) -> Plan | None:
+    """Return the old mirror's plan without the topics that pass on; None if it has none of them, or no other."""
+    gone, targets = {t.source_topic for t in part.topics}, {t.target_topic for t in part.topics}
+    left = tuple(t for t in plan.topics if t.source_topic not in gone)
+    if not left or len(left) == len(plan.topics):
+        return None
+    positions = {group: {t: at for t, at in its.items() if t not in gone} for group, its in plan.positions.items()}
+    return replace(
+        plan,
+        mirror=replace(plan.mirror, exclude_topics=(*plan.mirror.exclude_topics, *part.mirror.topics)),
+        topics=left,
+        positions={group: its for group, its in positions.items() if its},
+        known_topics={topic: mode for topic, mode in plan.known_topics.items() if topic not in targets},
+        amendments=(),
+        rule=None,
+    )
+
+
 def require_apart(topics: Collection[str], every: Collection[str], reads: Mapping[str, Collection[str]]) -> list[str]:
     """Return the groups that read the topics, sorted.
 
@@ -100,17 +122,21 @@ class Split:
     """Topics that pass from one mirror to another.
 
     :param mirror: name of the old one. :param part: the plan of the new one; see :func:`part_of`.
+    :param rest: of the old one, from then on; see :func:`rest_of`.
     :param topic_ids: of the target topics, as they are now.
-    :param state: of what begins with :func:`keys_of` either mirror. :param plans: with the new one's plans.
+    :param state: of what begins with :func:`keys_of` either mirror. :param plans: with the new one's plans;
+        ``old_plans``: with the old one's.
     :param end_writing: takes the old one's writer lease, and returns when no job of it can write any more.
     """
 
     mirror: str
     part: Plan
+    rest: Plan | None
     topic_ids: Mapping[str, str]
     ledger: Decisions
     state: State
     plans: State
+    old_plans: State
     end_writing: Callable[[], object]
 
     def require_possible(self) -> None:
@@ -152,6 +178,14 @@ class Split:
         yield Part("notes", noted, lambda: self.state.write(known))
         to_take = [f"{topic}: mirror {name!r} goes on where mirror {old!r} ended" for topic in passing]
         yield Part("owner", to_take, lambda: life.pass_on(self.ledger, old, name, passing))
+        if (rest := self.rest) is not None:
+            left = f"{rest.hash[:12]}, of mirror {old!r} from now on: {count(len(rest.topics), 'topic')}"
+            yield Part("rest", [left], partial(kept.keep, rest, self.old_plans, self.ledger, also=self._tail_had))
+
+    def _tail_had(self, values: Values) -> Values:
+        """Return what decides that the old mirror's tail, which has ended, had the rest for its plan."""
+        assert self.rest is not None
+        return with_plan(values, self.mirror, self.rest.hash)
 
     def _passing(self) -> dict[str, life.Owned]:
         """Return what is decided about those topics that are the old mirror's by now."""

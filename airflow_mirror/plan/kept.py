@@ -15,7 +15,7 @@ from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -29,19 +29,22 @@ def prefix(mirror: str) -> str:
     return f"plan/{mirror}/"
 
 
-def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
+def keep(
+    plan: Plan, plans: State, ledger: Decisions, also: Callable[[Values], Values] = lambda _: {}
+) -> None:  # fmt: skip
     """Write a plan to the target, and decide that it is the mirror's last one. Safe to repeat.
 
     Of older plans the last :data:`KEEP` stay.
 
     :param plans: of the keys that begin with :func:`prefix` of the mirror; their values are not needed.
+    :param also: what is decided with it.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     :raises LedgerNewer: a newer version of the package has made the last one.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
-    ledger.decide(lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last})
+    ledger.decide(lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)})
     hashes = list(dict.fromkeys(map(_whose, plans.read())))
     too_old = set(hashes[:-KEEP])
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})

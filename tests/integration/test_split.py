@@ -21,6 +21,7 @@ from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import VerificationFailed
+from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
@@ -167,6 +168,8 @@ def test_wave_of_a_running_mirror_is_cut_over_alone(
     assert {topic: one.mirror for topic, one in owned_topics(world.ledger).items() if topic in (*wave, *others)} == {
         **dict.fromkeys(wave, world.new), **dict.fromkeys(others, world.old)
     }  # fmt: skip
+    for mirror, its in ((world.old, others), (world.new, wave)):  # a disaster at this moment
+        assert {t.source_topic for t in mirror_of(world.target, world.ledger, mirror)[0].topics} == set(its)
     capsys.readouterr()
     assert world.split("--topics", topics, "--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)

@@ -17,7 +17,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
@@ -136,11 +136,17 @@ def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = F
         if there is not None and not takeover and watch.settled(there) == RUNNING:
             raise TailRuns(me.name, there.host, there.directory)
 
-        def replace(values: Values, there: ActiveTail | None = there) -> Values | None:
+        def change(values: Values, there: ActiveTail | None = there) -> Values | None:
             return {_active_key(me.name): me.value()} if active_tail(values, me.name) == there else None
 
-        if ledger.decide(replace) is not None:
+        if ledger.decide(change) is not None:
             return
+
+
+def with_plan(values: Values, mirror: str, plan_hash: str) -> Values:
+    """Return what decides that a tail that has ended had another plan; nothing if the mirror never had a tail."""
+    tail = active_tail(values, mirror)
+    return {} if tail is None else {_active_key(mirror): replace(tail, plan=plan_hash).value()}
 
 
 @dataclass(frozen=True, kw_only=True)

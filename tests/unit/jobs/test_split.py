@@ -11,7 +11,8 @@ import pytest
 
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import InputError, InvalidField, MirrorCutOver, TopicsOwned, TopicsShared
-from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart
+from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
+from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan import kept
@@ -48,6 +49,8 @@ class World:
         self.ledger, self.state = MemoryLedger(), MemoryState()
         self.log: list[str] = []
         kept.keep(WHOLE, self.state, self.ledger)
+        self.tail = ActiveTail(mirror=WHOLE.mirror.to_dict(), plan=WHOLE.hash, inputs="i", directory="d")
+        self.ledger.decide(lambda _: {"active/all": self.tail.value()})
         for topic in WHOLE.known_topics:
             self.own(topic, "all")
         billing = {TP("dc1.pay", 0): ((6, ""),), TP("dc1.users", 0): ((1, ""),)}
@@ -68,10 +71,12 @@ class World:
         self.ledger.decide(lambda _: {f"topic/{topic}": one.value()})
 
     def split(self, part: Plan | None = None, **changed: Any) -> Split:
+        whole = kept.plan_in(self.state.read(), "all", str(kept.last_hash(self.ledger.values(), "all")))
         part = part or part_of(WHOLE, ["or.ders", "pay"], "wave")
         given: dict[str, Any] = {
-            "mirror": "all", "part": part, "topic_ids": {t.target_topic: f"id {t.target_topic}" for t in part.topics},
-            "ledger": self.ledger, "state": self.state, "plans": self.state, "end_writing": self.end_writing,
+            "mirror": "all", "part": part, "rest": rest_of(whole, part), "ledger": self.ledger, "state": self.state,
+            "topic_ids": {t.target_topic: f"id {t.target_topic}" for t in part.topics},
+            "plans": self.state, "old_plans": self.state, "end_writing": self.end_writing,
         }  # fmt: skip
         return Split(**{**given, **changed})
 
@@ -110,20 +115,25 @@ def require_passed(world: World) -> None:
     part = part_of(WHOLE, ["or.ders", "pay"], "wave")
     assert kept.last_hash(world.ledger.values(), "wave") == part.hash
     assert kept.plan_in(world.state.read(), "wave", part.hash).known_topics == dict.fromkeys(MOVED, "identical")
+    rest = kept.plan_in(world.state.read(), "all", str(kept.last_hash(world.ledger.values(), "all")))
+    assert (rest.topics, rest.known_topics) == (WHOLE.topics[2:], {"dc1.users": "identical"})
+    assert rest.positions == {"mail": WHOLE.positions["mail"]}
+    assert rest.mirror.exclude_topics == ("x", r"or\.ders", "pay")
+    assert active_tail(world.ledger.values(), "all") == replace(world.tail, plan=rest.hash), "a failover goes by it"
 
 
 def test_what_is_known_of_the_topics_passes_on(world: World) -> None:
     """Of groups only what is about these topics; of the old mirror nothing is removed. The second time does nothing."""
     before = world.of("all")
     world.split().require_possible()
-    assert world.do() == ["plan", "topics", "writing", "notes", "owner"]
+    assert world.do() == ["plan", "topics", "writing", "notes", "owner", "rest"]
     require_passed(world)
     assert world.of("all") == before and world.log == ["writing ended"]
     world.split().require_possible()
     assert world.do() == [] and world.log == ["writing ended"]
 
 
-@pytest.mark.parametrize("most", range(6))
+@pytest.mark.parametrize("most", range(7))
 def test_killed_after_any_step_it_is_finished_by_the_next_one(world: World, most: int) -> None:
     """Before the last step neither mirror may write; whatever was noted until the writing ended passes on."""
     world.do(most)
@@ -163,6 +173,13 @@ def test_amended_topics_belong_to_the_part_itself() -> None:
     part = part_of(amended, ["new"], "wave")
     assert (part.rule, part.revision, [t.source_topic for t in part.topics]) == (None, part.hash, ["new"])
     assert part.hash != WHOLE.hash
+
+
+def test_old_mirror_has_no_rest_once_it_has_other_topics_or_none() -> None:
+    """It was planned anew before the next try; or all of its topics pass on."""
+    part = part_of(WHOLE, ["or.ders", "pay"], "wave")
+    assert rest_of(replace(WHOLE, topics=WHOLE.topics[2:]), part) is None
+    assert rest_of(WHOLE, part_of(WHOLE, ["or.ders", "pay", "users"], "wave")) is None
 
 
 @pytest.mark.parametrize(
