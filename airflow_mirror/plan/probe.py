@@ -48,7 +48,7 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
     missing = scratch.create(target, NewTopicSpec(topic, 1, 1, scratch.CONFIGS))
     if missing is not None:
         return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
-    ours = scratch.id_of(target, topic)
+    ours = scratch.id_once_known(target, topic)
     lacks: list[str] = []
     markers, prime, note = "unknown", True, ""
     try:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _GONE_WITHIN_S = 10.0
 _IN_USE_S = 10.0  # longer than a test takes
+_HEARD_WITHIN_S = 5.0
 # If the topic can't be deleted, it must not occupy the disk for long.
 CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
@@ -58,6 +59,14 @@ def id_of(target: ClusterAdmin, topic: str) -> str | None:
     """Return the id of the topic that has this name now; None for none."""
     found = target.topics([topic]).get(topic)
     return None if found is None else found.topic_id
+
+
+def id_once_known(target: ClusterAdmin, topic: str) -> str | None:
+    """Return the id of a topic that was created just now; None if no broker hears of it for some seconds."""
+    heard = Backoff(_HEARD_WITHIN_S)
+    while (found := id_of(target, topic)) is None and not heard.expired:
+        heard.pause()
+    return found
 
 
 def delete(target: ClusterAdmin, topic: str) -> str | None:

@@ -140,8 +140,16 @@ def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
             admin.delete_topics([topic])
             wait_until(lambda: not admin.topics([topic]), "the topic is gone")
             admin.create_topics([NewTopicSpec(topic, 1, 1)])
+            wait_until(lambda: bool(admin.topics([topic])), "the other one's topic is known")
             raise RequestRefused("EndTxn", -1, "UNKNOWN_SERVER_ERROR")
 
+        really, asked = scratch.id_of, [0]
+
+        def unknown_at_first(*given: Any) -> str | None:
+            asked[0] += 1
+            return None if asked[0] == 1 else really(*given)
+
+        monkeypatch.setattr(scratch, "id_of", unknown_at_first)
         monkeypatch.setattr(probing, "_coordinator_marker", taken)
         found = probe(admin, "slow")
         assert found.markers == "unknown" and "not everything could be tried out" in found.note
