@@ -28,12 +28,13 @@ def have_the_tail_run(mirror: dict[str, Any]) -> None:
         context: Any = {}
         return operator(task_id="soak", mirror=mirror, **given).execute(context)
 
-    if replicates(Mirror.from_dict(mirror)):
+    lives, lost = replicates(Mirror.from_dict(mirror))
+    if lives:
         return
     plan = run(PlanMirrorOperator)["hash"]
     run(CreateTargetTopicsOperator, plan=plan)
     run(SyncTopicConfigsOperator, plan=plan, hold=True)
-    started = run(StartMirrorOperator, plan=plan, mode="tail", start_timeout_s=_PATIENCE_S)
+    started = run(StartMirrorOperator, plan=plan, mode="tail", start_timeout_s=_PATIENCE_S, replaces=lost)
     print(f"{time.time():.0f} runs on {started['host']}", flush=True)
 
 
