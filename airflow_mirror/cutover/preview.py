@@ -235,6 +235,15 @@ def _replicas(seen: Seen) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _rights(seen: Seen) -> Iterator[Finding]:
+    for one in seen.lacking:
+        yield Finding(
+            "warn" if one.spare else "block", "rights", f"{one.side}, {count(len(one.names), one.kind)}",
+            f"{one.operation} is not allowed to the mirror on {some(one.names)}; it is needed to {one.why}",
+            "Grant it: 'airflow-mirror rights' prints the commands.",
+        )  # fmt: skip
+
+
 def _versions(seen: Seen) -> Iterator[Finding]:
     for line in seen.old:
         yield Finding("warn", "versions", "source", f"its brokers can't give: {line}", "Nothing to do.")
@@ -261,6 +270,7 @@ CHECKS: tuple[Check, ...] = (
     ("transactions", lambda seen: "none is open", _transactions),
     ("groups", lambda seen: f"{count(seen.groups, 'group')} can move", _groups),
     ("replicas", lambda seen: "all in sync on both sides", _replicas),
+    ("rights", lambda seen: f"all granted, on {seen.rights:,} topics and groups", _rights),
     ("versions", lambda seen: "the source's brokers tell all that a cutover asks", _versions),
     ("disk", lambda seen: f"at least {_least_free(seen.free_bytes)} free on each broker of the target", _disk),
 )

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.rights import CUTOVER, NEWEST, RIGHTS, SOURCE, TARGET
 from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches
@@ -69,6 +70,22 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lacking:
+    """A right that the mirror's principal does not have.
+
+    :param kind: ``topic`` or ``group``. :param names: those on which it is missing. :param why: what it is for.
+    :param spare: the cutover can do without.
+    """
+
+    side: str
+    kind: str
+    operation: str
+    names: Sequence[str]
+    why: str
+    spare: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """What was seen, as values.
 
@@ -83,6 +100,7 @@ class Seen:
     :param applications: groups of Kafka Streams and Connect that have members. :param stops: the fence may stop them.
     :param still: groups with members that have read nothing of their lag while watched, and are not accepted.
     :param replicas: of both sides' partitions, by side. :param least: ``min.insync.replicas`` of target topics.
+    :param lacking: rights that are missing. :param rights: how many topics and groups were asked about.
     :param old: what the source's brokers are too old for.
     :param unknown: checks whose question got no answer.
     """
@@ -110,6 +128,8 @@ class Seen:
     still: Sequence[str] = ()
     replicas: Mapping[str, Mapping[TopicPartition, Replicas]] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
+    lacking: Sequence[Lacking] = ()
+    rights: int = 0
     old: Sequence[str] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
@@ -144,6 +164,7 @@ def look(run: Run) -> Seen:
     rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
     holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
     quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
+    lacking, rights = ask("rights", lambda: _rights(run, groups.positions)) or ([], 0)
     verify_s = None if rest is None or (compared is None and rest) else 0.0
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
@@ -162,6 +183,7 @@ def look(run: Run) -> Seen:
         left_behind=run.report.left_behind, left_out=run.report.left_out, applications=groups.applications, still=still,
         stops=not isinstance(run.fence, AclFence),
         replicas=ask("replicas", lambda: _replicas(run)) or {}, least=ask("replicas", lambda: _least(run)) or {},
+        lacking=lacking, rights=rights,
         old=ask("versions", lambda: _old(run)) or [], free_bytes=ask("disk", run.target.usable_bytes) or {},
         unknown=unknown,
     )  # fmt: skip
@@ -294,6 +316,31 @@ def _least(run: Run) -> dict[str, int]:
         for name, entries in configs.items()
         if "min.insync.replicas" in entries
     }
+
+
+def _rights(run: Run, groups: Collection[str]) -> tuple[list[Lacking], int]:
+    """Return the rights that a cutover needs on both sides and does not have, and how many things were asked about.
+
+    Those of the fence are tried when it is described. Nobody can ask for those on transactional ids (KIP-430 has topics,
+    groups and the cluster): the writer lease tries them.
+    """
+    target = run.target
+    asked = {
+        (SOURCE, "topics"): run.source.allowed_on_topics(run.topics),
+        (TARGET, "topics"): target.allowed_on_topics(sorted({t.target_topic for t in run.plan.topics})),
+        (TARGET, "ledger"): target.allowed_on_topics([DECISIONS]),
+        (TARGET, "state"): target.allowed_on_topics([STATE]),
+        (TARGET, "groups"): target.allowed_on_groups(groups),
+    }
+    found = []
+    for right in (one for one in RIGHTS if CUTOVER in one.roles and one.is_for(run.mirror, NEWEST)):
+        allowed = asked.get((right.side, right.on), {})
+        if names := sorted(name for name, operations in allowed.items() if right.operation not in operations):
+            found.append(
+                Lacking(side=right.side, kind="group" if right.on == "groups" else "topic", operation=right.operation,
+                        names=names, why=right.why, spare=(right.on, right.operation) == ("groups", "DELETE"))
+            )  # fmt: skip
+    return found, sum(map(len, asked.values()))
 
 
 def _old(run: Run) -> list[str]:

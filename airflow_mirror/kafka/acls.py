@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
 _RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 _PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
-_OPERATIONS = (
+OPERATIONS = (
     "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
     "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
 )  # fmt: skip
@@ -131,7 +131,7 @@ def _filter(
         "pattern_type_filter": _PATTERNS.index(pattern_type or "ANY"),
         "principal_filter": principal,
         "host_filter": host,
-        "operation": _OPERATIONS.index(operation or "ANY"),
+        "operation": OPERATIONS.index(operation or "ANY"),
         "permission_type": _PERMISSIONS.index(permission or "ANY"),
     }
 
@@ -154,7 +154,7 @@ def _acl(resource: Any, rule: Any) -> Acl:
         pattern_type=_named(_PATTERNS, resource.pattern_type),
         principal=rule.principal,
         host=rule.host,
-        operation=_named(_OPERATIONS, rule.operation),
+        operation=_named(OPERATIONS, rule.operation),
         permission=_named(_PERMISSIONS, rule.permission_type),
     )
 

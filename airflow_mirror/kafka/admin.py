@@ -11,7 +11,19 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_mirror.kafka import acls, cluster, configs, disks, groups, offsets, quotas, topics, transactions, users
+from airflow_mirror.kafka import (
+    acls,
+    allowed,
+    cluster,
+    configs,
+    disks,
+    groups,
+    offsets,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from airflow_mirror.kafka.model import (
     Acl,
     ConfigEntry,
@@ -258,6 +270,14 @@ class ClusterAdmin:
     def acls_by_broker(self, resource_type: str | None = None) -> dict[int, list[Acl]]:
         """Return the rules of a kind as each live broker knows them. Errors as for :meth:`describe_acls`."""
         return acls.describe_acls_each(self._session, resource_type=resource_type)
+
+    def allowed_on_topics(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the operations that this principal may do with each topic that exists (brokers from 2.3 on)."""
+        return allowed.on_topics(self._session, names)
+
+    def allowed_on_groups(self, ids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the operations that this principal may do with each group (brokers from 2.3 on)."""
+        return allowed.on_groups(self._session, ids)
 
     def create_acls(self, rules: Collection[Acl]) -> None:
         """Add rules; an existing rule stays as it is."""

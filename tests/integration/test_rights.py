@@ -379,6 +379,29 @@ def test_with_the_printed_rights_of_a_plan_a_trial_copy_is_made(world_of: Callab
     assert night.trial is not None and night.trial.copied_bytes > 0, night.unseen
 
 
+def test_preview_names_a_right_before_a_cutover_meets_that(world_of: Callable[..., World]) -> None:
+    """Asked with the rights of a cutover, of which one is missing."""
+    world = world_of(**MODES["identical"])
+    for role in ("plan", "copy", "verify"):
+        world.do(role, ROOT)
+    grants = [acl for acl, _ in rights_of(world.mirror, "target", OURS, roles=["cutover"]).grants]
+
+    def verdicts(operation: str = "") -> list[tuple[str, str, str]]:
+        """Without the right to an operation on the group."""
+        lacking = [i for i, acl in enumerate(grants) if (acl.resource_type, acl.operation) == ("GROUP", operation)]
+        world.allow("cutover", ("target", lacking[0]) if lacking else None)
+        world.notes.clear()
+        words = ["--mirror", world.mirror.name, "--source", world.file("source", "mirror"), "--json"]
+        world.command("mirror", "preview", *words)
+        found = json.loads("\n".join(world.notes))["findings"]
+        return [(f["level"], f["object"], f["evidence"].partition(";")[0]) for f in found if f["check"] == "rights"]
+
+    group = f"{world.topic}-g"
+    assert verdicts() == [("pass", "both clusters", "all granted, on 7 topics and groups")]
+    assert verdicts("DELETE") == [("warn", "target, 1 group", f"DELETE is not allowed to the mirror on {group}")]
+    assert verdicts("READ") == [("block", "target, 1 group", f"READ is not allowed to the mirror on {group}")]
+
+
 def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:
     world = world_of(**MODES["identical"])
     world.plan(ROOT)

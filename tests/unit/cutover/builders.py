@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import LeaseLost, RequestRefused
+from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
 def a_plan(*topics: str) -> Plan:
     mirror = Mirror(name="flow", source="src", target="dst")
     return plan_of(mirror, *(topic_plan(t, {0: 0}, source_topic_id=f"id-{t}") for t in topics))
+
+
+class AllAllowed:
+    """A cluster on which everything is allowed but what a test denies: pairs of a name and an operation."""
+
+    denied: Collection[tuple[str, str]] = ()
+
+    def allowed_on_topics(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return {n: frozenset(o for o in OPERATIONS if (n, o) not in self.denied) for n in names}
+
+    allowed_on_groups = allowed_on_topics
 
 
 class Acls:

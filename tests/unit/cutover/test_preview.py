@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
-from airflow_mirror.cutover.seen import Compared, Holder, Seen
+from airflow_mirror.cutover.seen import Compared, Holder, Lacking, Seen
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight
 from airflow_mirror.jobs.runner.active import ActiveTail
@@ -128,6 +128,15 @@ def test_room_on_the_target_and_old_brokers_are_told() -> None:
     assert found(free_bytes={1: 10**3})["disk"][0] == "block"
     assert found(free_bytes={1: None})["disk"] == ("warn", "target: its brokers don't tell what is free")
     assert found(old=["leader epochs"])["versions"] == ("warn", "source: its brokers can't give: leader epochs")
+
+
+def test_missing_right_blocks_unless_the_cutover_can_do_without() -> None:
+    lacking = Lacking(side="target", kind="group", operation="READ", names=["a", "b"], why="commit positions")
+    assert found(lacking=[lacking])["rights"] == (
+        "block", "target, 2 groups: READ is not allowed to the mirror on a, b; it is needed to commit positions",
+    )  # fmt: skip
+    assert found(lacking=[replace(lacking, operation="DELETE", spare=True)])["rights"][0] == "warn"
+    assert found(rights=1234)["rights"] == ("pass", "both clusters: all granted, on 1,234 topics and groups")
 
 
 @pytest.mark.parametrize("check", [name for name, *_ in CHECKS])

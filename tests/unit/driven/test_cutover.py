@@ -49,14 +49,14 @@ from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
 from tests.driven.script import Fault
-from tests.unit.cutover.builders import a_plan
+from tests.unit.cutover.builders import AllAllowed, a_plan
 
 PLAN = a_plan("t")
 WAYS = ["thawed", "thawed a minute later", "killed"]  # what becomes of a cutover that was stopped
 LIMITS = Limits(quiet_s=0.05, quiet_at_most_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
 
 
-class Admin(CommitsMany):
+class Admin(AllAllowed, CommitsMany):
     """A cluster with one topic and no group."""
 
     def __init__(self, config: ClientConfig) -> None:

@@ -22,13 +22,13 @@ from airflow_mirror.verify.remaining import verify_rest
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.script import Fault
-from tests.unit.cutover.builders import Acls, a_plan, a_run
+from tests.unit.cutover.builders import Acls, AllAllowed, a_plan, a_run
 
 T = TopicPartition("t", 0)
 _MIN = {"min.insync.replicas": ConfigEntry(value="1")}
 
 
-class Admin(ClusterAdmin):
+class Admin(AllAllowed, ClusterAdmin):
     """A cluster with groups, settings, disks and ACLs that the test sets."""
 
     def __init__(self, config: ClientConfig) -> None:
@@ -298,3 +298,23 @@ def test_preview_lists_all_refusals_and_changes_nothing(world: World) -> None:
     assert [f.check for f in found.blocks] == ["group_positions", "tail_runs", "fence_rights"]
     assert found.forecast is None and "has members" in str(found.blocks[0]), found.lines()
     assert not [r for one in (world.source, world.target) for r in one.asked("Produce", "InitProducerId")]
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "operation", "level"),
+    [
+        (0, "t", "READ", "block"),
+        (1, "t", "READ", "block"),
+        (1, "g", "READ", "block"),
+        (1, "g", "DELETE", "warn"),
+        (1, "airflow-mirror.decisions", "WRITE", "block"),
+        (0, "g", "DELETE", "pass"),  # not needed there
+    ],
+)
+def test_right_that_a_cutover_needs_is_asked_of_each_side(
+    world: World, side: int, name: str, operation: str, level: str
+) -> None:
+    world.admins[0].positions["g"] = {T: GroupPosition(0, "")}
+    assert verdicts(world)["rights"] == "pass"
+    world.admins[side].denied = {(name, operation)}
+    assert verdicts(world)["rights"] == level

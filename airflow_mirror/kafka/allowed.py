@@ -1,0 +1,85 @@
+"""What a connection's principal may do with topics and groups, as the brokers tell it (KIP-430: since Kafka 2.3).
+
+The authorizer answers, so super users, patterns and ``allow.everyone.if.no.acl.found`` count, and no right to see ACLs is
+needed. A cluster without an authorizer allows everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.kafka.acls import OPERATIONS
+from airflow_mirror.kafka.session import Reply
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from airflow_mirror.kafka.session import AdminSession
+    from airflow_mirror.wire.connection import Connection
+
+_UNTOLD = 31  # the only bit of an answer that leaves it out, as a broker does that was not asked
+_NOTHING = frozenset[str]()
+
+
+def on_topics(session: AdminSession, names: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return the operations (``READ``, ...) that are allowed on each topic. Topics that do not exist are omitted.
+
+    :raises ApiNotServed: by brokers before 2.3.
+    """
+    from kafka.protocol.metadata import MetadataRequest as Request
+
+    asked = Request.MetadataRequestTopic
+
+    def ask(some: list[str]) -> Iterator[Reply[str, frozenset[str]]]:
+        connection = session.anywhere()
+        version = connection.newest(Request.API_KEY, 8, 12)
+        message = Request(
+            topics=[asked(name=name, version=version) for name in some], allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True, version=version,
+        )  # fmt: skip
+        for topic in session.request(connection, message, version).topics:
+            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                yield Reply(topic.name, 0, None, _NOTHING)
+            else:
+                code = 0 if topic.partitions else topic.error_code  # an error of a leader is none of the topic
+                yield Reply(topic.name, code, None, _named(connection, topic.authorized_operations, code))
+
+    return session.each(
+        lambda name: f"ask what is allowed on topic {name!r}", sorted(set(names)), ask, "Describe",
+        absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )  # fmt: skip
+
+
+def on_groups(session: AdminSession, ids: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return the operations that are allowed on each group, whether it exists or not.
+
+    :raises ApiNotServed: by brokers before 2.3.
+    """
+    from kafka.protocol.admin import DescribeGroupsRequest as Request
+
+    def ask(connection: Connection, some: list[str]) -> Iterator[Reply[str, frozenset[str]]]:
+        version = connection.newest(Request.API_KEY, 3, 5)  # from 6 on, a group that does not exist is an error
+        message = Request(groups=some, include_authorized_operations=True, version=version)
+        for group in session.request(connection, message, version).groups:
+            if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                yield Reply(group.group_id, 0, None, _NOTHING)
+            else:
+                allowed = _named(connection, group.authorized_operations, group.error_code)
+                yield Reply(group.group_id, group.error_code, None, allowed)
+
+    return session.each(
+        lambda group: f"ask what is allowed on consumer group {group!r}",
+        sorted(set(ids)),
+        lambda groups: session.at_coordinators(groups, ask),
+        "Describe",
+    )
+
+
+def _named(connection: Connection, bits: Collection[int] | None, code: int) -> frozenset[str]:
+    if code:
+        return _NOTHING
+    if bits is None or _UNTOLD in bits:
+        raise ApiNotServed(connection.address, "authorized operations (KIP-430)", 0, None)
+    return frozenset(OPERATIONS[bit] for bit in bits if bit < len(OPERATIONS))
