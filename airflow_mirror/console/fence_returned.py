@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.cutover.signing import load_signer
 from airflow_mirror.failover.returned import watch
 
 _TEXT = """\
@@ -36,6 +37,10 @@ def add(commands: Any) -> None:
     p.add_argument("mirror", metavar="NAME", help="the mirror's name")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")
     add_fence(p)
+    p.add_argument(
+        "--sign", metavar="KEY",
+        help="sign the report: a PEM file with a private Ed25519 key, or env:NAME with its text (default: not signed)",
+    )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
 
@@ -43,6 +48,10 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     source = config_of(arguments.source, "source")
+    signer = load_signer(arguments.sign) if arguments.sign else None
     with target_of(arguments) as target:
-        found = watch(source, target, arguments.mirror, fence=arguments.fence, open_by_default=open_by_default(arguments))
+        found = watch(
+            source, target, arguments.mirror, fence=arguments.fence, open_by_default=open_by_default(arguments),
+            signer=signer,
+        )  # fmt: skip
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

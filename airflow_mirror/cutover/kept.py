@@ -10,23 +10,28 @@ must come down whatever became of the target.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import HTML_NAME, JSON_NAME, CutoverReport
-from airflow_mirror.errors import FenceStands, InputError, TryAgain
+from airflow_mirror.errors import FenceStands, InputError, MirrorError, TryAgain
 from airflow_mirror.files import replace_file
+from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.decision import FenceState
+    from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.ledger.state import State
 
 REPORTS = "report/"  # what the keys of all reports begin with
@@ -94,10 +99,20 @@ class Kept:
         report.updated, report.seal = time.time(), None  # what was sealed is another report
         self._write(report)
 
-    def seal(self, report: CutoverReport, seal: Mapping[str, Any]) -> None:
-        """Write a report that was written before once more, with its place in the chain. Errors of :meth:`save`."""
-        report.seal = dict(seal)
-        self._write(report)
+    def add_to_chain(self, report: CutoverReport, life: Decisions, signer: Signer | None, log: Log) -> None:
+        """Decide the link of a report that was written, and write it once more, with its place in the chain.
+
+        What fails is warned of and left to the run's next process; a report that has its link gets no other one.
+        """
+        if report.seal is not None or not self.is_written:
+            return
+        try:
+            its = chain.add(life, report.mirror, self.run, chain.digest(json.loads(report.to_json())))
+            signed = {} if signer is None else signer.sign(its[-1].signed())
+            report.seal = {"links": [link.value() for link in its], **signed}
+            self._write(report)
+        except MirrorError as e:
+            log.warning("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
 
     def _write(self, report: CutoverReport) -> None:
         if self._keys is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import threading
@@ -40,7 +39,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
-from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.cluster import WireCluster
@@ -435,15 +433,9 @@ def _finish(run: Run) -> None:
 
 
 def _seal(run: Run, report: CutoverReport) -> None:
-    """Add the report of a run that has ended to the mirror's chain. What fails is left to the run's next process."""
-    if report.outcome not in (reports.DONE, reports.BACKED_OUT) or report.seal is not None or not run.kept.is_written:
-        return
-    try:
-        its = chain.add(run.life, report.mirror, run.kept.run, chain.digest(json.loads(report.to_json())))
-        signed = {} if run.signer is None else run.signer.sign(its[-1].signed())
-        run.kept.seal(report, {"links": [link.value() for link in its], **signed})
-    except MirrorError as e:
-        run.log.warning("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
+    """Add the report of a run that has ended to the mirror's chain."""
+    if report.outcome in (reports.DONE, reports.BACKED_OUT):
+        run.kept.add_to_chain(report, run.life, run.signer, run.log)
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:

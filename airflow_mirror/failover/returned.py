@@ -10,7 +10,7 @@ source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back
 4. It is proven: every live broker lists it, the ends stand still, no transaction holds a partition. No leader is asked
    before the fence, as a cutover does: that would cost seconds, and some partitions have no leader yet.
 5. Behind it is read what the source took, and where its groups stand. Only then the report says that no transaction is
-   unseen, which arming a way back asks for.
+   unseen, which arming a way back asks for, and gets its link in the mirror's chain of reports.
 
 A process may die between any two of these, or the source go away again; the next try goes on. Once proven, nothing is
 raised again: by then the fence may have been swapped.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.failover.decision import Direction
     from airflow_mirror.failover.record import Cut
     from airflow_mirror.plan.model import Plan
@@ -102,11 +103,12 @@ class Returned:
 
 def watch(
     source: ClientConfig, target: ClusterAdmin, mirror: str, *, fence: str = "acl", open_by_default: bool | None = None,
-    log: Log = _LOG, pause: Callable[[float], None] = time.sleep,
+    signer: Signer | None = None, log: Log = _LOG, pause: Callable[[float], None] = time.sleep,
 ) -> Returned:  # fmt: skip
     """Ask the source every second until it answers, and fence it then. Ends when that is done, or by an error.
 
     :param fence: as for :func:`fence_of`; ``open_by_default`` likewise.
+    :param signer: signs the link that the report gets in the mirror's chain of reports.
     :param pause: sleeps so many seconds; what it raises ends the watch, at a moment when nothing is half done in memory.
     :raises NotFailedOver: :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
     """
@@ -119,9 +121,8 @@ def watch(
                 asked.cluster_id()
             answered = answered or time.time()
             with ClusterAdmin(source) as admin:
-                return fence_returned(
-                    admin, target, mirror, fence_of(fence, admin, open_by_default), answered=answered, log=log
-                )
+                its = fence_of(fence, admin, open_by_default)
+                return fence_returned(admin, target, mirror, its, answered=answered, signer=signer, log=log)
         except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
             now, what = time.monotonic(), type(e).__name__
             if what != said or now - said_at >= _SAY_EVERY_S:
@@ -132,7 +133,7 @@ def watch(
 
 def fence_returned(
     source: ClusterAdmin, target: ClusterAdmin, mirror: str, fence: Fence, *, answered: float | None = None,
-    limits: Limits | None = None, log: Log = _LOG,
+    limits: Limits | None = None, signer: Signer | None = None, log: Log = _LOG,
 ) -> Returned:  # fmt: skip
     """Fence a source that answers; see the module. May be repeated: a fence that was proven is only looked at.
 
@@ -153,10 +154,12 @@ def fence_returned(
     is_proven = report.fence.proven is not None and noted is not None
     if report.fence.lifted is not None or (is_proven and not fence.is_up(report.fence.intent)):
         raise ReturnedOpen(mirror, report.fence.lifted)
+    life = Ledger(target, PATIENCE_S)
     if noted is not None and is_proven:
+        kept.add_to_chain(report, life, signer, log)  # the process that has fenced it may have died just before
         return Returned(**noted)
     mine = replace(attempt_of(kept.run, report, uuid.uuid4().hex), phase=OPENED)
-    stand_behind_open(Ledger(target, PATIENCE_S), mirror, mine)
+    stand_behind_open(life, mirror, mine)
     if fence.kind == AclFence.kind:
         name_fence(source, mirror, kept.run, report.attempt)
     fence.raise_(report.fence.intent)
@@ -173,6 +176,7 @@ def fence_returned(
     record.write_returned(vars(found))
     report.groups = _groups(source, plan)
     kept.save(report)
+    kept.add_to_chain(report, life, signer, log)
     return found
 
 

@@ -8,6 +8,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.base import flag
+from airflow_mirror.operators.cutover import report_signer
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class FenceReturnedSourceOperator(BaseOperator):
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             found = watch(
                 source, target, str(self.mirror_name), fence=str(self.fence), open_by_default=known,
-                log=cast("Any", self.log),
+                signer=report_signer(), log=cast("Any", self.log),
             )  # fmt: skip
         for line in found.lines():
             self.log.info("%s", line)

@@ -88,12 +88,13 @@ def test_standing_by_ends_when_the_source_is_fenced(
 ) -> None:
     calls: list[Any] = []
 
-    def watch(source: Any, target: Any, name: str, *, fence: str, open_by_default: Any, log: Any) -> Any:
-        calls.append((source.role, target, name, fence, open_by_default))
+    def watch(source: Any, target: Any, name: str, *, fence: str, open_by_default: Any, signer: Any, log: Any) -> Any:
+        calls.append((source.role, target, name, fence, open_by_default, signer))
         return SimpleNamespace(to_dict=lambda: {"text": ["fenced"]}, lines=lambda: ["fenced"])
 
     monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: nullcontext(self.kafka_config_id))
     monkeypatch.setattr(returned, "watch", watch)
+    monkeypatch.setattr("airflow_mirror.operators.failover.report_signer", lambda: "a key")
     one = FenceReturnedSourceOperator(task_id="f", target="dst", source="src", mirror_name="m", open_by_default="False")
     assert one.execute({}) == {"text": ["fenced"]}
-    assert calls == [("source", "dst", "m", "acl", False)]
+    assert calls == [("source", "dst", "m", "acl", False, "a key")]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from airflow_mirror.console import fence_returned
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import NotFailedOver
 from airflow_mirror.failover.returned import Returned
 
@@ -25,8 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def cluster(_: Any) -> Iterator[str]:
         yield "dst"
 
-    def watch(source: str, target: str, mirror: str, *, fence: str, open_by_default: Any) -> Returned:
-        calls.append((source, target, mirror, fence, open_by_default))
+    def watch(source: str, target: str, mirror: str, *, fence: str, open_by_default: Any, signer: Any) -> Returned:
+        calls.append((source, target, mirror, fence, open_by_default, *([type(signer)] if signer else [])))
         return FOUND
 
     monkeypatch.setattr(fence_returned, "target_of", cluster)
@@ -37,6 +41,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def run(*words: str) -> int:
     return main(["fence-returned", "--target", "dst", "--source", "src", "m", *words])
+
+
+def test_report_is_signed_with_the_key_that_is_named(
+    asked: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key)
+    assert run("--sign", str(tmp_path / "key.pem")) == 0
+    assert asked == [("src", "dst", "m", "acl", None, Signer)]
+    assert run("--sign", str(tmp_path / "none.pem")) == 2
+    assert "none.pem" in capsys.readouterr().err and len(asked) == 1
 
 
 def test_source_that_returned_is_told_with_what_it_took(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

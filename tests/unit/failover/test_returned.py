@@ -7,16 +7,19 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
+from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.kept import Kept, fences_up
 from airflow_mirror.cutover.marker import name_fence
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     ClusterUnreachable,
     FencedByAnother,
@@ -29,6 +32,7 @@ from airflow_mirror.failover import after, returned
 from airflow_mirror.failover.returned import Returned, fence_returned, watch
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.transactions import OpenTransaction
+from airflow_mirror.ledger.chain import links
 from airflow_mirror.partition import TopicPartition
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls
@@ -145,7 +149,7 @@ def test_what_is_changed_is_on_the_target_before_the_source(world: Returns) -> N
     found = world.fence(answered=0.0)
     assert [line.split("/")[0] for line in world.effects.log] == [
         "write report", "decide", "create DENY GROUP", "create ALLOW TOPIC", "create DENY TOPIC", "write failover",
-        "write report",
+        "write report", "decide", "write report",
     ]  # fmt: skip
     assert world.is_fenced() and found.offsets == 3 and found.fenced_s is not None
     assert found.took == ["a-0: 3 offsets, 3 records, from 50 up to 53"]
@@ -166,11 +170,21 @@ def test_whatever_kills_it_the_next_try_fences(monkeypatch: pytest.MonkeyPatch) 
             world.effects.dies_at, world.effects.after = number, later
             with suppress(Killed):
                 world.fence()
-                assert number == 7
+                assert number == 9
                 return
             world.effects.dies_at = None
             found = world.fence()
             assert world.is_fenced() and found.offsets == 3
+            (link,) = links(world.ledger().values(), "m")
+            (proven,) = prove({"report.json": world.report().to_json()}, decided=[link])
+            assert proven.link == link and link.run == world.run()
+
+
+def test_report_is_signed_when_there_is_a_key(world: Returns) -> None:
+    key = Ed25519PrivateKey.generate()
+    world.fence(signer=Signer(key))
+    (proven,) = prove({"report.json": world.report().to_json()}, key.public_key())
+    assert proven.link.run == world.run()
 
 
 def test_a_proven_fence_is_never_raised_again(world: Returns) -> None:
