@@ -579,7 +579,7 @@ class DrillLeftBehind(TryAgain):
 
     def __init__(self, left: Sequence[str]) -> None:
         self.left = list(left)
-        super().__init__(f"drill: could not delete {'; '.join(left)}. Clear this task to try it again.")
+        super().__init__(f"drill: could not delete {'; '.join(left)}. Clear this task, or type the command again.")
 
 
 class MirrorUnhealthy(TryAgain):

@@ -9,24 +9,29 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.drill.kept import Drills, mirrors_in, prefix
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.drill.clean_up import clean_up_drill
+from airflow_mirror.drill.kept import drills_of, mirrors_in
 from airflow_mirror.drill.page import render
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import DrillLeftBehind, InputError
 from airflow_mirror.files import replace_file
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
-    from airflow_mirror.drill.kept import Drill
+    from airflow_mirror.drill.kept import Drill, Drills
 
 _TEXT = """\
 List the last hundred drills of a mirror, the newest last: RPO, RTO, records lost and read again, and what failed them.
 They are read from the target, whatever became of the hosts that ran them.
+
+With --clean-up RUN, topics and groups that a drill has left are deleted on both sides: for one whose Airflow is gone. The
+next drill of the same mirror does so too, when they are a day old.
 """
 _EXAMPLES = """\
 examples:
   airflow-mirror drills --target dst.properties
   airflow-mirror drills --target dst.properties --html drills.html
+  airflow-mirror drills --target dst.properties --source src.properties --clean-up scheduled-2026-11-15
 """
 
 
@@ -42,16 +47,22 @@ def add(commands: Any) -> None:
         "--html", metavar="FILE", help="write the last one as a page, with charts of all; - is standard output"
     )
     p.add_argument("--json", action="store_true", help="print JSON")
+    p.add_argument("--clean-up", metavar="RUN", help="delete what this drill has left; name the run as --json does")
+    p.add_argument("--source", metavar="CLUSTER", help=f"for --clean-up, the drill's source: {HELP}")
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     name = arguments.mirror
     with target_of(arguments) as target:
-        drills = Drills(state_of(target, prefix(name)), name).all()
+        its = drills_of(target, name)
+        drills = its.all()
         if not drills:
             known = ", ".join(sorted(mirrors_in(target))) or "none"
             raise InputError(f"--mirror {name}: the target knows of no drill of it. It knows drills of: {known}.")
+        if arguments.clean_up is not None:
+            _clean_up(its, arguments)
+            return
     if arguments.html == "-":
         sys.stdout.write(render(drills[-1], drills))
     elif arguments.html is not None:
@@ -63,9 +74,31 @@ def _run(arguments: argparse.Namespace) -> None:
         print("\n".join(map(_line, drills)))
 
 
+def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
+    drill = drills.of(arguments.clean_up)
+    if drill is None:
+        known = ", ".join(one.run for one in drills.all() if one.topics) or "none"
+        raise InputError(f"--clean-up {arguments.clean_up}: no drill has this name. Drills that left topics: {known}.")
+    if arguments.source is None:
+        raise InputError("--clean-up needs --source as well: a drill has topics and groups on both sides.")
+    source = config_of(arguments.source, "source")
+    with ClusterAdmin(source) as admin:
+        if drill.source_id not in ("", its_id := admin.cluster_id()):
+            raise InputError(
+                f"--source {arguments.source} has cluster id {its_id}, the drill's had {drill.source_id}. Name that one."
+            )
+    topics = list(drill.topics)
+    left = clean_up_drill(drill, [source, config_of(arguments.target, "target")])
+    drills.save(drill)
+    if left:
+        raise DrillLeftBehind(left)
+    print(f"deleted on both sides: {', '.join(topics)}" if topics else f"{drill.run} has left nothing")
+
+
 def _line(one: Drill) -> str:
     begun, f = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one.at_ms / 1000)), one.figures
     measured = "nothing measured"
     if f:
         measured = f"RPO {f['rpo_s']:.2f} s, RTO {f['rto_s']:.2f} s, {f['lost']:,} lost, {f['reread']:,} read again"
-    return f"{begun}: {measured}: {one.outcome}"
+    remedy = f" (--clean-up {one.run})" if one.topics else ""
+    return f"{begun}: {measured}: {one.outcome}{remedy}"

@@ -1,4 +1,4 @@
-"""Delete what a drill created."""
+"""Delete what a drill created: its own run, else the next drill, or a person."""
 
 from __future__ import annotations
 
@@ -10,6 +10,42 @@ from airflow_mirror.errors import BrokerError, MirrorError
 
 if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.drill.kept import Drill, Drills
+
+# No run of kafka_dr_drill takes that long: its tasks end after ten minutes each, and try again for less than two hours.
+DEAD_AFTER_S = 24 * 3600.0
+
+
+def clean_up_drill(drill: Drill, clusters: list[ClientConfig]) -> list[str]:
+    """Delete what a drill has created. What could not be deleted is returned, one line each, and stays noted in it."""
+    left, stays = [], []
+    for topic in drill.topics:
+        lines = clean_up(clusters, topic, topic)
+        left += [f"{topic!r} on the {line}" for line in lines]
+        stays += [topic] if lines else []
+    drill.topics = stays
+    return left
+
+
+def clean_up_earlier(drills: Drills, clusters: list[ClientConfig], source_id: str, now_s: float) -> list[str]:
+    """Delete what drills have left that began a day ago or before: nothing of them runs any more.
+
+    :param source_id: of the source among ``clusters``; the topics of a drill with another source stay.
+    :returns: what was deleted and what was not, one line each.
+    """
+    said = []
+    for drill in drills.all():
+        topics = list(drill.topics)
+        if not topics or now_s - drill.at_ms / 1000 < DEAD_AFTER_S:
+            continue
+        if drill.source_id not in ("", source_id):
+            said.append(f"{', '.join(topics)} of drill {drill.run} stay: on a source with cluster id {drill.source_id}")
+            continue
+        left = clean_up_drill(drill, clusters)
+        drills.save(drill)
+        said += [f"{topic} of drill {drill.run} is deleted" for topic in topics if topic not in drill.topics]
+        said += [f"drill {drill.run}: could not delete {line}" for line in left]
+    return said
 
 
 def clean_up(clusters: list[ClientConfig], topic: str, group: str, timeout_s: float = 60.0) -> list[str]:

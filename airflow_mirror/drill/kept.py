@@ -28,6 +28,7 @@ class Drill:
 
     :param at_ms: when it began, epoch ms; 0: it can't be read.
     :param topics: which it has created, or was about to; empty: it has none, or none any more.
+    :param source_id: cluster id of the source that has them; empty: a version kept it that did not say.
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
     :param wanted: the objectives, by the names of the figures that must not be above them.
     :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.
@@ -39,6 +40,7 @@ class Drill:
     run: str
     at_ms: int
     topics: list[str] = field(default_factory=list)
+    source_id: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, float] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
@@ -84,13 +86,14 @@ class Drills:
         return sorted(found, key=lambda one: one.at_ms)
 
     def save(self, drill: Drill) -> None:
-        """Write what is known of a run; of older ones the last :data:`KEEP` stay.
+        """Write what is known of a run; of older ones the last :data:`KEEP` stay, and those that left a topic behind.
 
         :raises TryAgain: nobody knows whether it is there.
         """
         values = asdict(drill)
         text = json.dumps({"v": _VERSION, **{key: value for key, value in values.items() if key != "run"}})
-        too_old = [one.run for one in self.all() if one.run != drill.run and one.at_ms][: 1 - KEEP]
+        older = [one for one in self.all() if one.run != drill.run and one.at_ms]
+        too_old = [one.run for one in older[: 1 - KEEP] if not one.topics]
         self._state.write(
             {f"{self._prefix}{drill.run}": text.encode(), **{f"{self._prefix}{run}": None for run in too_old}}
         )
@@ -104,6 +107,11 @@ def _decode(run: str, value: bytes) -> Drill:
 def prefix(mirror: str) -> str:
     """Return what the keys of a mirror's drills begin with; the run's name follows."""
     return f"{_DRILLS}{mirror}/"
+
+
+def drills_of(target: ClusterAdmin, mirror: str) -> Drills:
+    """Return the drills of a mirror that its target knows."""
+    return Drills(state_of(target, prefix(mirror)), mirror)
 
 
 def mirrors_in(target: ClusterAdmin) -> list[str]:

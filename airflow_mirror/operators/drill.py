@@ -77,13 +77,12 @@ class _DrillOperator(MirrorOperator):
         :raises TryAgain: the target takes no writes. The files have it by then.
         """
         from airflow_mirror.drill import page
-        from airflow_mirror.drill.kept import Drill, Drills, prefix
+        from airflow_mirror.drill.kept import Drill, drills_of
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
-        from airflow_mirror.ledger.state import state_of
 
         directory = report_dir(mirror, context["ti"].run_id)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            drills = Drills(state_of(target, prefix(mirror.name)), mirror.name)
+            drills = drills_of(target, mirror.name)
             drill = drills.of(directory.name) or Drill(run=directory.name, at_ms=int(time.time() * 1000))
             yield drill
             page.write(directory, drill, drills.all())
@@ -132,6 +131,8 @@ class RehearseGroupsOperator(_DrillOperator):
 class OpenDrillOperator(_DrillOperator):
     """Notes what the drill is to achieve, and creates its topic on the source.
 
+    Before that it deletes what drills of this mirror have left that began a day ago or before, in whichever Airflow.
+
     :param partitions: of the topic (templated).
     :param rpo_objective_s: most seconds between the oldest lost record and the disaster (templated).
     :param rto_objective_s: most seconds from the disaster until the target is read and written (templated).
@@ -159,7 +160,9 @@ class OpenDrillOperator(_DrillOperator):
         :raises InvalidField: the topic exists, so it is not the drill's (a drill deletes its topic); or offsets are
             mapped, which a drill can't use.
         """
-        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.drill.clean_up import clean_up_earlier
+        from airflow_mirror.drill.kept import drills_of
+        from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
 
         if mirror.offsets == "mapped":
@@ -173,12 +176,16 @@ class OpenDrillOperator(_DrillOperator):
         }
         faults = names_of(self.rehearse)
         with admins_of(mirror) as (source, target):
+            clusters, source_id = list(configs_of(mirror).values()), source.cluster_id()
+            for line in clean_up_earlier(drills_of(target, mirror.name), clusters, source_id, time.time()):
+                self.log.warning("left by an earlier drill: %s", line)
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
                 drill.topics.append(topic)
+                drill.source_id = source_id
                 drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)
             source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
         return {"topic": topic}
@@ -388,17 +395,13 @@ class CleanUpDrillOperator(_DrillOperator):
         :raises DrillMissed: nothing was measured, the way back was not exact, the group skipped records or read some
             twice, or a fault was not noticed.
         """
-        from airflow_mirror.drill.clean_up import clean_up
+        from airflow_mirror.drill.clean_up import clean_up_drill
         from airflow_mirror.drill.report import failures, over
         from airflow_mirror.hooks.kafka import configs_of
 
         with self.kept(mirror, context) as drill:
-            configs, topics, left = list(configs_of(mirror).values()), drill.topics, list[str]()
-            drill.topics = []
-            for topic in topics:
-                lines = clean_up(configs, topic, topic)
-                left += [f"{topic!r} on the {line}" for line in lines]
-                drill.topics += [topic] if lines else []
+            topics = list(drill.topics)
+            left = clean_up_drill(drill, list(configs_of(mirror).values()))
             drill.missed = failures(drill) + [f"left behind: {line}" for line in left]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:

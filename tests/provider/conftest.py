@@ -86,7 +86,8 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
 def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
     """What its state says."""
     one = MemoryState()
-    monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: one)
+    for module in ("airflow_mirror.ledger.state", "airflow_mirror.drill.kept"):
+        monkeypatch.setattr(f"{module}.state_of", lambda *_, **__: one)
     return one
 
 

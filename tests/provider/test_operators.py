@@ -1368,13 +1368,15 @@ def test_topic_is_noted_as_the_drills_before_it_is_created(
 
     def create(_: object, specs: Any) -> None:
         (drill,) = Drills(state, "m").all()
-        assert (drill.topics, drill.wanted) == (["drill-1"], {"rpo_s": 1.0, "rto_s": 2.0})
+        assert (drill.topics, drill.source_id) == (["drill-1"], "the source")
+        assert drill.wanted == {"rpo_s": 1.0, "rto_s": 2.0}
         assert [row["fault"] for row in drill.rehearsal] == ["recreate_topic", "kill_tail"]
         there[specs[0].name] = specs[0]
         raise Dies
 
     monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {n: there[n] for n in names if n in there})
     monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 1)
+    monkeypatch.setattr(ClusterAdmin, "cluster_id", lambda _: "the source")
     monkeypatch.setattr(ClusterAdmin, "create_topics", create)
     opens = OpenDrillOperator(
         task_id="t",
@@ -1387,6 +1389,31 @@ def test_topic_is_noted_as_the_drills_before_it_is_created(
         opens.execute(context)
     with pytest.raises(AirflowFailException, match="exists on the source already"):
         opens.execute(context)
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_what_a_drill_of_a_lost_airflow_left_is_deleted_by_the_next_one(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One that began today may still run. What can't be deleted doesn't keep the new drill from being opened."""
+    now_ms = int(time.time() * 1000)
+    note(state, Drill(run="old", at_ms=7, topics=["left", "stuck"]))
+    note(state, Drill(run="running", at_ms=now_ms, topics=["running"]))
+    for method, answer in (("topics", {}), ("broker_count", 1), ("cluster_id", "s"), ("create_topics", None)):
+        monkeypatch.setattr(ClusterAdmin, method, lambda *_, answer=answer: answer)
+    said: list[str] = []
+    log = SimpleNamespace(warning=lambda _, line: said.append(line), info=print)
+    monkeypatch.setattr(OpenDrillOperator, "log", log)
+    opens = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]})
+    assert opens.execute(context) == {"topic": "drill-1"}
+    assert cleaned == ["left", "stuck"]
+    assert {one.run: one.topics for one in Drills(state, "m").all()} == {
+        "old": ["stuck"], "running": ["running"], "manual__1": ["drill-1"]
+    }  # fmt: skip
+    assert said == [
+        "left of drill old is deleted", "drill old: could not delete 'stuck' on the target: no broker answered"
+    ]  # fmt: skip
 
 
 def test_a_drill_deletes_only_a_topic_of_its_own(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.console import drills as command
 from airflow_mirror.console.main import main
+from airflow_mirror.drill import clean_up as module
 from airflow_mirror.drill import kept
 from airflow_mirror.drill.kept import Drill, Drills
 from tests.unit.ledger.memory import MemoryState
@@ -31,8 +33,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
         yield None
 
     monkeypatch.setattr(command, "target_of", target_of)
-    for module in (command, kept):
-        monkeypatch.setattr(module, "state_of", lambda *_, **__: one)
+    monkeypatch.setattr(kept, "state_of", lambda *_, **__: one)
     Drills(one, "dr-drill").save(Drill(run="monday", at_ms=1_790_000_000_000, figures=FIGURES, missed=["RPO"]))
     Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["left"]))
     return one
@@ -42,7 +43,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
 def test_drills_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drills", "--target", "dst"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "2026-05-28 20:26 UTC: nothing measured: not judged; its topic left may still be there",
+        "2026-05-28 20:26 UTC: nothing measured: not judged; its topic left may still be there (--clean-up sunday)",
         "2026-09-21 14:13 UTC: RPO 1.50 s, RTO 20.00 s, 1,200 lost, 3 read again: RPO",
     ]
     assert main(["drills", "--target", "dst", "--json"]) == 0
@@ -62,3 +63,45 @@ def test_the_last_drill_is_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_mirror_without_drills_is_told_which_have_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drills", "--target", "dst", "--mirror", "m"]) == 2
     assert "no drill of it. It knows drills of: dr-drill." in capsys.readouterr().err
+
+
+def clean_up(run: str, *words: str) -> int:
+    return main(["drills", "--target", "dst", "--clean-up", run, *words])
+
+
+def test_what_a_drill_left_is_deleted_once_on_both_sides(
+    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Any] = []
+    answers = iter([["source: no broker answered"], []])
+
+    def delete(clusters: list[Any], topic: str, group: str) -> list[str]:
+        asked.append((clusters, topic, group))
+        return next(answers)
+
+    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
+    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
+    monkeypatch.setattr(module, "clean_up", delete)
+    assert [clean_up("sunday", "--source", "src") for _ in range(3)] == [1, 0, 0]
+    assert asked == [(["source src", "target dst"], "left", "left")] * 2
+    said = capsys.readouterr()
+    assert "could not delete 'left' on the source: no broker answered" in said.err
+    assert said.out.splitlines() == ["deleted on both sides: left", "sunday has left nothing"]
+    assert [one.topics for one in Drills(state, "dr-drill").all()] == [[], []]
+
+
+def test_what_another_source_has_is_not_looked_for_on_this_one(
+    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be taken for deleted, and forgotten."""
+    Drills(state, "dr-drill").save(Drill(run="friday", at_ms=9, topics=["there"], source_id="one"))
+    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
+    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "two")))
+    assert [clean_up("friday", "--source", "src"), clean_up("friday"), clean_up("nobody")] == [2, 2, 2]
+    other, none, unknown = capsys.readouterr().err.splitlines()
+    assert "has cluster id two, the drill's source had one" in other and "--clean-up needs --source" in none
+    assert "no drill has this name. Drills that left topics: friday, sunday." in unknown
+    drills = Drills(state, "dr-drill")
+    said = module.clean_up_earlier(drills, [], "two", 9e9)
+    assert said[0] == "there of drill friday stay: on a source with cluster id one"
+    assert [one.topics for one in drills.all()] == [["there"], [], []]

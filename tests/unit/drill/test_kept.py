@@ -35,6 +35,14 @@ def test_each_task_of_a_run_adds_to_what_is_kept() -> None:
     assert Drills(state, "m").of("tuesday") is None and Drills(state, "other").all() == []
 
 
+def test_drill_that_left_a_topic_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "KEEP", 2)
+    drills = Drills(MemoryState(), "m")
+    for day in range(1, 6):
+        drills.save(Drill(run=str(day), at_ms=day, topics=["left"] if day == 1 else []))
+    assert [one.run for one in drills.all()] == ["1", "4", "5"]
+
+
 def test_the_last_hundred_drills_of_a_mirror_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "KEEP", 3)
     drills = Drills(MemoryState(), "m")
