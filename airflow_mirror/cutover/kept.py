@@ -24,10 +24,9 @@ from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -99,10 +98,14 @@ class Kept:
         report.updated, report.seal = time.time(), None  # what was sealed is another report
         self._write(report)
 
-    def add_to_chain(self, report: CutoverReport, life: Decisions, signer: Signer | None, log: Log) -> None:
+    def add_to_chain(
+        self, report: CutoverReport, life: Decisions, signer: Signer | None, warn: Callable[..., object]
+    ) -> None:
         """Decide the link of a report that was written, and write it once more, with its place in the chain.
 
-        What fails is warned of and left to the run's next process; a report that has its link gets no other one.
+        What fails is left to the run's next process; a report that has its link gets no other one.
+
+        :param warn: is told what failed, as a logger's ``warning`` is.
         """
         if report.seal is not None or not self.is_written:
             return
@@ -112,7 +115,7 @@ class Kept:
             report.seal = {"links": [link.value() for link in its], **signed}
             self._write(report)
         except MirrorError as e:
-            log.warning("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
+            warn("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
 
     def _write(self, report: CutoverReport) -> None:
         if self._keys is None:

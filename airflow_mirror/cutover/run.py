@@ -435,7 +435,7 @@ def _finish(run: Run) -> None:
 def _seal(run: Run, report: CutoverReport) -> None:
     """Add the report of a run that has ended to the mirror's chain."""
     if report.outcome in (reports.DONE, reports.BACKED_OUT):
-        run.kept.add_to_chain(report, run.life, run.signer, run.log)
+        run.kept.add_to_chain(report, run.life, run.signer, run.log.warning)
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:

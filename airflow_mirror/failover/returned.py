@@ -156,7 +156,7 @@ def fence_returned(
         raise ReturnedOpen(mirror, report.fence.lifted)
     life = Ledger(target, PATIENCE_S)
     if noted is not None and is_proven:
-        kept.add_to_chain(report, life, signer, log)  # the process that has fenced it may have died just before
+        kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return Returned(**noted)
     mine = replace(attempt_of(kept.run, report, uuid.uuid4().hex), phase=OPENED)
     stand_behind_open(life, mirror, mine)
@@ -176,7 +176,7 @@ def fence_returned(
     record.write_returned(vars(found))
     report.groups = _groups(source, plan)
     kept.save(report)
-    kept.add_to_chain(report, life, signer, log)
+    kept.add_to_chain(report, life, signer, log.warning)
     return found
 
 

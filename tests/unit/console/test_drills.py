@@ -99,7 +99,7 @@ def test_what_another_source_has_is_not_looked_for_on_this_one(
     monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "two")))
     assert [clean_up("friday", "--source", "src"), clean_up("friday"), clean_up("nobody")] == [2, 2, 2]
     other, none, unknown = capsys.readouterr().err.splitlines()
-    assert "has cluster id two, the drill's source had one" in other and "--clean-up needs --source" in none
+    assert "has cluster id two, the drill's had one" in other and "--clean-up needs --source" in none
     assert "no drill has this name. Drills that left topics: friday, sunday." in unknown
     drills = Drills(state, "dr-drill")
     said = module.clean_up_earlier(drills, [], "two", 9e9)
