@@ -57,8 +57,7 @@ def test_sides_that_were_cleaned_each_for_itself_are_equal(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, level: str
 ) -> None:
     both = source_cluster, target_cluster
-    settings = {key.replace(".", "_"): value for key, value in CLEANING.items()}
-    create(source_cluster, topic_name, cleanup_policy="compact", **settings)
+    create(source_cluster, topic_name, cleanup_policy="compact")
     create(target_cluster, topic_name)
 
     def more() -> None:
@@ -67,6 +66,8 @@ def test_sides_that_were_cleaned_each_for_itself_are_equal(
 
     update(source_cluster, topic_name, 400, seed=1)
     copy(*both, ranges_of(source_cluster, topic_name))
+    with ClusterAdmin(config(source_cluster)) as admin:  # only now: the copy must have what the cleaner removes
+        admin.alter_topic_configs(topic_name, CLEANING)
     cleaned(source_cluster, topic_name, more)
     found = compare(both, topic_name, level, cleaned_on=SOURCE)
     assert found.equal and found.cleaned > 200, found
