@@ -47,7 +47,7 @@ test: setup ## what CI runs: unit and provider tests, real brokers and Spark, on
 test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume leaves out what passed)
 	$(BIN)/python -m tests.parts --all $(TESTS)
 
-test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills tools
+test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills tools parity kerberos
 	$(BIN)/python -m tests.parts $* $(TESTS)
 
 coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data
