@@ -1,0 +1,132 @@
+"""Settings of a Java client, as settings of a connection: librdkafka's names, which the mirror's own client reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from airflow_mirror.compat import login, stores
+from airflow_mirror.compat.client_keys import is_secret
+from airflow_mirror.compat.rows import Fate, Noticed, Table, nearest
+
+# Settings that keep their value.
+_NAMES = {
+    **{name: name for name in (
+        "bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism", "ssl.key.password",
+        "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope",
+    )},
+    "request.timeout.ms": "socket.timeout.ms",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}  # fmt: skip
+_LOGIN_HANDLERS = frozenset(
+    f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
+    for package in ("", "secured.")
+)
+
+
+@dataclass
+class Settings:
+    """What became of a client's keys.
+
+    :param properties: settings of the connection, secrets included.
+    :param fields: of the Mirror: ``isolation`` and ``start``, where the file says so.
+    :param problems: what can't be kept, one line each, with the remedy. No line has a secret.
+    :param noticed: what became of each key.
+    """
+
+    properties: dict[str, str] = field(default_factory=dict, repr=False)
+    fields: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    noticed: list[Noticed] = field(default_factory=list)
+
+
+def convert(given: Mapping[str, str], table: Table, where: str = "") -> Settings:
+    """Return what becomes of a Java client's settings.
+
+    :param given: by Java's names.
+    :param table: of :mod:`.client_keys`: which client they are for.
+    :param where: what stands before a key in problems and reports, such as ``us-west.consumer.``.
+    """
+    found = Settings()
+    for key, given_value in given.items():
+        row, value = table.find(key), given_value.strip()
+        if row is None:
+            found.problems.append(
+                f"{where}{key}: no key of a Java client.{nearest(key, table.keys)} Correct or remove it."
+            )
+            continue
+        found.noticed.append(Noticed.by(row, where + key))
+        if row.fate is Fate.REFUSED and value not in row.harmless:
+            shown = "" if is_secret(key) else f"={value}"
+            found.problems.append(f"{where}{key}{shown}: {row.why}.")
+        elif key in _NAMES:
+            found.properties[_NAMES[key]] = value
+        elif key in _OTHERS:
+            found.problems += [f"{where}{key}{problem}" for problem in _OTHERS[key](value, found)]
+    properties, problems = stores.settings_of(given)
+    found.properties |= properties
+    found.problems += [where + problem for problem in problems]
+    if found.properties.get("sasl.mechanism", "").upper() == "GSSAPI":
+        found.problems.append(
+            f"{where}sasl.mechanism=GSSAPI: Kerberos is not spoken here. Use SCRAM, OAUTHBEARER or TLS."
+        )
+    return found
+
+
+# Each takes a value and adds what it becomes; it returns what can't be kept, as it goes on behind the key.
+
+
+def _jaas(value: str, found: Settings) -> list[str]:
+    properties, problems = login.settings_of(value)
+    found.properties |= properties
+    return [f": {problem}" for problem in problems]
+
+
+def _handler(value: str, found: Settings) -> list[str]:
+    if value not in _LOGIN_HANDLERS:
+        return [f"={value}: it is code of Java, which can't run here. Use Kafka's own OAuthBearerLoginCallbackHandler."]
+    found.properties["sasl.oauthbearer.method"] = "oidc"
+    return []
+
+
+def _host_names(value: str, found: Settings) -> list[str]:
+    found.properties["ssl.endpoint.identification.algorithm"] = value.lower() or "none"
+    return []
+
+
+def _isolation(value: str, found: Settings) -> list[str]:
+    if value not in ("read_committed", "read_uncommitted"):
+        return [f"={value}: no isolation level. Use read_committed or read_uncommitted."]
+    found.fields["isolation"] = value
+    return []
+
+
+def _start(value: str, found: Settings) -> list[str]:
+    if value not in ("earliest", "latest"):
+        return [f"={value}: a mirror starts at earliest, latest or an ISO 8601 time. Use one of the first two here, or "
+                "give the Mirror's start."]  # fmt: skip
+    found.fields["start"] = value
+    return []
+
+
+def _buffer(name: str) -> Callable[[str, Settings], list[str]]:
+    def add(value: str, found: Settings) -> list[str]:
+        found.properties[name] = "0" if value == "-1" else value  # the kernel's choice
+        return []
+
+    return add
+
+
+_OTHERS: Mapping[str, Callable[[str, Settings], list[str]]] = {
+    "sasl.jaas.config": _jaas,
+    "sasl.login.callback.handler.class": _handler,
+    "ssl.endpoint.identification.algorithm": _host_names,
+    "isolation.level": _isolation,
+    "auto.offset.reset": _start,
+    "receive.buffer.bytes": _buffer("socket.receive.buffer.bytes"),
+    "send.buffer.bytes": _buffer("socket.send.buffer.bytes"),
+}

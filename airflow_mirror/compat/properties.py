@@ -1,0 +1,62 @@
+"""Java's properties files, as ``java.util.Properties.load`` reads them, with the line of each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import javaproperties
+
+from airflow_mirror.errors import InputError
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of a file.
+
+    :param line: its number, from 1; of the first one where it goes on over several.
+    :param value: never shown: it may be a secret.
+    """
+
+    line: int
+    key: str
+    value: str = field(repr=False)
+
+
+def read(path: Path) -> list[Entry]:
+    """Return the keys of a file, in its order. A key that is given twice is there twice; for Java the last one counts.
+
+    The bytes are Latin-1, as in Java; anything else is written as an escape.
+
+    :raises InputError: the file can't be read, or holds an escape that Java refuses, too.
+    """
+    try:
+        text = path.read_bytes().decode("latin-1")
+    except OSError as e:
+        raise InputError(f"properties file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "the text") -> list[Entry]:
+    """Return the keys of a text. Errors as :func:`read`.
+
+    :param name: what to call it in an error.
+    """
+    entries, line = list[Entry](), 1
+    try:
+        for one in javaproperties.parse(text):
+            if isinstance(one, javaproperties.KeyValue):
+                entries.append(Entry(line, one.key, one.value))
+            line += len(_LINE_END.findall(one.source))
+    except ValueError as e:
+        raise InputError(f"{name}, line {line}: {e}. Write a backslash as two.") from e
+    return entries
+
+
+def as_java_keeps(path: Path) -> Mapping[str, str]:
+    """Return a file's values by key: of one that is given twice the last. Errors as :func:`read`."""
+    return {entry.key: entry.value for entry in read(path)}

@@ -1,0 +1,113 @@
+"""What becomes of a key: the row that every key of the older tools has."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Fate(enum.Enum):
+    """What becomes of a key."""
+
+    HONOURED = "honoured"
+    """It means here what it meant there."""
+    MAPPED = "mapped"
+    """Another name or form has its meaning here."""
+    WITHOUT_EFFECT = "without effect"
+    """What it was for needs no setting here, or is not there."""
+    REFUSED = "refused"
+    """Without it the flow would be another one than its owner wants, and it can't be kept."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key, or all that begin with it where it ends with ``*``.
+
+    :param becomes: the name here, for HONOURED and MAPPED: a field of a Mirror, or a setting of a connection.
+    :param why: a sentence without its full stop.
+    :param harmless: values of a REFUSED key that change nothing, so that they pass.
+    """
+
+    key: str
+    fate: Fate
+    becomes: str = ""
+    why: str = ""
+    harmless: tuple[str, ...] = ()
+
+    def covers(self, key: str) -> bool:
+        """Return whether this row is about ``key``."""
+        return key.startswith(self.key[:-1]) if self.key.endswith("*") else key == self.key
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What became of one key of a file. It never holds a value: that may be a secret.
+
+    :param key: as the file has it, with alias or flow.
+    :param text: what it became, and why.
+    """
+
+    key: str
+    fate: Fate
+    text: str
+
+    @classmethod
+    def by(cls, row: Row, key: str) -> Noticed:
+        """Return what a row says of ``key``."""
+        return cls(key, row.fate, ": ".join(one for one in (row.becomes, row.why) if one))
+
+
+class Table:
+    """Rows by key. A row of one key wins over one of a prefix."""
+
+    def __init__(self, *rows: Row) -> None:
+        self.rows = rows
+        self._exact = {row.key: row for row in rows if not row.key.endswith("*")}
+        self._prefixes = sorted((row for row in rows if row.key.endswith("*")), key=lambda row: -len(row.key))
+        if len({row.key for row in rows}) != len(rows):
+            raise ValueError("a key has two rows")
+
+    def find(self, key: str) -> Row | None:
+        """Return the row of a key; None: nobody knows it."""
+        return self._exact.get(key) or next((row for row in self._prefixes if row.covers(key)), None)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that have a row of their own."""
+        return list(self._exact)
+
+    def __add__(self, other: Table) -> Table:
+        """Return both tables' rows."""
+        return Table(*self.rows, *other.rows)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that names what somebody probably meant; empty if nothing comes near."""
+    by_lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f" The nearest known is {by_lower[found[0]]!r}." if found else ""
+
+
+def honoured(key: str, becomes: str = "", why: str = "") -> Row:
+    """Return a row of a key that keeps its meaning; by default under its own name."""
+    return Row(key, Fate.HONOURED, becomes or key, why)
+
+
+def mapped(key: str, becomes: str, why: str = "") -> Row:
+    """Return a row of a key whose meaning another one has."""
+    return Row(key, Fate.MAPPED, becomes, why)
+
+
+def no_effect(why: str, *keys: str) -> list[Row]:
+    """Return rows of keys that need nothing, for one reason."""
+    return [Row(key, Fate.WITHOUT_EFFECT, why=why) for key in keys]
+
+
+def refused(key: str, why: str, *harmless: str) -> Row:
+    """Return a row of a key that can't be kept, unless its value changes nothing.
+
+    :param why: a sentence, or several, without the last full stop; the remedy at the end.
+    """
+    return Row(key, Fate.REFUSED, why=why, harmless=harmless)

@@ -1,0 +1,80 @@
+"""Every key of a Java client has a row. The list is what the clients' own classes of 4.3.1 print."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.compat import client_keys
+from airflow_mirror.compat.rows import Fate, Row, Table, mapped, no_effect, refused
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "java_keys.tsv"
+TABLES = {"consumer": client_keys.CONSUMER, "producer": client_keys.PRODUCER, "admin": client_keys.ADMIN}
+# Of releases before 4.3.1, or of another one of the clients only.
+ELSEWHERE = {
+    "auto.include.jmx.reporter", "block.on.buffer.full", "bootstrap.controllers", "default.api.timeout.ms",
+    "interceptor.classes", "internal.auto.downgrade.txn.commit", "internal.leave.group.on.close",
+    "metadata.fetch.timeout.ms", "metadata.max.idle.ms", "metrics.context.*", "metrics.jmx.*", "retries", "timeout.ms",
+    "config.providers.*",
+}  # fmt: skip
+
+
+def keys_of_java() -> dict[str, dict[str, str]]:
+    """The keys and their defaults, by what they are of."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in GOLDEN.read_text(encoding="utf-8").splitlines():
+        of, key, default = line.split("\t")
+        found[of][key] = default
+    return found
+
+
+@pytest.mark.parametrize("client", TABLES)
+def test_every_key_of_a_java_client_has_a_row_of_its_own(client: str) -> None:
+    wanted = keys_of_java()[client]
+    assert len(wanted) > 90
+    assert sorted(wanted.keys() - set(TABLES[client].keys)) == []
+
+
+@pytest.mark.parametrize("client", TABLES)
+def test_every_row_is_of_a_key_that_java_has(client: str) -> None:
+    known = keys_of_java()[client].keys() | ELSEWHERE
+    assert sorted({row.key for row in TABLES[client].rows} - known) == []
+
+
+def every_row() -> list[Row]:
+    return list({row.key: row for table in TABLES.values() for row in table.rows}.values())
+
+
+@pytest.mark.parametrize("row", every_row(), ids=lambda row: row.key)
+def test_every_row_says_what_becomes_of_its_key(row: Row) -> None:
+    assert row.becomes or row.why
+    assert not row.why.endswith(".")
+    if row.fate is Fate.REFUSED:  # the cause and what to do
+        assert len(row.why.split(". ")) > 1, row.why
+
+
+def test_a_row_of_one_key_wins_over_one_of_many() -> None:
+    table = Table(*no_effect("open", "a.*", "a.b.*"), mapped("a.b.c", "x"), refused("b", "no. Remove it"))
+    assert [found and found.key for found in map(table.find, ("a.b.c", "a.b.d", "a.d", "b", "b.c"))] == [
+        "a.b.c", "a.b.*", "a.*", "b", None,
+    ]  # fmt: skip
+
+
+def test_a_key_has_one_row() -> None:
+    with pytest.raises(ValueError, match="two rows"):
+        Table(*no_effect("x", "a"), *no_effect("y", "a"))
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("sasl.jaas.config", True), ("ssl.keystore.password", True), ("ssl.keystore.key", True),
+        ("sasl.oauthbearer.client.credentials.client.secret", True), ("config.providers.vault.param.token", True),
+        ("sasl.oauthbearer.assertion.private.key.passphrase", True), ("basic.auth.user.password", True),
+        ("ssl.keystore.location", False), ("sasl.oauthbearer.token.endpoint.url", False), ("key.converter", False),
+    ],
+)  # fmt: skip
+def test_secrets_are_known_by_their_names(key: str, secret: bool) -> None:
+    assert client_keys.is_secret(key) is secret

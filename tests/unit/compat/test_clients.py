@@ -1,0 +1,174 @@
+"""Settings of a Java client become those of a connection; what can't be kept is named, and no secret is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER
+from airflow_mirror.compat.clients import Settings, convert
+from airflow_mirror.compat.rows import Fate
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.wire.settings import WireSettings
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+SECRET = "s3cr;t\"'x"
+
+
+def converted(given: Mapping[str, str]) -> Settings:
+    return convert({"bootstrap.servers": "b:9092"} | dict(given), CONSUMER)
+
+
+def test_a_consumer_that_logs_in_over_tls_becomes_a_connection_that_the_mirror_reads() -> None:
+    found = converted(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{SCRAM} required username="mirror" password="s3cr;t\\"\'x";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "/etc/ca.pem",
+            "ssl.keystore.type": " pem ",
+            "ssl.keystore.location": "/etc/client.pem",
+            "ssl.key.password": "k",
+            "ssl.endpoint.identification.algorithm": "",
+            "request.timeout.ms": "45000 ",
+            "receive.buffer.bytes": "-1",
+            "send.buffer.bytes": "65536",
+            "client.id": "mm",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "latest",
+            "group.id": "old",
+        }
+    )
+    assert found.problems == []
+    assert found.properties == {
+        "bootstrap.servers": "b:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "mirror",
+        "sasl.password": SECRET,
+        "ssl.ca.location": "/etc/ca.pem",
+        "ssl.certificate.location": "/etc/client.pem",
+        "ssl.key.location": "/etc/client.pem",
+        "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "none",
+        "socket.timeout.ms": "45000",
+        "socket.receive.buffer.bytes": "0",
+        "socket.send.buffer.bytes": "65536",
+        "client.id": "mm",
+    }
+    assert found.fields == {"isolation": "read_committed", "start": "latest"}
+    wire = WireSettings.from_config(ClientConfig(found.properties))
+    assert (wire.principal, wire.client_id, wire.socket_timeout_s) == ("User:mirror", "mm", 45.0)
+    assert not wire.verify_hostname
+
+
+def test_a_token_by_clients_credentials_becomes_oidc() -> None:
+    url = "https://login.example/token"
+    found = converted(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class":
+                "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                                "clientId='me' clientSecret=s3 scope=all;",
+        }
+    )  # fmt: skip
+    assert found.problems == []
+    assert found.properties == {
+        "bootstrap.servers": "b:9092", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "s3", "sasl.oauthbearer.scope": "all",
+    }  # fmt: skip
+    WireSettings.from_config(ClientConfig(found.properties))
+
+
+def test_every_key_is_noticed_with_its_fate_and_no_value_is() -> None:
+    given = {"sasl.jaas.config": "?", "check.crcs": "false", "client.rack": "a", "interceptor.classes": "x.Y"}
+    found = converted(given)
+    assert {one.key: one.fate for one in found.noticed} == {
+        "bootstrap.servers": Fate.HONOURED, "sasl.jaas.config": Fate.MAPPED, "check.crcs": Fate.WITHOUT_EFFECT,
+        "client.rack": Fate.WITHOUT_EFFECT, "interceptor.classes": Fate.REFUSED,
+    }  # fmt: skip
+    assert all(one.text for one in found.noticed)
+
+
+def test_an_unknown_key_is_named_with_the_nearest_known() -> None:
+    (problem,) = convert({"isolation_level": "read_committed"}, CONSUMER, "A.consumer.").problems
+    assert problem == (
+        "A.consumer.isolation_level: no key of a Java client. The nearest known is 'isolation.level'. "
+        "Correct or remove it."
+    )
+    (problem,) = converted({"zzz": "1"}).problems
+    assert problem == "zzz: no key of a Java client. Correct or remove it."
+
+
+def test_what_another_clients_key_means_is_not_guessed() -> None:
+    assert len(convert({"isolation.level": "read_committed"}, PRODUCER).problems) == 1
+    assert len(convert({"compression.type": "gzip"}, CONSUMER).problems) == 1
+    assert len(convert({"acks": "1"}, ADMIN).problems) == 1
+
+
+def test_compression_is_refused_by_name_with_what_does_it_here() -> None:
+    (problem,) = convert({"compression.type": "gzip"}, PRODUCER, "us-east.producer.").problems
+    assert problem.startswith("us-east.producer.compression.type=gzip: ")
+    assert "set the target topic's own compression.type" in problem
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ssl.cipher.suites", ""), ("interceptor.classes", ""), ("sasl.oauthbearer.header.urlencode", "false"),
+        ("sasl.oauthbearer.jwt.retriever.class", "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"),
+    ],
+)  # fmt: skip
+def test_a_refused_key_passes_with_the_value_that_changes_nothing(key: str, value: str) -> None:
+    assert converted({key: value}).problems == []
+    assert len(converted({key: "x.Other"}).problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("sasl.jaas.config", f'{SCRAM} required username="u" password="hidden"', "the closing semicolon"),
+        ("sasl.jaas.config", f'{SCRAM} required username="u" password="hidden;', "the options of ScramLoginModule"),
+        ("sasl.jaas.config", f"{SCRAM} required password=hidden tokenauth=true;", "tokenauth of ScramLoginModule"),
+        ("sasl.jaas.config", "com.example.MyLoginModule required password=hidden;", "com.example.MyLoginModule is code"),
+        ("sasl.jaas.config", f"{KERBEROS} required keyTab=hidden;", "Kerberos"),
+        ("sasl.mechanism", "GSSAPI", "Kerberos"),
+        ("sasl.login.callback.handler.class", "com.example.Mine", "code of Java"),
+        ("sasl.oauthbearer.assertion.private.key.passphrase", "hidden", "no login by assertion"),
+        ("isolation.level", "serializable", "read_committed or read_uncommitted"),
+        ("auto.offset.reset", "none", "starts at earliest, latest or an ISO 8601 time"),
+        ("auto.offset.reset", "by_duration:PT1H", "starts at earliest, latest or an ISO 8601 time"),
+    ],
+)
+def test_what_cant_be_kept_is_named_without_a_secret(key: str, value: str, says: str) -> None:
+    found = converted({key: value})
+    (problem,) = found.problems
+    assert problem.startswith(key)
+    assert says in problem
+    assert "hidden" not in problem + repr(found)
+
+
+def test_a_java_store_is_named_with_the_command_that_makes_pem_of_it() -> None:
+    found = converted({"ssl.truststore.location": "/etc/my certs.jks", "ssl.truststore.password": "hidden"})
+    (problem,) = found.problems
+    assert problem == (
+        "ssl.truststore.location=/etc/my certs.jks: only Java reads a JKS store. Make PEM of it: keytool -importkeystore "
+        "-srckeystore '/etc/my certs.jks' -destkeystore truststore.p12 -deststoretype PKCS12 && openssl pkcs12 -in "
+        "truststore.p12 -nokeys -out ca.pem. Then set ssl.truststore.type=PEM and the new location."
+    )
+    found = converted({"ssl.keystore.location": "/etc/c.p12", "ssl.keystore.type": "PKCS12"})
+    assert "Make PEM of it: openssl pkcs12 -in /etc/c.p12 -out client.pem." in found.problems[0]
+    assert "ssl.certificate.location" not in found.properties
+
+
+def test_pem_texts_keep_their_line_breaks() -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----"
+    found = converted({"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem})
+    assert (found.problems, found.properties["ssl.ca.pem"]) == ([], pem)

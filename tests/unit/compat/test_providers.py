@@ -1,0 +1,68 @@
+"""References to secrets are resolved as Connect resolves them, by Kafka's own three providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.compat.providers import Providers
+from airflow_mirror.errors import InputError
+
+PACKAGE = "org.apache.kafka.common.config.provider"
+DECLARED = {
+    "config.providers": "file, dir,env",
+    "config.providers.file.class": f"{PACKAGE}.FileConfigProvider",
+    "config.providers.dir.class": f"{PACKAGE}.DirectoryConfigProvider",
+    "config.providers.env.class": f"{PACKAGE}.EnvVarConfigProvider",
+}
+
+
+@pytest.fixture
+def providers() -> Providers:
+    found, problems = Providers.declared(DECLARED)
+    assert problems == []
+    return found
+
+
+def test_the_three_providers_fill_in_what_they_hold(
+    providers: Providers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets.properties").write_text("user = mirror\npassword = p:w\\\\d")
+    (tmp_path / "token").write_text("t0k3n")
+    monkeypatch.setenv("MIRROR_PASSWORD", "from env")
+    file = f"${{file:{tmp_path}/secrets.properties"
+    assert providers.resolve("k", f'u="{file}:user}}" p="{file}:password}}"') == 'u="mirror" p="p:w\\d"'
+    assert providers.resolve("k", f"${{dir:{tmp_path}:token}}") == "t0k3n"
+    assert providers.resolve("k", "${env:MIRROR_PASSWORD}") == "from env"
+
+
+def test_a_reference_to_a_provider_that_nobody_declared_stays(providers: Providers) -> None:
+    assert providers.resolve("k", "${vault:a:b} ${x} $1") == "${vault:a:b} ${x} $1"
+
+
+def test_what_a_reference_names_must_be_there(providers: Providers, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("other = hidden")
+    with pytest.raises(InputError, match=r"A\.sasl\.jaas\.config=\$\{file:.*:password\}: 'password' is not there") as e:
+        providers.resolve("A.sasl.jaas.config", f"${{file:{tmp_path}/s:password}}")
+    assert "hidden" not in str(e.value)
+    with pytest.raises(InputError, match="'NOT_SET' is not there"):
+        providers.resolve("k", "${env:NOT_SET}")
+    with pytest.raises(InputError, match="can't be read"):
+        providers.resolve("k", "${file:/no/such/file:x}")
+    with pytest.raises(InputError, match="'absent' is not there"):
+        providers.resolve("k", f"${{dir:{tmp_path}:absent}}")
+
+
+def test_a_directory_gives_its_own_files_alone(providers: Providers, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "outside").write_text("hidden")
+    with pytest.raises(InputError, match="is no file of"):
+        providers.resolve("k", f"${{dir:{tmp_path}/d:../outside}}")
+
+
+@pytest.mark.parametrize("more", [{"config.providers.vault.class": "com.example.Vault"}, {}])
+def test_another_class_is_named(more: dict[str, str]) -> None:
+    _, problems = Providers.declared({"config.providers": "vault"} | more)
+    assert len(problems) == 1
+    assert problems[0].startswith(f"config.providers: 'vault' is '{'com.example.Vault' if more else 'no class'}'")
