@@ -99,6 +99,25 @@ class NothingMatches(InputError):
         )
 
 
+class TakeOverTooEarly(InputError):
+    """The tool from which a mirror takes over still runs."""
+
+    def __init__(self, group: str, state: str) -> None:
+        self.group, self.state = group, state
+        super().__init__(
+            f"start_group={group!r}: the group is {state} on the source, so the tool from which the mirror takes over "
+            "still runs, and where it ends is not known yet. Stop all of its processes, then plan again."
+        )
+
+
+class TakeOverUnclear(InputError):
+    """Where an older tool ended can't be told with certainty, so that records would be lost or copied twice."""
+
+    def __init__(self, partition: object, group: str, cause: str, remedy: str) -> None:
+        self.partition, self.group, self.cause, self.remedy = partition, group, cause, remedy
+        super().__init__(f"{partition}: where the tool with start_group={group!r} ended is not clear: {cause}. {remedy}")
+
+
 class PlanBlocked(InputError):
     """Preflight checks found reasons not to start. All of them are listed, not just the first."""
 

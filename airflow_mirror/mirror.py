@@ -32,6 +32,7 @@ _CHOICES = {
     "ownership": ("exclusive", "shared"),
     "compacted_filler": ("markers", "tombstones"),
     "use_defaults_from": ("auto", "source", "target"),
+    "start_overlap": ("search", "none"),
 }
 ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy depends, but whoever lets rights follow
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -89,6 +90,10 @@ class Mirror:
     :param max_bytes_per_second: average write rate of a job to the target, over all its tasks; None: no limit.
     :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
     :param start: ``earliest``, ``latest`` or an ISO 8601 time: start of a partition that is not yet on the target.
+    :param start_group: a consumer group on the source: a partition in which it has a position begins there, the others as
+        ``start`` says. Give the group of an older tool that this mirror takes over from, once that tool has stopped.
+    :param start_overlap: ``search`` finds what that tool wrote after its last commit, so that it is not copied again;
+        see :mod:`airflow_mirror.sync.overlap`. ``none``: it ended cleanly, there is nothing.
     :param isolation: ``read_committed`` skips aborted records (as holes); ``read_uncommitted`` copies them.
     :param replication_factor: of topics created on the target; None uses the source's, capped by its broker count.
     :param prime_budget: maximum number of offsets to fill below the first record of a partition.
@@ -128,6 +133,8 @@ class Mirror:
     offsets: str = "auto"
     partitioning: str = "preserve"
     start: str = "earliest"
+    start_group: str | None = None
+    start_overlap: str = "search"
     isolation: str = "read_committed"
     replication_factor: int | None = None
     prime_budget: int = 2_000_000_000  # 5.5 minutes (measured: 6 M offsets/s)
@@ -154,6 +161,8 @@ class Mirror:
             if getattr(self, choice) not in allowed:
                 raise InvalidField(choice, getattr(self, choice), "unknown", f"Use one of {', '.join(allowed)}.")
         _check_start(self.start)
+        if self.start_group is not None and (not isinstance(self.start_group, str) or not self.start_group):
+            raise InvalidField("start_group", self.start_group, "no group id", "Name a consumer group of the source.")
         rf = self.replication_factor
         if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
@@ -220,6 +229,11 @@ class Mirror:
     def naming(self) -> Policy:
         """The naming policy as a value."""
         return Policy(self.policy, self.source_alias or self.source, self.separator)
+
+    @property
+    def begins_once(self) -> bool:
+        """Whether where it begins is a moment's, so that it is found once and then remembered."""
+        return self.start == "latest" or self.start_group is not None
 
     @property
     def shares(self) -> bool:

@@ -14,10 +14,10 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import build
 from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.life import require_active, topics_of
 from airflow_mirror.plan.markdown import render
+from airflow_mirror.sync.taking_over import begun_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,9 +69,8 @@ def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe
     ledger = Ledger(target)
     last = last_of(ledger, mirror, source, target)
     known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
-    begun = Begun.of_plan(last, mirror)
-    if last is None and mirror.start == "latest":
-        begun = begun_at(mirror, source, target, known)
+    by_hand = last is None and mirror.begins_once
+    begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
     earlier = last.final_configs if last else {}
     plan = build(
         mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier, decisions=decisions_of(ledger)

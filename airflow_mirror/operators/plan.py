@@ -64,14 +64,14 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.night.sections import write
         from airflow_mirror.plan import build
         from airflow_mirror.plan.again import decisions_of
-        from airflow_mirror.plan.begun import Begun
         from airflow_mirror.plan.life import begin, require_active
+        from airflow_mirror.sync.taking_over import begun_before
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
             last = self._last(mirror, source, target)
             known = last.known_topics if last else {}
-            begun = Begun.of_plan(last, mirror)
+            begun = begun_before(mirror, last, source, target)
             probe = flag("probe_target", self.probe_target)
             earlier = last.final_configs if last else {}
             plan = build(

@@ -88,14 +88,14 @@ def draft(
     :raises MirrorError: they can't be read.
     """
     mirror = plan.mirror
-    # All of a topic that appeared since is later than the moment of `latest`.
+    # All of a topic that appeared since is later than the moment at which the mirror began.
     planned = {t.source_topic for t in plan.topics}
     upstream = read_upstream(source, [name for name in names if name not in planned])
     returning = returning_topics(plan, upstream, [name for name in names if name not in planned])
     kept = [name for name in names if name not in returning]
     if not kept:
         return Draft(left_out=returning, upstream=upstream)
-    here = read_topics(source, kept, "earliest" if mirror.start == "latest" else mirror.start)
+    here = read_topics(source, kept, "earliest" if mirror.begins_once else mirror.start)
     new = {name: state for name, state in here.items() if name not in planned}
     there = read_target(target, [mirror.naming.target_topic(name) for name in new])
     again = created_again(mirror, plan.source_cluster_id, new, there, decisions)

@@ -1,7 +1,7 @@
-"""The start offsets of a mirror with ``start="latest"``.
+"""The start offsets of a mirror that begins at a moment: with ``start="latest"``, or where a consumer group stood.
 
-"Latest" is a moment, not an offset. Resolved again later it is another offset, and the records in between would be
-skipped. So it is resolved once per partition, and later plans continue from there.
+A moment is no offset. Resolved again later it is another offset, and the records in between would be skipped. So it is
+resolved once per partition, and later plans continue from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Begun:
-    """The offsets at which copies began, and which topics have been selected since.
+    """The offsets at which copies began, or are to begin, and which topics have been selected since.
 
     :param starts: first offset to copy, by source topic id and partition.
     :param followed: returns whether the mirror has selected a topic all the time; if not in ``starts``, it is new.
@@ -29,19 +29,25 @@ class Begun:
 
     @classmethod
     def of_plan(cls, last: Plan | None, mirror: Mirror) -> Begun:
-        """Return the starts of the mirror's last plan; none if that plan did not start at ``latest``."""
-        if last is None or mirror.start != "latest" or last.mirror.start != "latest":
+        """Return the starts of the mirror's last plan; none if that plan began at another moment."""
+        if last is None or not mirror.begins_once or _moment(last.mirror) != _moment(mirror):
             return cls()
         starts = {t.source_topic_id: t.starts for t in last.topics}
         return cls(starts, last.mirror.selects_topic)
 
-    def begin(self, topic: TopicInfo, partition: int, log_start: int, end: int) -> int:
+    def begin(self, topic: TopicInfo, partition: int, log_start: int, otherwise: int) -> int:
         """Return the first offset to copy of a partition.
 
-        A partition or topic that appeared since is copied from its beginning, because all of it is later than the
-        moment of ``latest``.
+        A partition or topic that appeared since is copied from its beginning, because all of it is later than that
+        moment.
+
+        :param otherwise: where a topic begins of which nothing is known.
         """
         starts = self.starts.get(topic.topic_id)
         if starts is None:
-            return log_start if self.followed(topic.name) else end
+            return log_start if self.followed(topic.name) else otherwise
         return max(log_start, starts.get(partition, log_start))
+
+
+def _moment(mirror: Mirror) -> tuple[str, str | None]:
+    return mirror.start, mirror.start_group

@@ -57,7 +57,7 @@ def build(
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
     :param probe_target: test on a scratch topic of the target what the principal may do there. The topic is deleted
         again; planning writes nothing else.
-    :param begun: where this mirror has already begun, for ``start="latest"``.
+    :param begun: where this mirror has already begun, if that is a moment's (``Mirror.begins_once``).
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
     :param decisions: the target's: which source topics its topics hold.
     :raises ClusterUnreachable: for either side, within 8 s.

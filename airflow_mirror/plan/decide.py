@@ -83,7 +83,8 @@ def plan_topic(
     compacted = "compact" in (source.config("cleanup.policy") or "")
     filler = mirror.compacted_filler if compacted else "markers"
     excess = budget.excess(mirror, prime, holes, filler, info.partitions, capabilities or Capabilities())
-    mode, reason = offset_mode(mirror, pair.begun, excess)
+    taken_over = mirror.start_group is not None and not pair.ours and bool(pair.written)
+    mode, reason = offset_mode(mirror, pair.begun, excess, taken_over=taken_over)
     rules = configs.Rules.of(mirror)
     final, held = (configs.overrides(source.configs, hold, own_configs, rules) for hold in (False, True))
     if pair.target is not None:
@@ -111,11 +112,14 @@ def plan_topic(
     )
 
 
-def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) -> tuple[str, str]:
+def offset_mode(
+    mirror: Mirror, begun: str = "", excess: Sequence[Excess] = (), *, taken_over: bool = False
+) -> tuple[str, str]:
     """Return mode and reason. If a topic can't be copied in that mode, a check blocks it with the reason.
 
     :param begun: the mode in which the copy began; it wins over ``auto``, because modes can't be mixed.
     :param excess: what prevents identical offsets.
+    :param taken_over: the target's topic holds records of the tool from which the mirror takes over.
     """
     if mirror.delivery == "transactional":
         return "mapped", "delivery='transactional': the marker of each transaction takes an offset"
@@ -125,6 +129,8 @@ def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) 
         return mirror.offsets, f"asked for: offsets={mirror.offsets!r}"
     if begun:
         return begun, "auto: the copy began in this mode"
+    if taken_over:
+        return "mapped", f"auto: it holds the records of {mirror.start_group!r}, and goes on behind them"
     if excess:
         return "mapped", f"auto: {'; '.join(e.evidence for e in excess)}"
     return "identical", "auto: same offsets, nothing to translate"

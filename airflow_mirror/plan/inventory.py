@@ -133,9 +133,9 @@ def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
 def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None = None) -> Inventory:
     """Read the named topics and the selected groups of the source.
 
-    :param begun: where the mirror has begun already; for ``start="latest"``.
+    :param begun: where the mirror has begun already, if that is a moment's (``Mirror.begins_once``).
     """
-    topics = _topics(source, names, mirror.start, begun or Begun())
+    topics = _topics(source, names, mirror.start, begun if mirror.begins_once else None)
     everyone = source.groups_offsets([g.group_id for g in source.groups()])
     groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
     others = tuple(g for g, found in everyone.items() if g not in groups and any(tp.topic in topics for tp in found))
@@ -214,16 +214,15 @@ def _topics(
     # The stable end last: read first, records that arrive in between would look like an open transaction.
     ends = _by_topic(admin.offsets(partitions, "latest"))
     stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
-    begins = starts
-    if start == "latest":
-        begun = begun or Begun()
-        begins = {
-            t: {p: begun.begin(infos[t], p, starts[t][p], end) for p, end in offsets.items()}
-            for t, offsets in stable_ends.items()
-        }
-    elif start != "earliest":
+    begins = {"earliest": starts, "latest": stable_ends}.get(start)
+    if begins is None:
         found = _by_topic(admin.offsets(partitions, round(datetime.fromisoformat(start).timestamp() * 1000)))
         begins = {t: {p: stable_ends[t][p] if o < 0 else o for p, o in offsets.items()} for t, offsets in found.items()}
+    if begun is not None:
+        begins = {
+            t: {p: begun.begin(infos[t], p, starts[t][p], at) for p, at in offsets.items()}
+            for t, offsets in begins.items()
+        }
     return {
         name: TopicState(
             info=info,

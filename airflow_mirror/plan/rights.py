@@ -62,7 +62,7 @@ WHEN: dict[str, Callable[[Mirror], bool]] = {
     "mapped offsets, partitioning='preserve'": lambda mirror: mirror.offsets != "identical" and _keeps_partitions(mirror),
     "partitioning='preserve'": _keeps_partitions,
     "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
-    "start='latest'": lambda mirror: mirror.start == "latest",
+    "start='latest' or start_group": lambda mirror: mirror.begins_once,
     "sync_groups": lambda mirror: mirror.sync_groups and _keeps_partitions(mirror),
     "sync_log_starts": lambda mirror: (
         mirror.sync_log_starts and _keeps_partitions(mirror) and mirror.delivery != "transactional"
@@ -241,7 +241,7 @@ RIGHTS: tuple[Right, ...] = (
         why="see who wrote the records",
     ),
     Right(
-        side=TARGET, on="starts", operation="READ", roles=(PLAN, COPY), when="start='latest'",
+        side=TARGET, on="starts", operation="READ", roles=(PLAN, COPY), when="start='latest' or start_group",
         why="a job without Airflow stores there where the mirror began",
     ),
     *(
@@ -250,7 +250,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
     *(
         Right(side=TARGET, on=on, operation=operation, roles=(RETIRE,), when=when, why="delete its own positions")
-        for group, when in (("progress", "delivery='transactional'"), ("starts", "start='latest'"))
+        for group, when in (("progress", "delivery='transactional'"), ("starts", "start='latest' or start_group"))
         for on, operation in ((group, "DELETE"), ("topics", "READ"))
     ),
 )  # fmt: skip

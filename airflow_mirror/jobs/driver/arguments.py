@@ -61,6 +61,15 @@ def add_flow(p: argparse.ArgumentParser) -> None:
     flow.add_argument("--separator", metavar="S", help="between the prefix and the topic's name (default: .)")
     flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")
     flow.add_argument("--start", metavar="earliest|latest|ISO", help="where a partition new on the target begins")
+    flow.add_argument(
+        "--start-group", metavar="GROUP",
+        help="begin where this consumer group of the source stands: that of an older tool that has stopped",
+    )  # fmt: skip
+    flow.add_argument(
+        "--start-overlap", choices=("search", "none"),
+        help="with --start-group: find what that tool wrote after its last commit, or take it that it ended\ncleanly "
+        "(default: search)",
+    )  # fmt: skip
     flow.add_argument("--isolation", choices=("read_committed", "read_uncommitted"), help="default: read_committed")
     flow.add_argument(
         "--prime-budget", type=int, metavar="N", help="most offsets to fill below a partition's first record"
@@ -136,6 +145,8 @@ def mirror_of(arguments: argparse.Namespace) -> Mirror:
         "separator": arguments.separator,
         "offsets": arguments.offsets,
         "start": arguments.start,
+        "start_group": arguments.start_group,
+        "start_overlap": arguments.start_overlap,
         "isolation": arguments.isolation,
         "prime_budget": arguments.prime_budget,
         "hole_budget": arguments.hole_budget,

@@ -1,7 +1,8 @@
 """The steps that the operators do before a job, for a job that was started without a plan.
 
 They plan, create missing topics, turn retention and compaction off on the target's topics, and store the offsets that
-``start="latest"`` was resolved to. Nothing is stored on this machine, because the next job may run anywhere.
+``start="latest"`` or ``start_group`` was resolved to. Nothing is stored on this machine, because the next job may run
+anywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import LedgerLost, LedgerMissing, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -28,6 +29,7 @@ from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.policy import MAPS, starts_group
 from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.taking_over import taken_over
 from airflow_mirror.sync.topics import create_target_topics
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
             for line in report.drift:
                 log.warning("changed while the mirror writes; set it back when the mirror is done: %s", line)
-        if mirror.start == "latest":
+        if mirror.begins_once:
             remember(plan, target)
     return plan
 
@@ -93,7 +95,7 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
 def plan_clusters(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool = False) -> Plan:
     """Plan as if what the target's topics hold were this mirror's: whoever copies or compares finds out."""
     known = copy_modes(mirror, source.topic_names(), target)
-    begun = begun_at(mirror, source, target, known) if mirror.start == "latest" else None
+    begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
     return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
 
 
@@ -108,8 +110,22 @@ def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmi
     there = target.topics([*wanted, *maps])
     begun = MapStore(mirror.name).begun(target.wire) if MAPS in there else set()
     modes = {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
+    if mirror.start_group is not None:
+        modes |= _modes_of_others(mirror, {t: there[t] for t in wanted if t in there and modes[t] != MAPPED}, target)
+        return {t: mode for t, mode in modes.items() if mode}
     # What a shared topic holds may be of others, who have begun it in their way.
     return {t: mode for t, mode in modes.items() if mode == MAPPED} if mirror.shares else modes
+
+
+def _modes_of_others(mirror: Mirror, topics: Mapping[str, TopicInfo], target: ClusterAdmin) -> dict[str, str]:
+    """Return the mode of each topic that holds records, as remembered; "" where only an older tool has written them."""
+    filled = {
+        tp.topic
+        for tp in _written(target, [TopicPartition(t, p) for t, i in topics.items() for p in range(i.partitions)])
+    }
+    positions = target.group_offsets(starts_group(mirror.name))
+    remembered = {tp.topic: _remembered(position)[1] for tp, position in positions.items()}
+    return {topic: remembered.get(topic, "") for topic in filled}
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
@@ -134,14 +150,27 @@ def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: 
     positions = target.group_offsets(starts_group(mirror.name))
     sources = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
     names = {mirror.naming.target_topic(name): info for name, info in sources.items()}
-    there = target.topics([name for name in names if modes.get(name) != MAPPED and not mirror.shares])
+    # What a topic holds that is in no mode may be an older tool's.
+    unknown = IDENTICAL if mirror.start_group is None else ""
+    there = target.topics([name for name in names if modes.get(name, unknown) == IDENTICAL and not mirror.shares])
     written = _written(target, [TopicPartition(i.name, p) for i in there.values() for p in range(i.partitions)])
     starts: dict[str, dict[int, int]] = {}
     for tp, log_start in written.items():
         starts.setdefault(names[tp.topic].topic_id, {})[tp.partition] = log_start
     for tp, position in positions.items():
-        starts.setdefault(position.metadata, {})[tp.partition] = position.offset
-    return Begun(starts)
+        starts.setdefault(_remembered(position)[0], {})[tp.partition] = position.offset
+    return Begun(starts) if mirror.start_group is None else taken_over(mirror, source, target, starts)
+
+
+def _metadata(topic: TopicPlan, mirror: Mirror) -> str:
+    # Where a topic held the records of another tool, its log does not tell in which mode the copy began.
+    return topic.source_topic_id if mirror.start_group is None else f"{topic.source_topic_id} {topic.mode}"
+
+
+def _remembered(position: GroupPosition) -> tuple[str, str]:
+    """Return the source topic's id of a position that :func:`remember` stored, and the mode in which its copy began."""
+    topic_id, _, mode = position.metadata.partition(" ")
+    return topic_id, mode or IDENTICAL
 
 
 def _written(target: ClusterAdmin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -158,7 +187,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
     if plan.mirror.partitioning == "by_key":
         return  # partitions of both sides don't correspond; the offset maps hold the starts
     positions = {
-        TopicPartition(t.target_topic, p): GroupPosition(start, t.source_topic_id)
+        TopicPartition(t.target_topic, p): GroupPosition(start, _metadata(t, plan.mirror))
         for t in plan.topics
         for p, start in t.starts.items()
     }

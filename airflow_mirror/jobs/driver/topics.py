@@ -37,7 +37,7 @@ def topics_follow(
     def look(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
         def taken_in(plan: Plan) -> None:
             now = job()
-            if by_hand and mirror.start == "latest":
+            if by_hand and mirror.begins_once:
                 new = tuple(t for t in plan.topics if t not in now.plan.topics)
                 remember(replace(plan, topics=new), target)
             take_in(taking_in(now, plan, target))

@@ -1,0 +1,201 @@
+"""Begin where an older tool's consumer group stands, once that tool has stopped.
+
+The positions are read once, by the mirror's first plan; what is found is part of the plan, or remembered on the target
+by a job that has none (:mod:`airflow_mirror.plan.begun`). See :mod:`.overlap` for what lies behind them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import chain
+from types import MappingProxyType
+
+import xxhash
+
+from airflow_mirror.copy.fingerprint import decoded
+from airflow_mirror.errors import InputError, TakeOverTooEarly, TakeOverUnclear
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.begun import Begun
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.overlap import Overlap, overlap
+from airflow_mirror.wire.aborted import data_batches
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.single import read_batches
+
+Starts = Mapping[str, Mapping[int, int]]
+NOTHING: Starts = MappingProxyType({})
+
+log = logging.getLogger(__name__)
+
+_WINDOW = 20_000  # offsets of the target that are read at first
+_WINDOWS = 5  # each four times as large as the one before: 5 million offsets in the end
+_FETCH_BYTES = 1 << 20
+
+
+def begun_before(mirror: Mirror, last: Plan | None, source: ClusterAdmin, target: ClusterAdmin) -> Begun:
+    """Return where a mirror began by its last plan, or where it takes over if this is its first. Errors as below."""
+    begun = Begun.of_plan(last, mirror)
+    return begun if begun.starts or mirror.start_group is None else taken_over(mirror, source, target)
+
+
+def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known: Starts = NOTHING) -> Begun:
+    """Return where the mirror begins in the partitions in which ``start_group`` has a position.
+
+    :param known: by source topic id and partition: where it is known to have begun. A job that was killed while it
+        remembered that has remembered some.
+    :raises InputError: the group has no position in any of the mirror's topics.
+    :raises TakeOverTooEarly: the group has members: the tool still runs.
+    :raises TakeOverUnclear: what the tool has written can't be told with certainty.
+    """
+    group = mirror.start_group
+    assert group is not None
+    topics = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
+    positions = {
+        tp: found.offset
+        for tp, found in source.group_offsets(group).items()
+        if tp.topic in topics and found.offset >= 0 and tp.partition < topics[tp.topic].partitions
+    }
+    if not positions and not known:
+        raise InputError(
+            f"start_group={group!r}: it has no position in any topic that the mirror selects. Check the group's id; "
+            "positions that the tool kept in ZooKeeper have to be committed to Kafka first."
+        )
+    starts = {topic_id: dict(several) for topic_id, several in known.items()}
+    new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(topics[tp.topic].topic_id, {})}
+    if new and (state := source.group_states([group])[group]) not in NO_MEMBERS:
+        raise TakeOverTooEarly(group, state)
+    for topic in sorted({tp.topic for tp in new}):
+        of_topic = {tp: offset for tp, offset in new.items() if tp.topic == topic}
+        info = topics[topic]
+        if info.topic_id not in starts:
+            starts[info.topic_id] = _without_position(mirror, info, of_topic, source)
+        starts[info.topic_id] |= _of_topic(mirror, info, of_topic, source, target)
+    return Begun(starts)
+
+
+def _of_topic(
+    mirror: Mirror, topic: TopicInfo, positions: Mapping[TopicPartition, int], source: ClusterAdmin, target: ClusterAdmin
+) -> dict[int, int]:
+    """Return where each partition of a topic begins in which the group has a position."""
+    starts: dict[int, int] = {}
+    there = target.topics([mirror.naming.target_topic(topic.name)])
+    copies = _Copies(target.wire, *there.values()) if there and mirror.start_overlap == "search" else None
+    for tp, position in positions.items():
+        found = Overlap(position) if copies is None else _searched(mirror, source.wire, tp, position, copies)
+        if found.copies:
+            log.info(
+                "%s: %s records behind the position %s of %r are on the target already; the copy begins at %s",
+                tp, f"{found.copies:,}", position, mirror.start_group, found.start,
+            )  # fmt: skip
+        starts[tp.partition] = found.start
+    return starts
+
+
+def _without_position(
+    mirror: Mirror, topic: TopicInfo, positions: Mapping[TopicPartition, int], source: ClusterAdmin
+) -> dict[int, int]:
+    """Return where those partitions begin in which the group has no position: as ``start`` says."""
+    others = [tp for p in range(topic.partitions) if (tp := TopicPartition(topic.name, p)) not in positions]
+    if mirror.start in ("earliest", "latest"):
+        when = "latest_committed" if mirror.start == "latest" and mirror.isolation == "read_committed" else mirror.start
+        return {tp.partition: offset for tp, offset in source.offsets(others, when).items()}
+    found = source.offsets(others, round(datetime.fromisoformat(mirror.start).timestamp() * 1000))
+    ends = source.offsets([tp for tp, offset in found.items() if offset < 0], "latest")
+    return {tp.partition: ends.get(tp, offset) for tp, offset in found.items()}
+
+
+class _Copies:
+    """The last records of a target topic, by digest, read as far back as is asked for."""
+
+    def __init__(self, cluster: WireCluster, topic: TopicInfo) -> None:
+        self._cluster = cluster
+        self._partitions = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
+        self._starts = cluster.log_starts(self._partitions)
+        self._ends = cluster.high_watermarks(self._partitions)
+        self._read: dict[tuple[TopicPartition, int], Counter[int]] = {}
+
+    def ends_with(self, anchor: int | None, partition: int | None, window: int) -> Counter[int] | None:
+        """Return the digests of the last ``window`` offsets; None unless ``anchor`` is among them, or these are all.
+
+        :param partition: of one partition; None: of all.
+        """
+        wanted = [tp for tp in self._partitions if partition is None or tp.partition == partition]
+        found, complete = Counter[int](), True
+        for tp in wanted:
+            found += self._last(tp, window)
+            complete = complete and self._ends[tp] - window <= self._starts[tp]
+        return found if (anchor in found if anchor is not None else complete) else None
+
+    def _last(self, tp: TopicPartition, window: int) -> Counter[int]:
+        if (tp, window) not in self._read:
+            start = max(self._starts[tp], self._ends[tp] - window)
+            records = _records(self._cluster, tp, start, self._ends[tp], READ_UNCOMMITTED)
+            self._read[tp, window] = Counter(_digest(record) for record in records)
+        return self._read[tp, window]
+
+
+def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position: int, copies: _Copies) -> Overlap:
+    """Return what the target holds of a partition from the group's position on.
+
+    :raises TakeOverUnclear: it can't be told.
+    """
+    isolation = READ_COMMITTED if mirror.isolation == "read_committed" else READ_UNCOMMITTED
+    log_start = source.log_starts([tp])[tp]
+    end = (source.last_stable if isolation == READ_COMMITTED else source.high_watermarks)([tp])[tp]
+    if not log_start <= position <= end:
+        raise TakeOverUnclear(
+            tp, mirror.start_group or "", f"its position {position} is outside of the source's log [{log_start}, {end})",
+            "Records were deleted before the tool had copied them. Decide from where to copy, and set start instead.",
+        )  # fmt: skip
+    if position == end:
+        return Overlap(position)
+    for window in (_WINDOW * 4**n for n in range(_WINDOWS)):
+        before = [_digest(r) for r in _records(source, tp, max(log_start, position - window), position, isolation)]
+        anchor = before[-1] if before else None
+        for partition in (tp.partition, None):  # by key, a tool may have chosen any
+            there = copies.ends_with(anchor, partition, window)
+            if there is None:
+                continue
+            after = ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation))
+            return _judged(mirror, tp, overlap(before, after, there, position, end))
+    raise TakeOverUnclear(
+        tp, mirror.start_group or "",
+        f"the record before its position {position} is not among the last {window:,} of the target's topic",
+        "If the tool was stopped cleanly, nothing is behind its position: set start_overlap='none'. Else copy to a new "
+        "topic, from the start.",
+    )  # fmt: skip
+
+
+def _judged(mirror: Mirror, tp: TopicPartition, found: Overlap) -> Overlap:
+    remedy = "Copy to a new topic, from the start."
+    group = mirror.start_group or ""
+    if found.equal is not None:
+        cause = f"the record at offset {found.equal} is equal to another one, so that its copies can't be told apart"
+        raise TakeOverUnclear(tp, group, cause, remedy)
+    if found.behind_gap:
+        cause = f"the target lacks the record at offset {found.start}, and has {found.behind_gap:,} that come later"
+        raise TakeOverUnclear(tp, group, cause, remedy)
+    return found
+
+
+def _records(cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int) -> Iterator[Record]:
+    if start >= end:
+        return
+    fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=_FETCH_BYTES)
+    batches = data_batches(fetched, committed=isolation == READ_COMMITTED)
+    for record in chain.from_iterable(decoded(raw, tp, cluster.role) for raw in batches):
+        if start <= record.offset < end:
+            yield record
+
+
+def _digest(record: Record) -> int:
+    # Both tools keep the time of a record; where the target sets its own, nothing is found, and that is said.
+    return xxhash.xxh3_64_intdigest(repr((record.timestamp, record.key, record.value, record.headers)).encode())
