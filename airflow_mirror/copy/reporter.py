@@ -5,19 +5,21 @@ The driver says one thing only, on the same connection: end now, another turn is
 Best effort, both ways, and never at the copy's cost: a thread of its own reads the partitions' numbers and sends those
 that changed. A driver that is gone, frozen or unreachable is tried again every few seconds; what it misses is dropped.
 
-The connection is plain TCP to `jobs.progress.listener`: the token, then JSON lines with the task's id and rows. A row is
-that of ``status.json`` without lag and rates: topic names, offsets, counts and error texts, no records and no settings.
-The token keeps strangers' rows out by accident more than by force: a tail passes it through a Spark option, which Spark
-shows in query plans. Who has it can write wrong progress and nothing else.
+The connection to `jobs.progress.listener` is TLS, always: names of topics are nobody's business on the way, and a
+setting that says when to encrypt would be one to forget. On it go the token, then JSON lines with the task's id and rows.
+A row is that of ``status.json`` without lag and rates: topic names, offsets, counts and error texts, no records and no
+settings. The token keeps strangers' rows out: who has it can write wrong progress and nothing else.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import secrets
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -42,7 +44,7 @@ _GOODBYE_S = 1.0  # how long the last report may hold up the end of the task
 class Reporter:
     """Reports on ``partitions`` as long as the ``with`` block runs, and once more at its end.
 
-    :param report_to: host, port and token of the driver, with a space between; None reports to nobody.
+    :param report_to: host, port, token and certificate of the driver, with a space between; None reports to nobody.
     :ivar asked_to_end: the driver wants the task to end: it has other work for it, or wants to know how it went.
     """
 
@@ -66,19 +68,24 @@ class Reporter:
 
     def _run(self) -> None:
         try:
-            host, port, token = (self._report_to or "").split()
+            host, port, token, certificate = (self._report_to or "").split()
+            tls = trusting(certificate)
             while not self._ended.is_set():
                 try:
-                    with socket.create_connection((host, int(port)), _TIMEOUT_S) as driver:
+                    with (
+                        socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
+                        tls.wrap_socket(plain) as driver,
+                    ):
                         driver.sendall(f"{token}\n".encode())
                         self._report(driver)
+                        driver.unwrap()  # says that this is all: what came before an end without a word may be lost
                 except OSError as e:
                     log.info("the driver at %s:%s does not listen: %s", host, port, e)
                     self._ended.wait(_RETRY_S)
         except Exception:  # whatever it is, it is no reason to stop the copy
             log.info("progress is no longer reported", exc_info=True)
 
-    def _report(self, driver: socket.socket) -> None:
+    def _report(self, driver: ssl.SSLSocket) -> None:
         """Report until the copy has ended, and once more then."""
         known: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
         said = select.poll()  # select() can't take descriptors from 1024 on, which a task of many brokers has
@@ -93,11 +100,39 @@ class Reporter:
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
                 line = {"run": self._run_id, "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")
-            if said.poll(0):
-                if not driver.recv(64):
-                    raise ConnectionResetError("it hung up")
+            if said.poll(0) and _said(driver):
                 self.asked_to_end = True
             self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))
+
+
+def trusting(certificate: str) -> ssl.SSLContext:
+    """Return what connects to the driver of this certificate, and to nobody else.
+
+    :param certificate: base64 of its DER.
+    :raises ValueError: it is none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the certificate is the driver's own, wherever executors reach it
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(cadata=base64.b64decode(certificate, validate=True))
+    return context
+
+
+def _said(driver: ssl.SSLSocket) -> bool:
+    """Return whether the driver has said something; what arrived may have been TLS's own.
+
+    :raises ConnectionResetError: it hung up.
+    """
+    timeout_s = driver.gettimeout()
+    driver.setblocking(False)
+    try:
+        if not driver.recv(64):
+            raise ConnectionResetError("it hung up")
+        return True
+    except ssl.SSLWantReadError:
+        return False
+    finally:
+        driver.settimeout(timeout_s)
 
 
 def basis_of(p: PartitionCopy) -> tuple[Any, ...]:

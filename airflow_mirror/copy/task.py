@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_mirror.config import load
@@ -26,22 +26,24 @@ from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 class CopyWork:
     """The input of every task of a job. Settings are passed as references (`config.load`), never as values.
 
-    :param report_to: where the driver listens for progress (`reporter.Reporter`); None: it does not listen.
+    :param report_to: where the driver listens for progress (`reporter.Reporter`); None: it does not listen. It holds a
+        token, so it goes no way that somebody else can read.
     """
 
     source: str
     target: str
     options: CopyOptions
     lease: LeaseToken
-    report_to: str | None = None
+    report_to: str | None = field(default=None, repr=False)
 
 
-def turn_of(options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> dict[str, Any]:
+def turn_of(options: CopyOptions, dealt: Sequence[Sequence[CopyRange]], report_to: str | None = None) -> dict[str, Any]:
     """Return what the tasks of a tail's turn do, as JSON has it.
 
-    :param dealt: the ranges of each task.
+    :param dealt: the ranges of each task. :param report_to: see :class:`CopyWork`.
     """
     return {
+        "report_to": report_to,
         "options": {**asdict(options), "tombstone_topics": sorted(options.tombstone_topics)},
         "ranges": [[r.to_dict() for r in part] for part in dealt],
     }

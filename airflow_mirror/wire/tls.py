@@ -58,7 +58,7 @@ def _identify(context: ssl.SSLContext, get: Get) -> None:
         return
     # Always pass a password function: without one OpenSSL would prompt on the terminal and the task would hang.
     password = get("ssl.key.password")
-    with _as_file(get, "ssl.certificate") as certificate, _as_file(get, "ssl.key") as key:
+    with _file_of(get, "ssl.certificate") as certificate, _file_of(get, "ssl.key") as key:
         try:
             context.load_cert_chain(certificate or "", key, password=lambda: password)
         except (OSError, ValueError) as e:
@@ -71,16 +71,22 @@ def _identify(context: ssl.SSLContext, get: Get) -> None:
 
 
 @contextmanager
-def _as_file(get: Get, prefix: str) -> Iterator[str | None]:
-    """Yield a path to the PEM of ``<prefix>.location`` or ``<prefix>.pem``; None if neither is set.
-
-    Python's ssl reads keys from files only. Where the system supports it, the text is kept in an unlinked memory file,
-    so that a key never reaches a disk.
-    """
-    pem = get(f"{prefix}.pem")
-    if not pem:
+def _file_of(get: Get, prefix: str) -> Iterator[str | None]:
+    """Yield a path to the PEM of ``<prefix>.location`` or ``<prefix>.pem``; None if neither is set."""
+    if pem := get(f"{prefix}.pem"):
+        with as_file(pem) as path:
+            yield path
+    else:
         yield get(f"{prefix}.location") or None
-    elif hasattr(os, "memfd_create"):
+
+
+@contextmanager
+def as_file(pem: str) -> Iterator[str]:
+    """Yield a path to a PEM text, as long as the block runs: Python's ssl reads keys from files only.
+
+    Where the system supports it, the text is kept in an unlinked memory file, so that a key never reaches a disk.
+    """
+    if hasattr(os, "memfd_create"):
         fd = os.memfd_create("pem")
         try:
             os.write(fd, pem.encode())

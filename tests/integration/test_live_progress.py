@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
-from tests.integration.test_spark_jobs import end_job
+from tests.integration.test_spark_jobs import driver_of, end_job, submit
+from tests.listening import listeners
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +81,42 @@ def test_running_bulk_copy_shows_its_position_and_work(
     assert "3 partitions" in screen and "━" in screen and f"{stamped}-0"[:33] in screen and "re-encoded" in screen
     assert " INFO SparkContext: Starting job" not in screen  # it would run through the bar
     assert_equal(source_cluster, target_cluster, holes, 2)
+
+
+@pytest.mark.parametrize(("options", "ports"), [((), 2), (("--no-progress",), 1)])
+def test_driver_listens_for_its_tasks_unless_told_not_to(
+    options: tuple[str, ...], ports: int, source_cluster: Cluster, target_cluster: Cluster, topic_name: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """One port is Spark's own, for its accumulators."""
+    create(source_cluster, topic_name, 1)
+    for seed in range(10):
+        write(source_cluster, topic_name, 50, seed)
+    log, job_dir = tmp_path / "log", tmp_path / "job"
+    arguments = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    arguments += ["--job-dir", str(job_dir), "--max-bytes-per-second", str(BYTES_PER_S), *options]
+    job = submit("bulk_copy.py", *arguments, log=log)
+    listening = []
+    try:
+        wait_until(lambda: job.poll() is not None or _copies(job_dir), "it copies", 300, 0.1)
+        while job.poll() is None and _copies(job_dir):
+            listening.append(len(listeners([driver_of(job.pid, "bulk_copy.py")])))
+            time.sleep(0.2)
+        assert job.wait(300) == 0, log.read_text()[-3000:]
+    finally:
+        end_job(job)
+    assert max(listening) == ports, listening
+    row = json.loads((job_dir / "status.json").read_text())["partitions"][0]
+    assert (row["state"], row["records"], row["error"]) == ("done", 500, None)
+    assert_equal(source_cluster, target_cluster, topic_name)
+
+
+def _copies(job_dir: Path) -> bool:
+    try:
+        now = json.loads((job_dir / "status.json").read_text())
+    except FileNotFoundError:
+        return False
+    return now["state"] == "RUNNING" and now["phase"] == "copying"
 
 
 def _write_small_transactions(cluster: Cluster, topic: str, count: int) -> None:

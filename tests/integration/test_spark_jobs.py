@@ -231,16 +231,16 @@ def test_tail_restarts_when_spark_gives_up_on_its_python_worker(
     assert_equal(source_cluster, target_cluster, topic_name, PARTITIONS)
 
 
-def driver_of(jvm: int) -> int:
+def driver_of(jvm: int, job: str = "streaming_tail.py") -> int:
     """Return the Python driver below spark-submit's JVM: the process that stops cleanly on SIGTERM."""
     children = Path(f"/proc/{jvm}/task/{jvm}/children").read_text().split()
-    named = [int(c) for c in children if b"streaming_tail.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    named = [int(c) for c in children if job.encode() in Path(f"/proc/{c}/cmdline").read_bytes()]
     if named:
         return named[0]
     # Java starts children from any of its threads.
     for task in Path(f"/proc/{jvm}/task").iterdir():
         for child in (task / "children").read_text().split():
-            if b"streaming_tail.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if job.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
     raise AssertionError("no driver")
 

@@ -29,8 +29,11 @@ _AGAIN_S = 5.0
 
 
 def work_to_json(work: CopyWork) -> str:
-    """Serialise for a Spark option; holds references to settings, not the settings."""
-    return json.dumps(asdict(work), default=sorted)  # a set, for one, is a Collection too
+    """Serialise for a Spark option, which Spark shows in query plans: references to settings, and nothing secret.
+
+    Where the driver listens is no part of it: that comes with each turn.
+    """
+    return json.dumps(asdict(replace(work, report_to=None)), default=sorted)  # a set, for one, is a Collection too
 
 
 def work_from_json(text: str) -> CopyWork:
@@ -46,11 +49,13 @@ class TurnPartition(InputPartition):  # type: ignore[misc]
     """What one task copies during one turn, and how.
 
     :ivar ranges: JSON of a list of :class:`CopyRange`. :ivar options: JSON of :class:`CopyOptions`.
+    :ivar report_to: see :class:`.task.CopyWork`.
     :ivar until: end of the turn, in seconds since the epoch by the driver's clock.
     """
 
     ranges: str
     options: str
+    report_to: str | None
     until: float
 
 
@@ -87,13 +92,14 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
         options, until = json.dumps(turn["options"]), time.time() + self._turn_s
-        return [TurnPartition(json.dumps(ranges), options, until) for ranges in turn["ranges"]]
+        return [TurnPartition(json.dumps(ranges), options, turn["report_to"], until) for ranges in turn["ranges"]]
 
     def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
         """Copy for the length of the turn; yield each partition's result."""
         self._handed.accept()
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
-        work = replace(self._work, options=CopyOptions(**json.loads(partition.options)))
+        options = CopyOptions(**json.loads(partition.options))
+        work = replace(self._work, options=options, report_to=partition.report_to)
         for result in copy_ranges(work, ranges, duration_s=_duration_s(self._turn_s, partition.until)):
             yield (json.dumps(result.to_dict()),)
 

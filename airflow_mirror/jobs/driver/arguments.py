@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.jobs.metrics.collector import LISTED
+from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
 from airflow_mirror.mirror import Mirror
 
 _SOURCE_ID, _TARGET_ID = "source", "target"  # names of both clusters if a job is run by hand, without connections
@@ -109,6 +110,20 @@ def add_hold(p: argparse.ArgumentParser) -> None:
         help="without --plan: turn retention and compaction off on target topics that already hold data,\n"
         "instead of refusing them",
     )  # fmt: skip
+
+
+def add_progress(p: argparse.ArgumentParser) -> None:
+    """Add the option of a job that copies: whether its driver listens for what tasks report."""
+    p.add_argument(
+        "--no-progress", action="store_true",
+        help="open no port for the tasks' reports: positions are read from the clusters,\n"
+        "counters are known at the end",
+    )  # fmt: skip
+
+
+def progress_hosts(arguments: argparse.Namespace, spark: Any) -> Hosts | None:
+    """Return where the driver listens for its tasks' reports; None: it is not to listen."""
+    return None if arguments.no_progress else hosts_of(spark)
 
 
 def add_metrics(p: argparse.ArgumentParser) -> None:

@@ -41,7 +41,6 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
-from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.wire.cluster import WireCluster
@@ -61,6 +60,7 @@ def main(argv: Sequence[str]) -> int:
     )
     cli.add_late(parser)
     cli.add_hold(parser)
+    cli.add_progress(parser)
     cli.add_metrics(parser)
     return entry.run(parser, argv, _work)
 
@@ -91,7 +91,7 @@ def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Public
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
             wait_until(held.safe_at, status)
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-            progress = Progress(*clusters, ranges, committed, status, hosts_of(spark))
+            progress = Progress(*clusters, ranges, committed, status, cli.progress_hosts(arguments, spark))
             publish(publication, arguments, "bulk_copy", job, progress.table, held)
             handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
 

@@ -49,7 +49,6 @@ from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.driver.way_back import WayBack
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
-from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -86,6 +85,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # what was found to be lost
     cli.add_hold(parser)
+    cli.add_progress(parser)
     cli.add_metrics(parser)
     return entry.run(parser, argv, _work)
 
@@ -153,8 +153,9 @@ def _follow(
     from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource, work_to_json
 
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-    progress = Progress(*clusters, tail.ranges, committed, status, hosts_of(spark))
-    tail.on_turn_end = progress.table.begin_turn
+    progress = Progress(*clusters, tail.ranges, committed, status, cli.progress_hosts(arguments, spark))
+    tail.on_turn_end, tail.report_to = progress.table.begin_turn, progress.report_to
+    tail.deal()
     spark.dataSource.register(TailSource)
     turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
     cluster = not is_local(spark.sparkContext.master)
@@ -165,10 +166,7 @@ def _follow(
     }
 
     def start(number: int) -> Any:
-        copy_work = CopyWork(
-            source=clusters[0], target=clusters[1], options=tail.options, lease=held.token, report_to=progress.report_to
-        )
-        work = work_to_json(copy_work)
+        work = work_to_json(CopyWork(source=clusters[0], target=clusters[1], options=tail.options, lease=held.token))
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)

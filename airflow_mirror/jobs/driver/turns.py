@@ -46,6 +46,7 @@ class Tail:
     :param turn_file: read by the data source at the start of each turn.
     :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
+    :ivar report_to: where tasks report their progress, from the next :meth:`deal` on.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     :ivar gone: source topics that are not copied any more, and why.
     """
@@ -54,6 +55,7 @@ class Tail:
         self._job, self._tasks, self._turn_file = job, tasks, turn_file
         self._rate = job.options.max_bytes_per_second
         self._most: int | None = None
+        self.report_to: str | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
         self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
@@ -173,7 +175,7 @@ class Tail:
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
             self._dealt = deal(self.ranges, self.tasks, weight)
-            turn = turn_of(self.options, self._dealt)
+            turn = turn_of(self.options, self._dealt, self.report_to)
             if turn != self._turn:
                 write_json(self._turn_file, turn)
                 self._turn = turn

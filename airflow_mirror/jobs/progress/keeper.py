@@ -33,15 +33,15 @@ class Progress:
 
     :param source: reference to its settings; ``target`` likewise.
     :param committed_only: whether the last stable offset or the high watermark counts as a partition's end.
-    :param hosts: where tasks reach this process.
+    :param hosts: where tasks reach this process; None: they are not to, and nothing listens.
     :ivar table: of the partitions.
-    :ivar report_to: for ``CopyWork``; None when no port could be opened: there are no counters then, and no rates in
-        bytes or records.
+    :ivar report_to: for ``CopyWork``; None when no port was opened: there are no counters then, and no rates in bytes or
+        records.
     """
 
     def __init__(
         self, source: str, target: str, ranges: Sequence[CopyRange], committed_only: bool, status: StatusFile,
-        hosts: Hosts = LOOPBACK,
+        hosts: Hosts | None = LOOPBACK,
     ) -> None:  # fmt: skip
         self.table = Table(ranges)
         self._status, self._course, self._stop = status, Course(), threading.Event()
@@ -50,12 +50,15 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._listener: Listener | None = None
         self.report_to: str | None = None
+        self._written = self._said = time.monotonic() - _LINE_EVERY_S
+        if hosts is None:
+            log.info("tasks report no progress: positions are read from the clusters, counters are known at the end")
+            return
         try:
             self._listener = Listener(self.table, hosts)
             self.report_to = self._listener.address
         except OSError as e:
             log.warning("no progress from tasks: can't listen on %s: %s", hosts.bind, e)
-        self._written = self._said = time.monotonic() - _LINE_EVERY_S
 
     def start(self) -> None:
         """Begin to report."""

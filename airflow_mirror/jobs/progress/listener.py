@@ -1,8 +1,8 @@
 """The TCP port of the driver to which tasks report, served by one thread.
 
-Anybody who reaches the port may connect, so input is limited: the job's token must come first and arrive within seconds,
-lines and bytes per second are bounded, and only rows of this job's partitions are accepted. Anything else ends the
-connection. The token is not a strong secret (see `copy.reporter`): whoever has it can forge progress and nothing else.
+Everything on it is encrypted (`certificate`). Anybody who reaches the port may connect, so input is limited: handshake
+and token must come first and within seconds, lines and bytes per second are bounded, and only rows of this job's
+partitions are accepted. Anything else ends the connection. Whoever has the token can forge progress and nothing else.
 With a local master the port is bound to the loopback interface, otherwise to Spark's own driver address.
 """
 
@@ -18,10 +18,12 @@ import threading
 from typing import Any, NamedTuple
 
 from airflow_mirror.copy.reporter import END
+from airflow_mirror.jobs.progress.certificate import new_identity
 from airflow_mirror.jobs.progress.table import Table
 
 log = logging.getLogger(__name__)
 
+SWITCH = "spark.airflow_mirror.progress"  # of a Spark session; false: the driver listens for no reports
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
 MAX_BYTES_PER_S = 16 << 20  # of one task: 40,000 partitions that all changed; what is faster waits in its own socket
 MAX_PEERS = 2000
@@ -39,12 +41,17 @@ class Hosts(NamedTuple):
 LOOPBACK = Hosts("127.0.0.1", "127.0.0.1")
 
 
-def hosts_of(spark: Any) -> Hosts:
-    """Return the address of this session's driver: the one that Spark uses, or loopback for a local master."""
+def hosts_of(spark: Any) -> Hosts | None:
+    """Return the address of this session's driver: the one that Spark uses, or loopback for a local master.
+
+    None: by a setting of the session it must not listen.
+    """
     context = spark.sparkContext
+    conf = context.getConf()
+    if conf.get(SWITCH, "true").strip().lower() == "false":
+        return None
     if context.master == "local" or context.master.startswith("local["):
         return LOOPBACK
-    conf = context.getConf()
     host = conf.get("spark.driver.host", "")
     return Hosts(conf.get("spark.driver.bindAddress", host), host)
 
@@ -61,7 +68,9 @@ class Listener:
         family = socket.getaddrinfo(hosts.bind, 0, type=socket.SOCK_STREAM)[0][0]
         server = socket.create_server((hosts.bind, 0), family=family, backlog=256)
         token = secrets.token_urlsafe(24)
-        self.address = f"{hosts.advertise} {server.getsockname()[1]} {token}"
+        identity = new_identity()
+        self._tls = identity.context
+        self.address = f"{hosts.advertise} {server.getsockname()[1]} {token} {identity.certificate}"
         self._greeting = f"{token}\n".encode()
         self._peers: set[asyncio.StreamWriter] = set()
         self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
@@ -88,7 +97,9 @@ class Listener:
             runner.run(self._serve(server))
 
     async def _serve(self, server: socket.socket) -> None:
-        async with await asyncio.start_server(self._converse, sock=server, limit=MAX_LINE):
+        async with await asyncio.start_server(
+            self._converse, sock=server, limit=MAX_LINE, ssl=self._tls, ssl_handshake_timeout=_GREET_WITHIN_S
+        ):
             await self._stop.wait()
 
     async def _converse(self, reader: asyncio.StreamReader, peer: asyncio.StreamWriter) -> None:
@@ -111,7 +122,7 @@ class Listener:
             log.debug("connection of a task ended: %s", e)
         finally:
             self._peers.discard(peer)
-            peer.close()
+            peer.transport.abort()  # not close(), which waits for a goodbye, also of those who never say one
 
     @staticmethod
     async def _line_of(reader: asyncio.StreamReader) -> bytes:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
 import logging
 import secrets
 import socket
+import ssl
+import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from airflow_mirror.copy import reporter as report
 from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import Reporter, basis_of, row_of
+from airflow_mirror.copy.reporter import Reporter, basis_of, row_of, trusting
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
+from airflow_mirror.jobs.driver.arguments import progress_hosts
 from airflow_mirror.jobs.progress import listener as listening
+from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
 from airflow_mirror.jobs.progress.table import Key, Row, Table
 
@@ -30,6 +38,7 @@ RANGES = [
     CopyRange(source_topic="orders", target_topic="orders", partition=p, start_offset=0, end_offset=1000)
     for p in range(3)
 ]
+CERTIFICATE = new_identity().certificate
 FIRST, SECOND, THIRD = KEYS = [("orders", p, p) for p in range(3)]
 
 
@@ -71,18 +80,26 @@ def until(question: Callable[..., Any], timeout_s: float = 240.0) -> None:
 
 
 def at(driver: Listener) -> tuple[str, int]:
-    host, port, _ = driver.address.split()
+    host, port, _, _ = driver.address.split()
     return host, int(port)
+
+
+def dial(driver: Listener) -> ssl.SSLSocket:
+    """Connect as a task does, with its certificate in hand."""
+    return trusting(driver.address.split()[3]).wrap_socket(socket.create_connection(at(driver), 60))
 
 
 def call(driver: Listener, *lines: Any, end: bool = True) -> bytes:
     """Connect as anybody could, send lines and return what the driver did with the connection: b"" means closed."""
-    with socket.create_connection(at(driver), 60) as stranger:
+    others = len(driver._peers)
+    with dial(driver) as stranger:
         try:
             for line in lines:
                 stranger.sendall((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
             if end:
-                stranger.shutdown(socket.SHUT_WR)
+                stranger.unwrap()
+                until(lambda: len(driver._peers) <= others)  # TLS says goodbye before all is read
+                return b""
             return stranger.recv(1)
         except TimeoutError:
             raise
@@ -147,7 +164,9 @@ def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> N
     assert set(told(table)) == {FIRST}  # its position would be a guess
 
 
-@pytest.mark.parametrize("address", [None, "", "{}", "not an address", "h x t", "h 99999 t"])
+@pytest.mark.parametrize(
+    "address", [None, "", "{}", "not an address", "h 99999 t", "h 1 t ?", "h 1 t QUJD", f"h x t {CERTIFICATE}"]
+)
 def test_senseless_address_does_not_stop_the_copy(address: str | None) -> None:
     with Reporter(address, copies()) as reporter:
         pass
@@ -177,9 +196,10 @@ def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.Mo
                 for p in range(20_000)
             ]
         )
-        with Reporter(f"127.0.0.1 {frozen.getsockname()[1]} x", many) as reporter:
+        identity = new_identity()
+        with Reporter(f"127.0.0.1 {frozen.getsockname()[1]} x {identity.certificate}", many) as reporter:
             driver, _ = frozen.accept()
-            with driver:
+            with identity.context.wrap_socket(driver, server_side=True) as driver:
                 assert driver.recv(1)  # it has begun, and there is not room for all
                 reporter.__exit__(None, None, None)
                 assert reporter._thread.is_alive(), "the sender still waits for room"
@@ -188,13 +208,16 @@ def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.Mo
 
 
 def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Listener(table)
+    identity = new_identity()
+    with monkeypatch.context() as known:
+        known.setattr(listening, "new_identity", lambda: identity)
+        first = Listener(table)
     partitions = copies()
     with Reporter(first.address, partitions) as reporter:
         until(lambda: len(told(table)) == 3)
         first.close()
         other = Table(RANGES)
-        second = _listen_at(other, first, monkeypatch)
+        second = _listen_at(other, first, identity, monkeypatch)
         try:
             until(lambda: len(told(other)) == 3)
         finally:
@@ -203,12 +226,85 @@ def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeyp
     assert not reporter._thread.is_alive()
 
 
+# --- on the way ------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """A relay between a task and its driver that keeps every byte of both directions."""
+
+    def __init__(self, driver: Listener) -> None:
+        self._driver, self.seen = driver, bytearray()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = " ".join(["127.0.0.1", str(self._server.getsockname()[1]), *driver.address.split()[2:]])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # the test has ended
+            while True:
+                task, _ = self._server.accept()
+                driver = socket.create_connection(at(self._driver))
+                for one, other in ((task, driver), (driver, task)):
+                    threading.Thread(target=self._relay, args=(one, other), daemon=True).start()
+
+    def _relay(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                self.seen += data
+                other.sendall(data)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def test_who_listens_on_the_way_reads_no_topic_and_no_token(driver: Listener, table: Table) -> None:
+    wire, partitions = Wire(driver), copies()
+    partitions[1].error = LeaseLost("a-secret-name", 5, "gone")
+    with Reporter(wire.address, partitions) as reporter:
+        until(lambda: len(told(table)) == 3)
+        driver.end_tasks()
+        until(lambda: reporter.asked_to_end)
+    wire.close()
+    assert len(wire.seen) > 1000, "it all went through here"
+    for shown in (b"orders", b"a-secret-name", b"position", token(driver), report.END):
+        assert shown not in wire.seen, shown
+
+
+def test_task_tells_nothing_to_somebody_in_the_drivers_place(driver: Listener, caplog: pytest.LogCaptureFixture) -> None:
+    table = Table(RANGES)
+    other = Listener(table)
+    _, _, token_, certificate = driver.address.split()
+    host, port = at(other)
+    with caplog.at_level(logging.INFO), Reporter(f"{host} {port} {token_} {certificate}", copies()):
+        until(lambda: caplog.text.count("CERTIFICATE_VERIFY_FAILED") > 1)
+    other.close()
+    assert told(table) == {} and not other._peers
+
+
+def test_certificate_is_valid_whatever_the_executors_clock_says() -> None:
+    der = base64.b64decode(new_identity().certificate)
+    found = x509.load_der_x509_certificate(der)
+    assert found.not_valid_before_utc.year == 2000 and found.not_valid_after_utc.year == 9999
+
+
+def test_no_two_drivers_have_the_same_key() -> None:
+    assert new_identity().certificate != new_identity().certificate
+
+
+def test_who_speaks_no_tls_is_shown_out(driver: Listener, table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(at(driver), 60) as plain:
+        plain.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
+        while plain.recv(64):  # an alert may come first
+            pass
+    assert told(table) == {} and caplog.messages == []
+
+
 def test_conversation_ends_although_a_line_arrives_in_that_moment(driver: Listener) -> None:
     """In Python 3.11 `wait_for` forgets that it was cancelled when it has something to return."""
 
     class Peer:
-        def close(self) -> None:
-            pass
+        transport = Namespace(abort=lambda: None)
 
     async def cancelled() -> bool:
         reader = asyncio.StreamReader()
@@ -225,11 +321,12 @@ def test_conversation_ends_although_a_line_arrives_in_that_moment(driver: Listen
     assert asyncio.run(cancelled())
 
 
-def _listen_at(table: Table, first: Listener, monkeypatch: pytest.MonkeyPatch) -> Listener:
-    """A listener at the port of another, with its token."""
+def _listen_at(table: Table, first: Listener, identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Listener:
+    """A listener at the port of another, with its token and certificate."""
     original = socket.create_server
     with monkeypatch.context() as known:
         known.setattr(secrets, "token_urlsafe", lambda _: token(first).decode())
+        known.setattr(listening, "new_identity", lambda: identity)
         known.setattr(socket, "create_server", lambda _, **kwargs: original(at(first), **kwargs))
         return Listener(table)
 
@@ -319,10 +416,10 @@ def test_an_error_of_any_length_is_kept_in_three_hundred_characters(driver: List
 
 
 def test_a_line_without_end_is_cut_off(driver: Listener, table: Table) -> None:
-    with socket.create_connection(at(driver), 60) as stranger:
+    with dial(driver) as stranger:
         stranger.sendall(token(driver) + b"\n")
         deadline = time.monotonic() + 240
-        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        with pytest.raises((ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)):
             while time.monotonic() < deadline:
                 stranger.sendall(b"x" * 65536)
                 time.sleep(0.001)
@@ -334,11 +431,22 @@ def test_a_stranger_who_says_nothing_is_shown_out(driver: Listener, monkeypatch:
     assert call(driver, end=False) == b""
 
 
+def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "_GREET_WITHIN_S", 0.05)
+    driver = Listener(table)
+    with socket.create_connection(at(driver), 60) as stranger:
+        assert stranger.recv(1) == b""
+    driver.close()
+    assert caplog.messages == []
+
+
 def test_more_than_a_number_of_peers_are_turned_away(
     driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_PEERS", 1)
-    with socket.create_connection(at(driver), 60):
+    with dial(driver):
         until(lambda: driver._peers)
         assert call(driver, token(driver), told_by("a", row())) == b""
         assert told(table) == {}
@@ -351,7 +459,7 @@ def test_a_task_that_fell_silent_is_no_longer_waited_for(
     driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "_SILENT_S", 0.5)
-    with socket.create_connection(at(driver), 60) as task:
+    with dial(driver) as task:
         task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
         until(lambda: FIRST in told(table))
         assert task.recv(1) == b""
@@ -362,7 +470,7 @@ def test_sender_over_its_rate_waits_while_others_are_heard(
     driver: Any, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
-    with socket.create_connection(at(driver), 60) as task:
+    with dial(driver) as task:
         task.sendall(token(driver) + b"\n")
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
@@ -480,15 +588,21 @@ def test_results_replace_what_tasks_told(table: Table) -> None:
     ],
 )  # fmt: skip
 def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str, expected: Hosts) -> None:
-    class Context:
-        def getConf(self) -> dict[str, str]:
-            return {"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.1.2.3"}
+    assert hosts_of(session(master)) == expected
 
-    class Spark:
-        sparkContext = Context()
 
-    Context.master = master  # type: ignore[attr-defined]
-    assert hosts_of(Spark()) == expected
+def test_option_or_setting_keeps_the_driver_from_listening() -> None:
+    asked, not_asked = Namespace(no_progress=True), Namespace(no_progress=False)
+    assert progress_hosts(not_asked, session("local[2]")) == LOOPBACK
+    assert progress_hosts(asked, session("local[2]")) is None
+    for value in ("false", " False "):
+        assert progress_hosts(not_asked, session("local[2]", **{listening.SWITCH: value})) is None
+    assert progress_hosts(not_asked, session("spark://m:7077", **{listening.SWITCH: "true"})) is not None
+
+
+def session(master: str, **conf: str) -> Any:
+    settings = {"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.1.2.3", **conf}
+    return Namespace(sparkContext=Namespace(master=master, getConf=lambda: settings))
 
 
 def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Listener) -> None:

@@ -40,6 +40,7 @@ from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
 from airflow_mirror.partition import TopicPartition
+from tests.listening import listeners
 
 
 def bounded(partition: int = 0, start: int = 0, end: int = 1000) -> CopyRange:
@@ -342,6 +343,19 @@ def test_job_without_a_port_is_shown(
     nowhere = Hosts("192.0.2.1", "driver.example")  # TEST-NET-1: no interface has it
     progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), nowhere)
     assert progress.report_to is None and "can't listen on 192.0.2.1" in caplog.text
+    progress.start()
+    progress.end_turn()
+    progress.stop()
+    assert len(json.loads((tmp_path / "status.json").read_text())["partitions"]) == 1
+
+
+def test_job_that_is_to_listen_nowhere_is_shown_and_opens_no_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    before = listeners([os.getpid()])
+    progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), None)
+    assert progress.report_to is None and listeners([os.getpid()]) == before
     progress.start()
     progress.end_turn()
     progress.stop()

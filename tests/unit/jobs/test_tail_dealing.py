@@ -13,7 +13,7 @@ import pytest
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.spark.tail import work_from_json, work_to_json
+from airflow_mirror.copy.spark.tail import TailReader, work_from_json, work_to_json
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
@@ -171,8 +171,20 @@ def test_copy_work_survives_the_trip_through_an_option() -> None:
         target="env:B",
         options=options,
         lease=LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0),
-        report_to="somewhere",
     )
     there = work_from_json(work_to_json(work))
     assert sorted(there.options.tombstone_topics) == ["a", "b"]
     assert replace(there, options=replace(there.options, tombstone_topics=options.tombstone_topics)) == work
+
+
+def test_no_option_and_no_text_of_the_work_shows_where_the_driver_listens(tail: Tail, tmp_path: Path) -> None:
+    """Spark shows options in its query plans, and whoever has the token could forge progress. It comes with the turn."""
+    lease = LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0)
+    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=lease, report_to="h 1 the-token c")
+    text = work_to_json(work)
+    assert "the-token" not in text + repr(work)
+    tail.report_to = work.report_to
+    tail.deal()
+    reader = TailReader({"work": text, "turn_file": str(tail._turn_file), "turn_s": "5"})
+    assert {p.report_to for p in reader.partitions({"turn": 0}, {"turn": 1})} == {"h 1 the-token c"}
+    assert "the-token" not in repr(vars(reader))
