@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_mirror import tokens
@@ -35,7 +35,7 @@ SECRET_KEYS = frozenset(
 # Settings of one kind of client; an AdminClient logs a warning for each of them.
 _CLIENT_ONLY_PREFIXES = (
     "group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.", "session.timeout.",
-    "fetch.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence",
+    "fetch.", "admin.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence",
 )  # fmt: skip
 
 
@@ -61,6 +61,13 @@ class ClientConfig:
     def bootstrap(self) -> str:
         """The comma-separated ``host:port`` list."""
         return self.properties["bootstrap.servers"]
+
+    def for_admin(self) -> ClientConfig:
+        """Return the settings of administrative calls, which may have addresses of their own: what MirrorMaker 2 calls
+        ``A.admin.bootstrap.servers`` is ``admin.bootstrap.servers`` here.
+        """
+        own = self.properties.get("admin.bootstrap.servers", "").strip()
+        return replace(self, properties={**self.properties, "bootstrap.servers": own}) if own else self
 
     def secrets(self) -> list[str]:
         """Return the secret values, for masking."""

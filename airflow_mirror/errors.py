@@ -127,6 +127,15 @@ class PlanBlocked(InputError):
         super().__init__(f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{lines}")
 
 
+class KeysRefused(InputError):
+    """A file of another tool has keys that can't be kept. All of them are listed, not just the first."""
+
+    def __init__(self, file: str, findings: Iterable[str]) -> None:
+        self.file, self.findings = file, list(findings)
+        lines = "\n".join(f"  - {finding}" for finding in self.findings)
+        super().__init__(f"{file}: {len(self.findings)} finding(s); nothing was written:\n{lines}")
+
+
 class AuthenticationFailed(InputError):
     """A broker refused the credentials."""
 

@@ -309,6 +309,19 @@ class Mirror:
         return cls.from_dict(values)
 
     @classmethod
+    def from_properties(cls, *paths: str | Path) -> list[Mirror]:
+        """Return one Mirror for each enabled ``A->B`` of MirrorMaker 2's file, or of the files of its connectors.
+
+        Secrets need not be here: they belong into the connections that the Mirrors name, ``kafka_A`` and ``kafka_B``;
+        ``airflow-mirror from-properties`` makes them.
+
+        :raises KeysRefused: names each key that can't be kept. :raises InputError: a file can't be read.
+        """
+        from airflow_mirror.compat import files
+
+        return [cls.from_dict(one) for one in files.read([Path(p) for p in paths], secrets=False).mirrors.values()]
+
+    @classmethod
     def coerce(cls, value: Mirror | Mapping[str, Any] | str | Path) -> Mirror:
         """Accept what operators accept: a Mirror, a dict or a path."""
         if isinstance(value, Mirror):

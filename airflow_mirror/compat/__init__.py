@@ -7,5 +7,7 @@ their flow then runs with a default that nobody wanted.
 - :mod:`.properties` reads Java's syntax,
 - :mod:`.client_keys` has a row for every key of a Java client,
 - :mod:`.clients` makes settings of a cluster, with :mod:`.login` and :mod:`.stores`; :mod:`.providers` fills in
-  references to secrets.
+  references to secrets,
+- :mod:`.keys` has a row for every key of MirrorMaker 2; :mod:`.driver` and :mod:`.connectors` find out what a file
+  declares, :mod:`.flows` makes a Mirror of each flow, :mod:`.files` takes in whole files.
 """

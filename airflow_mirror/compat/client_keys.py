@@ -29,7 +29,7 @@ _ASSERTION = [
                  "claim.sub", "file", "private.key.file", "private.key.passphrase", "template.file")
 ]  # fmt: skip
 
-_COMMON = Table(
+COMMON = Table(
     honoured("bootstrap.servers"),
     honoured("client.id"),
     honoured("security.protocol"),
@@ -98,7 +98,7 @@ _COMMON = Table(
     mapped("config.providers.*", "", "see config.providers"),
 )  # fmt: skip
 
-CONSUMER = _COMMON + Table(
+CONSUMER = COMMON + Table(
     mapped("isolation.level", "isolation", "of the Mirror; absent it is read_uncommitted, as in Java"),
     mapped("auto.offset.reset", "start", "of the Mirror"),
     *no_effect("the copy reads from leaders, also where a follower is nearer", "client.rack"),
@@ -114,7 +114,7 @@ CONSUMER = _COMMON + Table(
     *no_effect("the copy creates no topic on the source", "allow.auto.create.topics"),
 )  # fmt: skip
 
-PRODUCER = _COMMON + Table(
+PRODUCER = COMMON + Table(
     refused("compression.type", "batches keep the source's codec, byte for byte. Remove it, and set the target topic's "
             "own compression.type: its brokers then recompress what they store", "none"),
     refused("partitioner.class", "each record keeps its partition. Remove it; partitioning='by_key' of a Mirror is the "
@@ -138,9 +138,17 @@ PRODUCER = _COMMON + Table(
                "internal.auto.downgrade.txn.commit"),
 )  # fmt: skip
 
-ADMIN = _COMMON
+ADMIN = COMMON
 
 _SECRET = re.compile(r"password|passphrase|secret|jaas|token$|keystore\.key$|credentials$")
+
+
+def is_basic(key: str) -> bool:
+    """Return whether a key is one that every Java client has to reach brokers: addresses, encryption, login.
+
+    Rule: MirrorClientConfig.CLIENT_CONFIG_DEF of 4.3.1.
+    """
+    return key in ("bootstrap.servers", "security.protocol") or key.startswith(("ssl.", "sasl."))
 
 
 def is_secret(key: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from airflow_mirror.compat import login, stores
 from airflow_mirror.compat.client_keys import is_secret
-from airflow_mirror.compat.rows import Fate, Noticed, Table, nearest
+from airflow_mirror.compat.rows import Noticed, Table, nearest
 
 # Settings that keep their value.
 _NAMES = {
@@ -44,36 +45,39 @@ class Settings:
     noticed: list[Noticed] = field(default_factory=list)
 
 
-def convert(given: Mapping[str, str], table: Table, where: str = "") -> Settings:
+def convert(
+    given: Mapping[str, str], table: Table, where: str = "", names: Mapping[str, str] = MappingProxyType({})
+) -> Settings:
     """Return what becomes of a Java client's settings.
 
     :param given: by Java's names.
     :param table: of :mod:`.client_keys`: which client they are for.
     :param where: what stands before a key in problems and reports, such as ``us-west.consumer.``.
+    :param names: of keys that are called otherwise there.
     """
     found = Settings()
+
+    def add(key: str, problems: Iterable[str]) -> None:
+        found.problems += [names.get(key, where + key) + problem for problem in problems]
+
     for key, given_value in given.items():
         row, value = table.find(key), given_value.strip()
         if row is None:
-            found.problems.append(
-                f"{where}{key}: no key of a Java client.{nearest(key, table.keys)} Correct or remove it."
-            )
+            add(key, [f": no key of a Java client.{nearest(key, table.keys)} Correct or remove it."])
             continue
-        found.noticed.append(Noticed.by(row, where + key))
-        if row.fate is Fate.REFUSED and value not in row.harmless:
-            shown = "" if is_secret(key) else f"={value}"
-            found.problems.append(f"{where}{key}{shown}: {row.why}.")
+        found.noticed.append(Noticed.by(row, names.get(key, where + key), value))
+        if row.refuses(value):
+            add(key, [f"{'' if is_secret(key) else f'={value}'}: {row.why}."])
         elif key in _NAMES:
             found.properties[_NAMES[key]] = value
         elif key in _OTHERS:
-            found.problems += [f"{where}{key}{problem}" for problem in _OTHERS[key](value, found)]
-    properties, problems = stores.settings_of(given)
+            add(key, _OTHERS[key](value, found))
+    properties, left = stores.settings_of(given)
     found.properties |= properties
-    found.problems += [where + problem for problem in problems]
+    for key, problem in left.items():
+        add(key, [problem])
     if found.properties.get("sasl.mechanism", "").upper() == "GSSAPI":
-        found.problems.append(
-            f"{where}sasl.mechanism=GSSAPI: Kerberos is not spoken here. Use SCRAM, OAUTHBEARER or TLS."
-        )
+        add("sasl.mechanism", ["=GSSAPI: Kerberos is not spoken here. Use SCRAM, OAUTHBEARER or TLS."])
     return found
 
 

@@ -45,6 +45,10 @@ class Providers:
                 )
         return cls(classes), problems
 
+    def has_reference(self, value: str) -> bool:
+        """Return whether ``value`` has a reference that :meth:`resolve` replaces."""
+        return any(match[1] in self._classes for match in _REFERENCE.finditer(value))
+
     def resolve(self, key: str, value: str) -> str:
         """Return ``value`` with its references replaced. One of a provider that nobody declared stays, as in Connect.
 

@@ -40,6 +40,10 @@ class Row:
         """Return whether this row is about ``key``."""
         return key.startswith(self.key[:-1]) if self.key.endswith("*") else key == self.key
 
+    def refuses(self, value: str) -> bool:
+        """Return whether the key can't be kept with this value."""
+        return self.fate is Fate.REFUSED and value.strip() not in self.harmless
+
 
 @dataclass(frozen=True)
 class Noticed:
@@ -54,8 +58,10 @@ class Noticed:
     text: str
 
     @classmethod
-    def by(cls, row: Row, key: str) -> Noticed:
-        """Return what a row says of ``key``."""
+    def by(cls, row: Row, key: str, value: str) -> Noticed:
+        """Return what a row says of ``key`` with this value."""
+        if row.fate is Fate.REFUSED and not row.refuses(value):
+            return cls(key, Fate.WITHOUT_EFFECT, "this value changes nothing")
         return cls(key, row.fate, ": ".join(one for one in (row.becomes, row.why) if one))
 
 

@@ -12,17 +12,17 @@ _TO_PEM = {
 }
 
 
-def settings_of(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of stores that are PEM, and a line for each that is not."""
-    found, problems = dict[str, str](), list[str]()
+def settings_of(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of stores that are PEM; and what to say of each that is not, by the key of its location."""
+    found, problems = dict[str, str](), dict[str, str]()
     for store, names in _BECOMES.items():
         location = given.get(f"ssl.{store}.location", "").strip()
         kind = given.get(f"ssl.{store}.type", "JKS").strip().upper()
         if location and kind == "PEM":
             found |= dict.fromkeys(names, location)
         elif location:
-            problems.append(
-                f"ssl.{store}.location={location}: only Java reads a {kind} store. Make PEM of it: "
+            problems[f"ssl.{store}.location"] = (
+                f"={location}: only Java reads a {kind} store. Make PEM of it: "
                 f"{' && '.join(commands(store, kind, location))}. Then set ssl.{store}.type=PEM and the new location."
             )
     return found, problems

@@ -66,7 +66,7 @@ class ClusterAdmin:
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
         self.config = config
-        self._session = AdminSession(config, timeout_s)
+        self._session = AdminSession(config.for_admin(), timeout_s)
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""

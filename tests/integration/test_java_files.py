@@ -13,6 +13,7 @@ from airflow_mirror.compat.stores import commands
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox.jars import classpath
 from tests.unit.compat.test_client_keys import GOLDEN
+from tests.unit.compat.test_driver import FLOWS, LEVELS
 from tests.unit.compat.test_properties import KEPT, ODD
 
 pytestmark = pytest.mark.parity
@@ -74,3 +75,11 @@ def test_the_commands_that_we_name_make_pem_of_javas_stores(kind: str, tmp_path:
     assert [dict(pair[0] for pair in one["subject"])["commonName"] for one in context.get_ca_certs()] == ["mirror"]
     # One file for ssl.certificate.location and ssl.key.location, with ssl.key.password.
     context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.pem", "phrase1")
+
+
+def test_mirrormaker_makes_of_a_file_what_is_recorded() -> None:
+    """Re-made by UPDATE_GOLDEN=1; the unit tests hold our reading of the same file against it."""
+    printed = run_java("MirrorMakerFile.java", str(LEVELS))
+    if os.environ.get("UPDATE_GOLDEN"):
+        FLOWS.write_text(printed, encoding="utf-8")
+    assert printed.splitlines() == FLOWS.read_text(encoding="utf-8").splitlines()

@@ -64,6 +64,21 @@ def test_refused_credentials_are_not_tried_again(monkeypatch: pytest.MonkeyPatch
     assert len(opened) == 1
 
 
+def test_administration_may_have_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
+        opened.append(f"{host}:{port}")
+        raise AuthenticationFailed("source", f"{host}:{port}", "no")
+
+    monkeypatch.setattr(Connection, "open", refuse)
+    config = ClientConfig({"bootstrap.servers": "data:1", "admin.bootstrap.servers": "admin:2"}, "source")
+    with pytest.raises(AuthenticationFailed):
+        ClusterAdmin(config).cluster_id()
+    assert opened == ["admin:2"]
+    assert config.common() == {"bootstrap.servers": "data:1"}  # librdkafka does not know the other one
+
+
 def test_setting_that_can_not_be_honoured_shows_no_secret() -> None:
     settings = {"bootstrap.servers": "a:1", "security.protocol": "hunter2", "sasl.password": "hunter2"}
     with pytest.raises(InvalidField, match="target cluster: security.protocol.*[*]{3}") as e:

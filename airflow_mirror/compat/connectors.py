@@ -1,0 +1,108 @@
+"""MirrorMaker 2 on a Connect cluster: the configurations of its three connectors, a flow for each pair of clusters.
+
+MirrorSourceConnector copies, MirrorCheckpointConnector moves groups, MirrorHeartbeatConnector gives signs of life. Each
+has all keys; of the second and third one those count that are theirs alone, and they must agree on names of topics.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.compat.declared import Declared, Given
+from airflow_mirror.compat.driver import row_in_flow
+from airflow_mirror.compat.keys import FLOW, WORKER
+from airflow_mirror.compat.rows import Noticed, nearest
+from airflow_mirror.errors import InputError
+
+_PACKAGE = "org.apache.kafka.connect.mirror."
+SOURCE, CHECKPOINT, HEARTBEAT = (f"Mirror{kind}Connector" for kind in ("Source", "Checkpoint", "Heartbeat"))
+_THEIRS = {
+    CHECKPOINT: ("groups", "group.", "emit.checkpoints.", "checkpoints.topic.", "refresh.groups.", "sync.group."),
+    HEARTBEAT: ("emit.heartbeats.", "heartbeats.topic."),
+}  # fmt: skip
+_WITHOUT = {CHECKPOINT: "emit.checkpoints.enabled", HEARTBEAT: "emit.heartbeats.enabled"}
+_AGREED = ("replication.policy.class", "replication.policy.separator")
+
+
+def of_json(path: Path) -> list[Mapping[str, str]]:
+    """Return the connectors of a JSON file: one, or a list; each as ``POST /connectors`` takes it, or its config alone.
+
+    :raises InputError: the file can't be read, or holds something else.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise InputError(f"connector file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
+    except ValueError as e:
+        raise InputError(f"connector file {str(path)!r} holds no JSON: {e}.") from e
+    each = found if isinstance(found, list) else [found]
+    configs = [one.get("config", one) if isinstance(one, dict) else None for one in each]
+    if not all(isinstance(config, dict) for config in configs):
+        raise InputError(f"connector file {str(path)!r} must hold a connector, or a list of them. Export its config.")
+    return [{str(key): _text(value) for key, value in config.items()} for config in configs if config is not None]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def read(configs: Iterable[Mapping[str, str]]) -> Declared:
+    """Return what connectors declare."""
+    problems, noticed = list[str](), list[Noticed]()
+    by_flow: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
+    for config in configs:
+        kind = config.get("connector.class", "").strip().removeprefix(_PACKAGE)
+        if kind not in (SOURCE, CHECKPOINT, HEARTBEAT):
+            problems.append(f"connector.class={kind or 'missing'}: no connector of MirrorMaker 2. Leave it out.")
+            continue
+        noticed += _noticed(kind, config, problems)
+        pair = config.get("source.cluster.alias", "").strip(), config.get("target.cluster.alias", "target").strip()
+        if not pair[0]:
+            problems.append(f"{kind}: source.cluster.alias: missing. Add it.")
+        elif kind in by_flow.setdefault(pair, {}):
+            problems.append(f"{kind}: there are two from {pair[0]} to {pair[1]}. Give one.")
+        else:
+            by_flow[pair][kind] = config
+    flows = {}
+    for pair, connectors in by_flow.items():
+        if SOURCE not in connectors:
+            problems.append(f"{SOURCE}: none from {pair[0]} to {pair[1]}: nothing would be copied. Give its file, too.")
+        elif connectors[SOURCE].get("enabled", "true").strip().lower() == "true":
+            flows[pair] = _one_flow(connectors, problems)
+    every = [config for connectors in by_flow.values() for config in connectors.values()]
+    providers = {key: value for config in every for key, value in config.items() if key.startswith("config.providers")}
+    return Declared(flows, providers, tuple(noticed), tuple(dict.fromkeys(problems)))
+
+
+def _noticed(kind: str, config: Mapping[str, str], problems: list[str]) -> Iterable[Noticed]:
+    for key, value in config.items():
+        row = WORKER.find(key) or row_in_flow(key)  # Connect lets a connector have converters of its own
+        if row is None:
+            problems.append(f"{kind}: {key}: nobody knows it.{nearest(key, FLOW.keys)} Correct or remove it.")
+            continue
+        if row.key in WORKER.keys and row.refuses(value):
+            problems.append(f"{kind}: {key}={value.strip()}: {row.why}.")
+        yield Noticed.by(row, f"{kind}: {key}", value)
+
+
+def _one_flow(connectors: Mapping[str, Mapping[str, str]], problems: list[str]) -> Mapping[str, Given]:
+    found = {key: Given(value, f"{SOURCE}: {key}") for key, value in connectors[SOURCE].items() if not _is_of_others(key)}
+    for kind, prefixes in _THEIRS.items():
+        config = connectors.get(kind)
+        if config is None or config.get("enabled", "true").strip().lower() != "true":
+            found[_WITHOUT[kind]] = Given("false", _WITHOUT[kind])
+            continue
+        found |= {key: Given(value, f"{kind}: {key}") for key, value in config.items() if key.startswith(prefixes)}
+        for key in _AGREED:
+            if config.get(key) != connectors[SOURCE].get(key):
+                problems.append(
+                    f"{kind}: {key}: it differs from {SOURCE}'s. Topics would have two names; give both the same."
+                )
+    return found
+
+
+def _is_of_others(key: str) -> bool:
+    return any(key.startswith(prefixes) for prefixes in _THEIRS.values())

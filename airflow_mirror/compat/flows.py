@@ -1,0 +1,242 @@
+"""One flow of MirrorMaker 2: the fields of its Mirror, and the settings to reach both clusters.
+
+The keys are those that its connectors get. An absent key has MirrorMaker's own default, which is written down in the
+Mirror: a flow that came along goes on as it was, also where a Mirror's default is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_mirror import patterns
+from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER, is_basic
+from airflow_mirror.compat.clients import Settings, convert
+from airflow_mirror.compat.declared import Given
+from airflow_mirror.compat.keys import DEFAULTS, FLOW, POLICIES
+from airflow_mirror.compat.providers import Providers
+from airflow_mirror.errors import InvalidField
+
+_TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
+_OWN_GROUPS = r"airflow-mirror\..*"
+_LONGEST_S = 3600
+_ADDRESS = re.compile(r"(\w+://)?[^\s:,]+:\d+|\[[\da-fA-F:]+\]:\d+")
+# What is written down besides, because MirrorMaker does so without a key.
+_ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", "sync_log_starts": False}
+
+
+@dataclass
+class Flow:
+    """What becomes of a flow.
+
+    :param source: alias; ``target`` likewise.
+    :param fields: of a Mirror, without name and connections.
+    :param settings: by ``source`` and ``target``, of a connection each; secrets included.
+    :param problems: what can't be kept, one line each, with the remedy. No line has a secret.
+    """
+
+    source: str
+    target: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    problems: list[str] = field(default_factory=list)
+
+
+def become(keys: Mapping[str, Given], source: str, target: str, providers: Providers, *, secrets: bool = True) -> Flow:
+    """Return what becomes of a flow.
+
+    :param keys: as its connectors get them.
+    :param secrets: False: references to secrets are left alone, and ``settings`` lack what they stand for.
+    :raises InputError: a reference leads nowhere.
+    """
+    flow = Flow(source, target)
+    consumer = _settings(keys, "source", "consumer", providers, secrets)
+    producer = _settings(keys, "target", "producer", providers, secrets)
+    for role, data in (("source", consumer), ("target", producer)):
+        admin = _settings(keys, role, "admin", providers, secrets)
+        flow.problems += [*data.problems, *admin.problems]
+        flow.settings[role] = _one_connection(role, data, admin, flow.problems)
+        _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
+    flow.fields = {**_ALWAYS, **_fields(keys, providers, flow.problems), "source_alias": source}
+    flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
+    flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
+    if flow.fields.get("policy") == "prefix":
+        flow.fields["exclude_topics"] = [*flow.fields["exclude_topics"], _returning(target, flow.fields["separator"])]
+    flow.problems = list(dict.fromkeys(flow.problems))
+    return flow
+
+
+def _returning(target: str, separator: str) -> str:
+    """Return a pattern of what came from the target, by its name alone, as DefaultReplicationPolicy sees it."""
+    between = re.escape(separator)
+    return f"(.*{between})?{re.escape(target)}{between}.*"
+
+
+# --- clients ---------------------------------------------------------------------------------------------------------
+
+
+def client_of(keys: Mapping[str, Given], role: str, client: str) -> dict[str, Given]:
+    """Return the keys of one of the flow's clients: those of its cluster, on top of them its own; the last wins.
+
+    :param role: of the cluster: ``source`` or ``target``.
+    :param client: ``consumer``, ``producer`` or ``admin``.
+    Rule: MirrorConnectorConfig.sourceConsumerConfig, sourceAdminConfig, targetAdminConfig; what is copied is written by
+    Connect's own producer, whose keys are ``target.producer.`` and ``producer.override.``.
+    """
+    own_prefix = f"{role}.{client}."
+    prefixes = (own_prefix, "producer.override.") if client == "producer" else (f"{client}.", own_prefix)
+    found = {key: one for key, one in _below(keys, f"{role}.cluster.").items() if is_basic(key)}
+    for prefix in prefixes:
+        # ``consumer.poll.timeout.ms`` is no consumer's key. What nobody knows is reported where the file is read.
+        own = {key: one for key, one in _below(keys, prefix).items() if not FLOW.find(prefix + key)}
+        found |= {key: one for key, one in own.items() if _TABLES[client].find(key)}
+    return found
+
+
+def _settings(keys: Mapping[str, Given], role: str, client: str, providers: Providers, secrets: bool) -> Settings:
+    found = client_of(keys, role, client)
+    if not secrets:
+        found = {key: one for key, one in found.items() if not providers.has_reference(one.value)}
+    values = {key: providers.resolve(one.key, one.value) for key, one in found.items()}
+    return convert(values, _TABLES[client], names={key: one.key for key, one in found.items()})
+
+
+def _below(keys: Mapping[str, Given], prefix: str) -> dict[str, Given]:
+    return {key.removeprefix(prefix): one for key, one in keys.items() if key.startswith(prefix)}
+
+
+def _one_connection(role: str, data: Settings, admin: Settings, problems: list[str]) -> dict[str, str]:
+    """Return the settings of a connection that serves data and administration, as two clients did there."""
+    found = dict(data.properties)
+    if (addresses := admin.properties.get("bootstrap.servers")) != found.get("bootstrap.servers") and addresses:
+        found["admin.bootstrap.servers"] = addresses
+    for key in sorted({*data.properties, *admin.properties}):
+        if key.startswith(("ssl.", "sasl.", "security.")) and data.properties.get(key) != admin.properties.get(key):
+            problems.append(
+                f"{key}: the {role}'s admin client has another value than the client that moves data. A connection logs "
+                "in once: give both the same."
+            )
+    return found
+
+
+def _require_addresses(alias: str, settings: Mapping[str, str], problems: list[str]) -> None:
+    given = settings.get("bootstrap.servers", "")
+    if not given:
+        problems.append(f"{alias}.bootstrap.servers: missing. Add it, such as {alias}.bootstrap.servers = broker1:9092.")
+    elif not all(_ADDRESS.fullmatch(one.strip()) for one in given.split(",")):
+        problems.append(f"{alias}.bootstrap.servers={given}: no list of host:port. Correct it.")
+
+
+# --- fields ----------------------------------------------------------------------------------------------------------
+
+
+def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]) -> dict[str, Any]:
+    found = dict[str, Any]()
+
+    def value_of(key: str) -> tuple[str, str]:
+        """Return the value, and the key as the file has it."""
+        one = keys.get(key)
+        return (DEFAULTS[key], key) if one is None else (providers.resolve(one.key, one.value).strip(), one.key)
+
+    for key, one in keys.items():
+        row, value = FLOW.find(key), providers.resolve(one.key, one.value).strip() if FLOW.find(key) else ""
+        if row is not None and row.refuses(value):
+            problems.append(f"{one.key}={value}: {row.why}.")
+    for key, (name, read) in _READ.items():
+        value, called = value_of(_older(key, keys))
+        try:
+            found[name] = read(value)
+        except ValueError as e:
+            problems.append(f"{called}={value}: {e}.")
+    for key, (name, least) in _INTERVALS.items():
+        value, called = value_of(f"{key}.interval.seconds")
+        try:
+            _every(found, name, int(value), least)
+        except ValueError:
+            problems.append(f"{called}={value}: no whole number of seconds. Correct it.")
+    return found
+
+
+def _older(key: str, keys: Mapping[str, Given]) -> str:
+    """Return the name that a key had before 3.0, if only that is there."""
+    before = key.replace(".exclude", ".blacklist")
+    return before if before in keys and key not in keys else key
+
+
+def _every(found: dict[str, Any], name: str, seconds: int, least: float) -> None:
+    """Add an interval. MirrorMaker takes a negative one for never."""
+    what, interval = f"sync_{name}s", f"{name}_interval_s"
+    if seconds < 0:
+        found[what] = False
+    else:
+        found[interval] = float(min(max(seconds, least), _LONGEST_S))
+
+
+def _true_or_false(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("neither true nor false. Say which")
+    return value.lower() == "true"
+
+
+def _patterns(field_name: str) -> Callable[[str], list[str]]:
+    def read(value: str) -> list[str]:
+        try:
+            return list(patterns.parse(field_name, value, commas=field_name != "groups")) if value else []
+        except InvalidField as e:
+            raise ValueError(f"{e.cause}. {e.remedy.rstrip('.')}") from None
+
+    return read
+
+
+def _excluded_groups(value: str) -> list[str]:
+    return [*_patterns("groups")(value), _OWN_GROUPS]
+
+
+def _policy(value: str) -> str:
+    if value not in POLICIES:
+        raise ValueError("it is code of Java. Remove it, and give the Mirror a policy of Python, package.module:Class")
+    return POLICIES[value]
+
+
+def _replicas(value: str) -> int:
+    if not value.isdigit() or not 1 <= int(value) <= 32767:
+        raise ValueError("no number of replicas. Give one from 1 on")
+    return int(value)
+
+
+def _defaults_from(value: str) -> str:
+    if value not in ("source", "target"):
+        raise ValueError("neither source nor target. Say which")
+    return value
+
+
+def _not_empty(value: str) -> list[str]:
+    if not value:
+        raise ValueError("nothing to mirror. Name topics, or disable the flow")
+    return _patterns("topics")(value)
+
+
+_READ: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "topics": ("topics", _not_empty),
+    "topics.exclude": ("exclude_topics", _patterns("exclude_topics")),
+    "groups": ("groups", _patterns("groups")),
+    "groups.exclude": ("exclude_groups", _excluded_groups),
+    "config.properties.exclude": ("exclude_configs", _patterns("exclude_configs")),
+    "use.defaults.from": ("use_defaults_from", _defaults_from),
+    "replication.factor": ("replication_factor", _replicas),
+    "replication.policy.class": ("policy", _policy),
+    "replication.policy.separator": ("separator", str),
+    "refresh.topics.enabled": ("sync_topics", _true_or_false),
+    "sync.topic.configs.enabled": ("sync_configs", _true_or_false),
+    "sync.topic.acls.enabled": ("sync_acls", _true_or_false),
+    "sync.group.offsets.enabled": ("sync_groups", _true_or_false),
+}
+# By what stands before ``.interval.seconds``: what the fields begin with, and the shortest interval in seconds.
+_INTERVALS: Mapping[str, tuple[str, float]] = {
+    "refresh.topics": ("topic", 1),
+    "sync.topic.configs": ("config", 1),
+    "sync.topic.acls": ("acl", 60),
+    "sync.group.offsets": ("group", 1),
+}

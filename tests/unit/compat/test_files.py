@@ -1,0 +1,142 @@
+"""A whole file: Mirrors, connections, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.compat import files
+from airflow_mirror.compat.rows import Fate
+from airflow_mirror.errors import InputError, KeysRefused
+from airflow_mirror.mirror import Mirror
+
+PACKAGE = "org.apache.kafka.connect.mirror."
+BOTH_WAYS = """
+clusters = dc-1, dc-2
+dc-1.bootstrap.servers = one:9092
+dc-2.bootstrap.servers = two:9092
+dc-1->dc-2.enabled = true
+dc-2->dc-1.enabled = true
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "mm2.properties") -> Path:
+    file = tmp_path / name
+    file.write_text(text)
+    return file
+
+
+def test_each_enabled_flow_becomes_a_mirror_between_two_connections(tmp_path: Path) -> None:
+    there, back = Mirror.from_properties(write(tmp_path, BOTH_WAYS))
+    assert (there.name, there.source, there.target, there.source_alias) == (
+        "dc-1-to-dc-2", "kafka_dc_1", "kafka_dc_2", "dc-1",
+    )  # fmt: skip
+    assert (back.name, back.source, back.target) == ("dc-2-to-dc-1", "kafka_dc_2", "kafka_dc_1")
+
+
+def test_a_cluster_whose_roles_differ_has_a_connection_for_each(tmp_path: Path) -> None:
+    file = write(tmp_path, BOTH_WAYS + "dc-1.producer.client.id = writer\n")
+    found = files.read([file])
+    assert found.connections == {
+        "kafka_dc_1_source": {"bootstrap.servers": "one:9092"},
+        "kafka_dc_1_target": {"bootstrap.servers": "one:9092", "client.id": "writer"},
+        "kafka_dc_2": {"bootstrap.servers": "two:9092"},
+    }
+    assert found.mirrors["dc-2", "dc-1"]["target"] == "kafka_dc_1_target"
+
+
+def test_all_findings_are_listed_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, BOTH_WAYS + "topic = x\ndc-1->dc-2.transforms = y\n")
+    with pytest.raises(KeysRefused) as e:
+        files.read([file])
+    assert [finding.partition(":")[0] for finding in e.value.findings] == ["topic", "dc-1->dc-2.transforms=y"]
+
+
+def test_a_file_without_an_enabled_flow_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeysRefused, match="no flow is enabled"):
+        files.read([write(tmp_path, "clusters = A, B")])
+
+
+def test_clusters_whose_names_would_be_one_are_refused(tmp_path: Path) -> None:
+    text = "clusters = a-b, a.b\na-b.bootstrap.servers = x:1\na.b.bootstrap.servers = y:1\na-b->a.b.enabled = true\n"
+    with pytest.raises(KeysRefused, match="would both be called 'kafka_a_b'"):
+        files.read([write(tmp_path, text + "a.b->a-b.enabled = true\n")])
+
+
+def test_a_refused_key_that_no_enabled_flow_uses_is_noticed_and_passes(tmp_path: Path) -> None:
+    text = BOTH_WAYS.replace("dc-2->dc-1.enabled = true", "dc-1.producer.compression.type = gzip")
+    (line,) = [one for one in files.read([write(tmp_path, text)]).noticed if one.key.endswith("compression.type")]
+    assert line.fate is Fate.WITHOUT_EFFECT
+    assert line.text.startswith("no enabled flow uses it; refused otherwise: batches keep")
+
+
+# --- three connectors ------------------------------------------------------------------------------------------------
+
+
+def connector(kind: str, **more: Any) -> dict[str, Any]:
+    config = {
+        "connector.class": f"{PACKAGE}Mirror{kind}Connector", "source.cluster.alias": "A", "target.cluster.alias": "B",
+        "source.cluster.bootstrap.servers": "a:1", "target.cluster.bootstrap.servers": "b:1",
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", "tasks.max": 4,
+    }  # fmt: skip
+    return config | {key.replace("__", "."): value for key, value in more.items()}
+
+
+def test_three_connectors_are_one_flow(tmp_path: Path) -> None:
+    each = [
+        connector("Source", topics="orders", sync__topic__acls__enabled=False, groups="not its own"),
+        {"name": "cp", "config": connector("Checkpoint", groups="g.*", sync__group__offsets__enabled="true", topics="x")},
+        connector("Heartbeat"),
+    ]
+    paths = [write(tmp_path, json.dumps(one), f"{i}.json") for i, one in enumerate(each)]
+    (mirror,) = Mirror.from_properties(*paths)
+    assert (mirror.topics, mirror.groups, mirror.sync_groups, mirror.sync_acls) == (("orders",), ("g.*",), True, False)
+    assert (mirror.name, mirror.source, mirror.target) == ("A-to-B", "kafka_A", "kafka_B")
+    keys = [one.key for one in files.read(paths).noticed]
+    assert "MirrorCheckpointConnector: groups" in keys
+    assert len(keys) == len(set(keys)) == sum(len(one.get("config", one)) for one in each)
+    listed = write(tmp_path, json.dumps(each), "all.json")
+    assert Mirror.from_properties(listed) == [mirror]
+
+
+def test_a_connector_of_connects_own_file_syntax_is_read(tmp_path: Path) -> None:
+    text = "\n".join(f"{key} = {value}" for key, value in connector("Source", name="s").items())
+    (mirror,) = Mirror.from_properties(write(tmp_path, text))
+    assert not mirror.sync_groups
+
+
+def test_what_is_wrong_with_connectors_is_named(tmp_path: Path) -> None:
+    each = [
+        connector("Checkpoint", replication__policy__separator="_", topic="x"), connector("Heartbeat", enabled=False),
+        {"connector.class": "com.example.Sink"},
+    ]  # fmt: skip
+    file = write(tmp_path, json.dumps(each), "c.json")
+    with pytest.raises(KeysRefused) as e:
+        files.read([file])
+    assert e.value.findings == [
+        "MirrorCheckpointConnector: topic: nobody knows it. The nearest known is 'topics'. Correct or remove it.",
+        "connector.class=com.example.Sink: no connector of MirrorMaker 2. Leave it out.",
+        "MirrorSourceConnector: none from A to B: nothing would be copied. Give its file, too.",
+    ]
+    file = write(tmp_path, json.dumps([connector("Source"), each[0] | {"topic": ""}, connector("Source")]), "c.json")
+    with pytest.raises(KeysRefused) as e:
+        files.read([file])
+    assert [line.split(": ")[1] for line in e.value.findings] == ["topic", "there are two from A to B. Give one.",
+                                                                  "replication.policy.separator"]  # fmt: skip
+
+
+def test_a_drivers_file_and_connectors_are_not_mixed(tmp_path: Path) -> None:
+    driver = write(tmp_path, BOTH_WAYS)
+    source = write(tmp_path, json.dumps(connector("Source")), "s.json")
+    for paths in ([driver, source], [driver, driver], []):
+        with pytest.raises(InputError, match="is read at a time"):
+            files.read(paths)
+
+
+@pytest.mark.parametrize(("text", "says"), [("{", "holds no JSON"), ("[1]", "must hold a connector")])
+def test_a_file_that_is_no_connector_is_named(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=says):
+        files.read([write(tmp_path, text, "c.json")])

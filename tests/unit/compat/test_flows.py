@@ -1,0 +1,130 @@
+"""Fields of a Mirror for the keys of a flow, and settings of a connection for those of its clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.compat.declared import Given
+from airflow_mirror.compat.flows import Flow, become
+from airflow_mirror.compat.providers import Providers
+from airflow_mirror.errors import InputError
+from airflow_mirror.mirror import Mirror
+
+ADDRESSES = {"source.cluster.bootstrap.servers": "a:1", "target.cluster.bootstrap.servers": "b:1"}
+
+
+def became(**keys: str) -> Flow:
+    given = ADDRESSES | {key.replace("__", "."): value for key, value in keys.items()}
+    return of(given)
+
+
+def of(given: dict[str, str], *, secrets: bool = True) -> Flow:
+    providers, _ = Providers.declared(given)
+    return become({key: Given(v, f"A->B.{key}") for key, v in given.items()}, "A", "B", providers, secrets=secrets)
+
+
+def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
+    flow = became()
+    assert flow.problems == []
+    mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **flow.fields})
+    assert mirror.naming.target_topic("orders") == "A.orders"
+    assert not mirror.sync_groups and mirror.sync_configs and mirror.sync_acls and mirror.sync_topics
+    assert not mirror.sync_log_starts  # MirrorMaker deletes nothing
+    assert (mirror.topic_interval_s, mirror.replication_factor, mirror.isolation) == (600.0, 2, "read_uncommitted")
+    left_out = ("mm2-offsets.A.internal", "x.replica", "__x", "mm2x.internal")
+    assert not any(map(mirror.selects_topic, left_out))
+    assert mirror.selects_topic("my-internal")
+    assert [mirror.selects_group(g) for g in ("app", "connect-x", "console-consumer-1", "airflow-mirror.x.starts")] == [
+        True, False, False, False,
+    ]  # fmt: skip
+    assert mirror.excludes_config("min.insync.replicas") and not mirror.excludes_config("retention.ms")
+
+
+def test_what_came_from_the_target_does_not_return() -> None:
+    mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became().fields})
+    names = ("B.orders", "C.B.orders", "C.orders", "B", "orders.B", "orders-B.x")
+    assert [mirror.selects_topic(name) for name in names] == [False, False, True, True, True, True]
+    custom = became(replication__policy__separator="__")
+    mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **custom.fields})
+    assert [mirror.selects_topic(name) for name in ("B__x", "B.x")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        ({"topics": "a, b.*"}, {"topics": ["a", "b.*"]}),
+        ({"topics.exclude": ""}, {"exclude_topics": ["(.*\\.)?B\\..*"]}),
+        ({"topics.blacklist": "x"}, {"exclude_topics": ["x", "(.*\\.)?B\\..*"]}),
+        ({"topics.blacklist": "x", "topics.exclude": "y"}, {"exclude_topics": ["y", "(.*\\.)?B\\..*"]}),
+        ({"groups": "g1, g2"}, {"groups": ["g1", "g2"]}),
+        ({"groups.exclude": "x"}, {"exclude_groups": ["x", "airflow-mirror\\..*"]}),
+        ({"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+          "topics.exclude": "x"}, {"policy": "identity", "exclude_topics": ["x"]}),
+        ({"sync.topic.acls.enabled": "FALSE"}, {"sync_acls": False}),
+        ({"sync.topic.acls.interval.seconds": "5"}, {"acl_interval_s": 60.0}),
+        ({"refresh.topics.interval.seconds": "-1"}, {"sync_topics": False}),
+        ({"refresh.topics.interval.seconds": "86400"}, {"topic_interval_s": 3600.0}),
+        ({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": "7"},
+         {"sync_groups": True, "group_interval_s": 7.0}),
+        ({"use.defaults.from": "source"}, {"use_defaults_from": "source"}),
+        ({"source.consumer.isolation.level": "read_committed"}, {"isolation": "read_committed"}),
+        ({"consumer.auto.offset.reset": "latest"}, {"start": "latest"}),
+    ],
+)  # fmt: skip
+def test_keys_become_fields(keys: dict[str, str], fields: dict[str, Any]) -> None:
+    flow = of(ADDRESSES | keys)
+    assert flow.problems == []
+    assert {name: flow.fields[name] for name in fields} == fields
+    Mirror.from_dict({"name": "m", "source": "a", "target": "b", **flow.fields})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("topics", "", "nothing to mirror"),
+        ("topics", "[a-z&&[^x]].*", "is Java's, not Python's"),
+        ("sync.topic.configs.enabled", "on", "neither true nor false"),
+        ("refresh.topics.interval.seconds", "ten", "no whole number of seconds"),
+        ("replication.factor", "-1", "no number of replicas"),
+        ("replication.policy.class", "com.example.Mine", "it is code of Java"),
+        ("transforms", "x", "records pass as bytes"),
+        ("transforms.x.type", "y", "records pass as bytes"),
+        ("topic.filter.class", "com.example.Mine", "a filter is code of Java"),
+        ("refresh.groups.enabled", "false", "name those that move in groups"),
+        ("errors.tolerance", "all", "nothing is skipped"),
+        ("target.admin.security.protocol", "SSL", "A connection logs in once"),
+        ("target.cluster.bootstrap.servers", "b", "no list of host:port"),
+    ],
+)
+def test_what_cant_be_kept_is_named(key: str, value: str, says: str) -> None:
+    (problem,) = of(ADDRESSES | {key: value}).problems
+    assert says in problem
+    assert key.rpartition(".")[2] in problem
+
+
+def test_refused_keys_pass_with_their_defaults() -> None:
+    keys = {"topic.filter.class": "org.apache.kafka.connect.mirror.DefaultTopicFilter", "transforms": "",
+            "forwarding.admin.class": "org.apache.kafka.clients.admin.ForwardingAdmin", "errors.tolerance": "none",
+            "refresh.groups.enabled": "true"}  # fmt: skip
+    assert of(ADDRESSES | keys).problems == []
+
+
+def test_secrets_go_into_settings_and_are_not_needed_for_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ADDRESSES | {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "topics": "${env:TOPICS}",
+        "source.cluster.ssl.key.password": "${env:KEY_PASSWORD}",
+    }
+    monkeypatch.setenv("TOPICS", "t1, t2")
+    flow = of(given, secrets=False)
+    assert flow.fields["topics"] == ["t1", "t2"]
+    assert flow.settings["source"] == {"bootstrap.servers": "a:1"}
+    with pytest.raises(InputError, match="'KEY_PASSWORD' is not there"):
+        of(given)
+    monkeypatch.setenv("KEY_PASSWORD", "hidden")
+    flow = of(given)
+    assert flow.settings["source"]["ssl.key.password"] == "hidden"
+    assert "hidden" not in repr(flow) + str(flow.fields)
