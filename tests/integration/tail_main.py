@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.jobs.driver.followers import followers
@@ -41,7 +42,7 @@ def main(mirror_file: str, plan_file: str) -> None:
         wait_until(held.safe_at, status, stopping)
         copying: Any = SimpleNamespace(job=job, gone={}, take_in=lambda _: None)
         work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
-        with followers(copying, held, status, by_hand=False):
+        with followers(copying, held, status, DelayMeter(), by_hand=False):
             results = copy_ranges(work, ranges, None, stopping.is_set)
         _, error = there.ends_with(({}, None))
     if error is not None:

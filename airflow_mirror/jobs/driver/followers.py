@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
@@ -48,9 +49,12 @@ class Copying(Protocol):
 
 
 @contextmanager
-def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand: bool) -> Iterator[None]:
+def followers(
+    copying: Copying, held: HeldLease, status: StatusFile, group_latency: DelayMeter, *, by_hand: bool
+) -> Iterator[None]:
     """Let everything follow that the Mirror asks for, until the block ends: then nothing of it writes any more.
 
+    :param group_latency: see :func:`.groups_follow`.
     :param by_hand: nobody has stored the plan; see :func:`.topics_follow`.
     """
     mirror = copying.job.mirror
@@ -65,7 +69,7 @@ def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand:
         copying.take_in(more)
         groups.renew()  # it has the offset maps of the plan's topics; the others read the plan at each pass
 
-    groups = groups_follow(job, held, status)
+    groups = groups_follow(job, held, status, group_latency)
     thread = partial(on_both_clusters, job, held, status)
     wanted = (
         (True, thread(ends.NAME, _ends, ends.EVERY_S)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from airflow_mirror.copy.delays import DelayMeter, Delays
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
@@ -29,12 +30,13 @@ def open_publication(arguments: argparse.Namespace, status: StatusFile) -> Publi
 
 def publish(
     publication: Publication, arguments: argparse.Namespace, kind: str, job: CopyJob, table: Table, held: HeldLease,
-    hold: HoldWatch | None = None,
+    hold: HoldWatch | None = None, groups: DelayMeter | None = None,
 ) -> None:  # fmt: skip
     """Publish a copy's figures until ``publication`` is closed; do nothing if it shows them nowhere.
 
     :param kind: of the job, as in its spec.
     :param hold: None: nobody watches the settings of the target's topics.
+    :param groups: how long groups took to follow; None: they don't.
     """
     if not publication.is_open:
         return
@@ -44,6 +46,6 @@ def publish(
     watched = Watched(
         kind=kind, mirror=job.mirror.name, source=job.mirror.source, target=job.mirror.target, table=table,
         epoch=lambda: held.token.epoch, retained=lambda: retained.last, held=lambda: hold.intact if hold else {},
-        restored=lambda: hold.restored if hold else {},
+        restored=lambda: hold.restored if hold else {}, groups=groups.read if groups else Delays,
     )  # fmt: skip
     publication.show(CopyCollector(watched, arguments.metrics_partitions))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.copy.task import CopyWork
@@ -180,9 +181,10 @@ def _follow(
     progress.start()
     try:
         with Watches(job, held, status, tail.gone) as watches:
-            publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold)
+            groups = DelayMeter()
+            publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold, groups)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
-                with followers(tail, held, status, by_hand=not arguments.plan):
+                with followers(tail, held, status, groups, by_hand=not arguments.plan):
                     _copy_on(start, tail, there, held, progress, watches, status)
     finally:
         progress.stop()

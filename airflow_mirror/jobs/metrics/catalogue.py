@@ -59,6 +59,11 @@ UNKNOWN = Figure(f"{PREFIX}partitions_unknown", GAUGE, "Partitions whose lag is 
 LEFT_OUT = Figure(f"{PREFIX}partitions_left_out", GAUGE, "Partitions without series of their own.")
 HOLD = Figure(f"{PREFIX}hold_intact", GAUGE, "1 if the target topic's settings were on hold at the last look, else 0.")
 RESTORED = Figure(f"{PREFIX}hold_restored_total", COUNTER, "Settings of the target topic that the job had to set back.")
+_MOVE = "From the reading of a group's positions on the source to the target's answer that they are committed there"
+_LAST = "in the last half to whole minute in which groups moved"
+GROUPS = Figure(f"{PREFIX}group_latency_seconds", SUMMARY, f"{_MOVE}.")
+GROUPS_MIN = Figure(f"{PREFIX}group_latency_min_seconds", GAUGE, f"{_MOVE}, least {_LAST}.")
+GROUPS_MAX = Figure(f"{PREFIX}group_latency_max_seconds", GAUGE, f"{_MOVE}, most {_LAST}.")
 
 
 def _delays(name: str, text: str, read: Callable[[Measure], Spread | None]) -> tuple[Measured, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import COUNTER, GAUGE, MEASURED, SUMMARY, Figure, Total
@@ -40,6 +41,7 @@ class Watched:
     :param retained: returns what the source keeps.
     :param held: returns for each target topic whether its settings were on hold at the last look; empty: not known.
     :param restored: returns how many settings of each target topic had to be set back.
+    :param groups: returns how long the groups that were moved took to follow, as latency.
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Watched:
     retained: Callable[[], Retained] = Retained
     held: Callable[[], Mapping[str, bool]] = dict
     restored: Callable[[], Mapping[str, int]] = dict
+    groups: Callable[[], Delays] = Delays
 
 
 class CopyCollector(Collector):
@@ -93,6 +96,12 @@ class CopyCollector(Collector):
         yield self._family(catalogue.PARTITIONS, ("state",), [((str(phase),), states[phase]) for phase in Phase])
         yield self._family(catalogue.UNKNOWN, (), [((), sum(row.lag is None for row in rows))])
         yield self._family(catalogue.LEFT_OUT, (), [((), left_out)])
+        groups = watched.groups()
+        known = groups.batches > 0
+        total = Total(groups.batches, groups.latency_sum_ms / 1000)
+        yield self._family(catalogue.GROUPS, (), [((), total if known else None)])
+        yield self._family(catalogue.GROUPS_MIN, (), [((), groups.latency_min_ms / 1000 if known else None)])
+        yield self._family(catalogue.GROUPS_MAX, (), [((), groups.latency_max_ms / 1000 if known else None)])
 
     def _of_topics(self, topics: list[Measure]) -> Iterator[Metric]:
         held, restored = self._watched.held(), self._watched.restored()

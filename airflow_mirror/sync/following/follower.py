@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.kafka.model import NO_MEMBERS
@@ -57,13 +58,15 @@ class Follower:
     :param to_target: translates by the offset maps; see :class:`airflow_mirror.sync.maps.OffsetMaps`.
     :param state: holds the notes.
     :param ledger: says which topics are in production.
+    :param moved: called for each group that was moved: when its positions were read on the source, when the target had
+        answered; in ms since 1970.
     """
 
     def __init__(
         self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: ToTarget, state: State,
-        ledger: Decisions, right: Right,
+        ledger: Decisions, right: Right, moved: Callable[[int, int], None] = lambda read_ms, answered_ms: None,
     ) -> None:  # fmt: skip
-        self._plan, self._mirror = plan, plan.mirror
+        self._plan, self._mirror, self._moved = plan, plan.mirror, moved
         self._source, self._target, self._to_target = source, target, to_target
         self._state, self._ledger, self._right = state, ledger, right
 
@@ -82,6 +85,7 @@ class Follower:
         return report
 
     def _follow(self, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
+        read_ms = wall_ms()  # before: what a group commits while it is read is at least as old
         here, unread = self._read_source(report)
         topics = self._still_same(topics, report)
         stored = dict(self._state.read())
@@ -102,7 +106,7 @@ class Follower:
         over = [group for group in report.gone if noted[group] and there.get(group) == {}]  # gone on both sides
         with self._right.writing:
             self._write({group: d.noted for group, d in decided.items()} | dict.fromkeys(over), stored)
-            commits = self._commit(decided)
+            commits = self._commit(decided, read_ms)
             # What was done is settled by the next pass: a thousand groups move in each, and a note is a record.
             settled = {
                 group: settle(decided[group], commit.done, commit.refused, now_ms)
@@ -188,14 +192,19 @@ class Follower:
             self._state.write(values)
             stored.update({key: value for key, value in values.items() if value is not None})
 
-    def _commit(self, decided: Mapping[str, GroupDecision]) -> dict[str, GroupCommit]:
+    def _commit(self, decided: Mapping[str, GroupDecision], read_ms: int) -> dict[str, GroupCommit]:
         wanted = {group: d.commits for group, d in decided.items() if d.commits}
         commits: dict[str, GroupCommit] = {}
         groups = sorted(wanted)
         for at in range(0, len(groups), _AT_ONCE):
             self._right.confirm(self._target.wire)
             some = {group: wanted[group] for group in groups[at : at + _AT_ONCE]}
-            commits |= self._target.commit_groups(some, self._right.check)
+            answers = self._target.commit_groups(some, self._right.check)
+            answered_ms = wall_ms()
+            for answer in answers.values():
+                if answer.done:
+                    self._moved(read_ms, answered_ms)
+            commits |= answers
         return commits
 
     def _tell(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.metrics import catalogue
@@ -59,6 +60,7 @@ def exported() -> Labels:
     watched = Watched(
         kind="streaming_tail", mirror="m", source="a", target="b", table=table, epoch=lambda: 1,
         retained=lambda: Retained({one.source: 0}, {"t": 9.0}), held=lambda: {"t": True}, restored=lambda: {"t": 0},
+        groups=lambda: Delays(*[1] * 7),
     )  # fmt: skip
     samples = [sample for family in CopyCollector(watched).collect() for sample in family.samples]
     assert {one.for_topics.name for one in MEASURED} <= {s.name.removesuffix("_sum") for s in samples}, (
@@ -122,4 +124,54 @@ def test_every_figure_but_a_few_is_on_the_dashboard_or_in_a_rule() -> None:
         "replication_latency_min_seconds",
         "record_age_min_seconds",
         "record_age_max_seconds",
+        "group_latency_min_seconds",
     }
+
+
+# --- what the older tools measure -------------------------------------------------------------------------------------
+
+SPREAD = ("", "-avg", "-min", "-max")
+ENDS = ("attempts-total", "success-total", "failure-total", "success-percentage", "failure-percentage")
+# Of 4.3.1: MirrorSourceMetrics and MirrorCheckpointMetrics; of ConnectMetricsRegistry what is no sink's and no name or
+# version of something. Then what of the clients a mirror's operator looks at, and of the two tools before it.
+OLDER = {
+    "MirrorMaker 2": {
+        "record-count", "record-rate", "byte-count", "byte-rate",
+        *(f"{one}-ms{s}" for one in ("record-age", "replication-latency", "checkpoint-latency") for s in SPREAD),
+    },
+    "Kafka Connect, under MirrorMaker 2": {
+        *(f"source-record-{one}-{kind}" for one in ("poll", "write") for kind in ("total", "rate")),
+        *(f"source-record-active-count{s}" for s in ("", "-avg", "-max")),
+        "poll-batch-avg-time-ms", "poll-batch-max-time-ms", *(f"transaction-size{s}" for s in SPREAD[1:]),
+        "batch-size-avg", "batch-size-max", "status", "running-ratio", "pause-ratio",
+        *(f"offset-commit-{one}" for one in ("success-percentage", "failure-percentage", "avg-time-ms", "max-time-ms")),
+        "total-record-failures", "total-record-errors", "total-errors-logged", "last-error-timestamp",
+        "total-records-skipped", "total-retries",
+        "deadletterqueue-produce-requests", "deadletterqueue-produce-failures",
+        "connector-count", "task-count", "partition-count",
+        *(f"{one}-startup-{end}" for one in ("connector", "task") for end in ENDS),
+        "completed-rebalances-total", "rebalance-avg-time-ms", "rebalance-max-time-ms", "time-since-last-rebalance-ms",
+    },
+    "The clients of the first two": {
+        "records-lag", "records-lag-max", "records-lag-avg", "records-lead", "records-lead-min", "record-error-total",
+        "record-error-rate", "record-retry-total", "record-retry-rate",
+    },
+    "The first MirrorMaker": {"MirrorMaker-numDroppedMessages", "MaxLag", "ConsumerLag"},
+    "The Go mirror maker": {
+        "FetchDuration", "FetchersIdleTime", "NumWorkerManagers", "WMsActiveWorkers", "WMsIdleTime", "WMsBatchDuration",
+        "WMsPendingTasks", "TaskTimeouts",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", OLDER)
+def test_every_metric_of_an_older_tool_has_a_figure_or_the_reason_why_not(exported: Labels, tool: str) -> None:
+    table = PAGE.partition(f"\n### {tool}\n")[2].partition("\n#")[0]
+    pairs = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[2:]
+    named = [name for metrics, _ in pairs for name in re.findall(r"`([\w-]+)`", metrics)]
+    assert sorted(named) == sorted(OLDER[tool])
+    for metrics, here in pairs:
+        figures = re.findall(r"airflow_mirror_\w+", here)
+        stems = {re.sub("_(sum|count)$", "", name) for name in exported}
+        assert {re.sub("_(sum|count)$", "", name) for name in figures} <= stems, metrics
+        assert here.startswith("none: ") or figures, f"{metrics}: neither a figure nor a reason"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.jobs.driver import followers as module
 from airflow_mirror.jobs.driver import recurring, topics
@@ -104,7 +105,7 @@ def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatc
     held: Any = None
     taken = list[CopyJob]()
     copying: Any = SimpleNamespace(job=world.job, gone={}, take_in=taken.append)
-    with followers(copying, held, None, by_hand=False):  # type: ignore[arg-type]
+    with followers(copying, held, None, DelayMeter(), by_hand=False):  # type: ignore[arg-type]
         names = ("source", "topics", "groups", "configs", "log_starts")
         assert log == [f"start {name}" for name in names]
         given["take_in"](world.job)

@@ -16,7 +16,7 @@ from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, To
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following import follower, notes
 from airflow_mirror.sync.following.deciding import REFRESH_MS
 from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.sync.following.report import FollowReport
@@ -138,6 +138,7 @@ class World:
         self.plan: Plan = plan_of(a_mirror(**mirror), plan_topic)
         self.source, self.target, self.state, self.right = Side("source"), Side("target"), MemoryState(), FakeRight()
         self.ledger, self.to_target = MemoryLedger(), self.no_map
+        self.moved: list[tuple[int, int]] = []
         claim(self.ledger, self.plan, self.target)
 
     @staticmethod
@@ -147,7 +148,8 @@ class World:
     def follow(self, now_ms: int = NOW) -> FollowReport:
         """One pass of a new process: nothing is remembered."""
         return Follower(
-            self.plan, self.source, self.target, self.to_target, self.state, self.ledger, self.right
+            self.plan, self.source, self.target, self.to_target, self.state, self.ledger, self.right,
+            lambda read_ms, answered_ms: self.moved.append((read_ms, answered_ms)),
         ).follow(now_ms)  # fmt: skip
 
     def note(self, group: str) -> notes.Note | None:
@@ -169,6 +171,19 @@ def test_groups_follow_forwards_and_backwards(world: World) -> None:
         world.follow()
         assert (marks := world.note("g")) and marks.ours == {P0: ((offsets[0], ""),), P1: ((offsets[1], ""),)}
     assert [its for _, its in world.target.commits] == [{P0: 10, P1: 20}, {P0: 15}, {P0: 3}, {P1: 900}]
+
+
+def test_each_group_that_moves_is_measured_from_the_reading_of_its_positions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000, 2000, 7))
+    monkeypatch.setattr(follower, "wall_ms", lambda: next(clock))
+    world.source.put("g", 10, 20)
+    world.source.put("h", 1, 2)
+    world.follow()
+    assert world.moved == [(1000, 1007)] * 2, "one request for both, and one answer"
+    world.follow()
+    assert len(world.moved) == 2, "nothing has moved"
 
 
 def test_pass_without_a_change_writes_nothing(world: World) -> None:
