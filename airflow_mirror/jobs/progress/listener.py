@@ -120,6 +120,8 @@ class Listener:
                 await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
         except (OSError, EOFError, TimeoutError, LookupError, TypeError, ValueError, RecursionError) as e:
             log.debug("connection of a task ended: %s", e)
+        except asyncio.CancelledError:
+            pass  # the listener closes, and Python 3.11 would log the cancellation of a conversation as an error
         finally:
             self._peers.discard(peer)
             peer.transport.abort()  # not close(), which waits for a goodbye, also of those who never say one
