@@ -5,10 +5,11 @@ Also runs in a plain Python process; nothing here depends on Spark.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.config import load
@@ -35,6 +36,22 @@ class CopyWork:
     options: CopyOptions
     lease: LeaseToken
     report_to: str | None = field(default=None, repr=False)
+
+
+def work_to_json(work: CopyWork) -> str:
+    """Serialise, for another process or a Spark option, which Spark shows in query plans: nothing in it is secret.
+
+    Settings are references. Where the driver listens is no part of it: that comes with each turn.
+    """
+    return json.dumps(asdict(replace(work, report_to=None)), default=sorted)  # a set, for one, is a Collection too
+
+
+def work_from_json(text: str) -> CopyWork:
+    """Inverse of :func:`work_to_json`."""
+    values = json.loads(text)
+    values["options"] = CopyOptions(**values["options"])
+    values["lease"] = LeaseToken(**values["lease"])
+    return CopyWork(**values)
 
 
 def turn_of(options: CopyOptions, dealt: Sequence[Sequence[CopyRange]], report_to: str | None = None) -> dict[str, Any]:

@@ -199,14 +199,14 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
 SLOW_AT_FIRST = """
 import sys
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.jobs.driver import tail
-supervise, starts = tail._supervise, []
+from airflow_mirror.jobs.driver import following, tail
+supervise, starts = following._supervise, []
 def slow(query, *others):
     starts.append(query)
     if len(starts) == 1:
         raise TryAgain("the streaming query ended: [STREAM_FAILED] Python worker failed to connect back.")
     supervise(query, *others)
-tail._supervise = slow
+following._supervise = slow
 sys.exit(tail.main(sys.argv[1:]))
 """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import TaskContext
@@ -21,27 +21,10 @@ from airflow_mirror.config import Handover
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.spark.bulk import RESULT_SCHEMA
-from airflow_mirror.copy.task import CopyWork, copy_ranges
-from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.copy.task import copy_ranges, work_from_json
 
 SOURCE_NAME = "kafka_mirror_tail"
 _AGAIN_S = 5.0
-
-
-def work_to_json(work: CopyWork) -> str:
-    """Serialise for a Spark option, which Spark shows in query plans: references to settings, and nothing secret.
-
-    Where the driver listens is no part of it: that comes with each turn.
-    """
-    return json.dumps(asdict(replace(work, report_to=None)), default=sorted)  # a set, for one, is a Collection too
-
-
-def work_from_json(text: str) -> CopyWork:
-    """Inverse of :func:`work_to_json`."""
-    values = json.loads(text)
-    values["options"] = CopyOptions(**values["options"])
-    values["lease"] = LeaseToken(**values["lease"])
-    return CopyWork(**values)
 
 
 @dataclass

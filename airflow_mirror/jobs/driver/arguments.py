@@ -9,25 +9,44 @@ from typing import Any
 
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.jobs.metrics.collector import LISTED
-from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
+from airflow_mirror.jobs.progress.listener import Hosts
 from airflow_mirror.mirror import Mirror
 
+TURN_S = 600.0  # of a tail: little is copied between two turns
 _SOURCE_ID, _TARGET_ID = "source", "target"  # names of both clusters if a job is run by hand, without connections
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with the arguments that every job takes. Wrong arguments end the process with status 2."""
     p = argparse.ArgumentParser(prog=prog, description=description, formatter_class=argparse.RawTextHelpFormatter)
+    add_clusters(p)
+    add_flow(p)
+    add_run(p)
+    return p
+
+
+def add_clusters(p: argparse.ArgumentParser) -> None:
+    """Add the options that name the clusters' settings."""
     what = p.add_argument_group("clusters")
     reference = "librdkafka settings: a properties file (one key=value per line), or env:NAME holding JSON"
     what.add_argument("--source", required=True, metavar="FILE", help=f"the cluster to read. {reference}")
     what.add_argument("--target", required=True, metavar="FILE", help=f"the cluster to write. {reference}")
-    add_flow(p)
+
+
+def add_run(p: argparse.ArgumentParser) -> None:
+    """Add the options of one run of a job, whoever carries it out."""
     run = p.add_argument_group("this run")
     run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job makes a plan and creates topics")
     run.add_argument(
         "--no-probe", action="store_true", help="don't try out the rights on the target with a scratch topic"
     )
+    run.add_argument("--report", metavar="KEY", help=argparse.SUPPRESS)  # of a job that was submitted in cluster mode
+    run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
+
+
+def add_spark(p: argparse.ArgumentParser) -> None:
+    """Add the options of a job that Spark carries out."""
+    run = p.add_argument_group("on Spark")
     run.add_argument(
         "--tasks", type=int, metavar="N", help="number of Spark tasks (default: from the cluster's cores and the bytes)"
     )
@@ -36,9 +55,6 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
         help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
         "or each executor reads --source and --target (default: driver)",
     )  # fmt: skip
-    run.add_argument("--report", metavar="KEY", help=argparse.SUPPRESS)  # of a job that was submitted in cluster mode
-    run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
-    return p
 
 
 def add_flow(p: argparse.ArgumentParser) -> None:
@@ -95,6 +111,24 @@ def add_flow(p: argparse.ArgumentParser) -> None:
     flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
 
 
+def add_bulk(p: argparse.ArgumentParser) -> None:
+    """Add the options of a copy that ends."""
+    p.add_argument(
+        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, when the job starts)"
+    )
+    add_late(p)
+
+
+def add_tail(p: argparse.ArgumentParser) -> None:
+    """Add the options of a copy that follows."""
+    p.add_argument(
+        "--turn-s", type=float, default=TURN_S, metavar="S",
+        help=f"seconds that a turn takes, a micro-batch on Spark (default: {TURN_S:g})",
+    )  # fmt: skip
+    p.add_argument("--takeover", action="store_true", help="replace the mirror's tail even if it gives signs of life")
+    p.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # what was found to be lost
+
+
 def add_late(p: argparse.ArgumentParser) -> None:
     """Add the option that belongs to an ``--end`` that is a time."""
     p.add_argument(
@@ -121,9 +155,12 @@ def add_progress(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def progress_hosts(arguments: argparse.Namespace, spark: Any) -> Hosts | None:
-    """Return where the driver listens for its tasks' reports; None: it is not to listen."""
-    return None if arguments.no_progress else hosts_of(spark)
+def progress_hosts(arguments: argparse.Namespace, hosts: Hosts | None) -> Hosts | None:
+    """Return where the driver listens for its tasks' reports; None: it is not to listen.
+
+    :param hosts: where the tasks reach it, if they may.
+    """
+    return None if arguments.no_progress else hosts
 
 
 def add_metrics(p: argparse.ArgumentParser) -> None:

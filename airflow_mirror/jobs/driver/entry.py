@@ -22,7 +22,11 @@ def run(
     parser: argparse.ArgumentParser, argv: Sequence[str], work: Callable[[argparse.Namespace, StatusFile], Outcome]
 ) -> int:
     """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed)."""
-    arguments = parser.parse_args(argv)
+    return carry_out(parser.parse_args(argv), work)
+
+
+def carry_out(arguments: argparse.Namespace, work: Callable[[argparse.Namespace, StatusFile], Outcome]) -> int:
+    """Run ``work`` as :func:`run` does, with arguments that somebody has parsed."""
     _log_to_stderr()
     status = StatusFile(arguments.job_dir)
     summary: dict[str, Any] | None = None

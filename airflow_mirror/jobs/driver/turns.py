@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.options import CopyOptions
@@ -23,7 +21,6 @@ from airflow_mirror.jobs.driver.prepare import (
     resolve_ranges,
     shared,
 )
-from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
@@ -36,6 +33,27 @@ _DELETED = "It is not copied any more. What was copied stays on the target; a ne
 _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
+class Stream(Protocol):
+    """Copies turn after turn of a tail, from when it was made; each as the tail deals it then."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether another turn will follow. If not, the tail knows why, or :meth:`failure` says it."""
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether those who copy are others than when it was made: it is to be stopped, and a new one made."""
+
+    def failure(self) -> str:
+        """Return why it runs no more."""
+
+    def end_turn(self) -> None:
+        """End the present turn early, as far as its tasks don't hear that where they report their progress."""
+
+    def stop(self, wait_s: float) -> None:
+        """End it. Its lease was withdrawn; wait so many seconds at most until its tasks have reported."""
+
+
 class Tail:
     """The state of a running tail: which ranges it follows and what its turns reported.
 
@@ -43,7 +61,6 @@ class Tail:
     time: a list that had to wait for a free slot would not be copied until then.
 
     :param tasks: number of tasks; None: as many as :attr:`slots` returns.
-    :param turn_file: read by the data source at the start of each turn.
     :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
     :ivar report_to: where tasks report their progress, from the next :meth:`deal` on.
@@ -51,8 +68,8 @@ class Tail:
     :ivar gone: source topics that are not copied any more, and why.
     """
 
-    def __init__(self, job: CopyJob, tasks: int | None, turn_file: Path, stopping: threading.Event | None = None) -> None:
-        self._job, self._tasks, self._turn_file = job, tasks, turn_file
+    def __init__(self, job: CopyJob, tasks: int | None, stopping: threading.Event | None = None) -> None:
+        self._job, self._tasks = job, tasks
         self._rate = job.options.max_bytes_per_second
         self._most: int | None = None
         self.report_to: str | None = None
@@ -61,13 +78,14 @@ class Tail:
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
         self._turn: dict[str, Any] = {}
+        self._tell: Callable[[dict[str, Any]], None] = lambda _: None
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
         self.gone: dict[str, str] = {}
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.deposed: str | None = None  # why the tasks don't write: another job has taken the lease
-        self.query: Any = None  # the stream that copies now
+        self.stream: Stream | None = None  # that copies now
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
         self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
@@ -170,20 +188,31 @@ class Tail:
             self._most = self.tasks
         return self._rate != before
 
-    def deal(self) -> None:
-        """Distribute the ranges for the next turn."""
+    def tell_turns(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        """Tell how the next turn is dealt (:func:`.task.turn_of`), now and whenever that changes."""
+        with self._dealing:
+            self._tell = tell
+            tell(self._turn)
+
+    def deal(self) -> tuple[CopyOptions, list[list[CopyRange]]]:
+        """Distribute the ranges for the next turn; return how they are copied, and the ranges of each task."""
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
-            self._dealt = deal(self.ranges, self.tasks, weight)
-            turn = turn_of(self.options, self._dealt, self.report_to)
+            self._dealt, options = deal(self.ranges, self.tasks, weight), self.options
+            turn = turn_of(options, self._dealt, self.report_to)
             if turn != self._turn:
-                write_json(self._turn_file, turn)
                 self._turn = turn
+                self._tell(turn)
+            return options, self._dealt
 
-    def take_results(self, frame: Any, _batch_id: int) -> None:
-        """Add up the results of one turn (``foreachBatch``; runs in the driver)."""
+    def take(self, results: Sequence[PartitionResult]) -> None:
+        """Add up the results of one turn, whose tasks have all ended.
+
+        :raises TryAgain: another job has taken the lease (:attr:`deposed`).
+        :raises NeedsHuman: a partition failed for good (:attr:`failed`).
+        """
         try:
-            self._take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
+            self._take(results)
         finally:
             self.reported.set()
 

@@ -48,6 +48,7 @@ Without --end, each partition is compared up to the target's log end offset at t
 def main(argv: Sequence[str]) -> int:
     """Run the job; see the module docstring for exit status and output."""
     parser = cli.parser("verify.py", DESCRIPTION)
+    cli.add_spark(parser)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
     parser.add_argument(
         "--only-new",

@@ -593,11 +593,11 @@ def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str,
 
 def test_option_or_setting_keeps_the_driver_from_listening() -> None:
     asked, not_asked = Namespace(no_progress=True), Namespace(no_progress=False)
-    assert progress_hosts(not_asked, session("local[2]")) == LOOPBACK
-    assert progress_hosts(asked, session("local[2]")) is None
+    assert progress_hosts(not_asked, hosts_of(session("local[2]"))) == LOOPBACK
+    assert progress_hosts(asked, hosts_of(session("local[2]"))) is None
     for value in ("false", " False "):
-        assert progress_hosts(not_asked, session("local[2]", **{listening.SWITCH: value})) is None
-    assert progress_hosts(not_asked, session("spark://m:7077", **{listening.SWITCH: "true"})) is not None
+        assert progress_hosts(not_asked, hosts_of(session("local[2]", **{listening.SWITCH: value}))) is None
+    assert progress_hosts(not_asked, hosts_of(session("spark://m:7077", **{listening.SWITCH: "true"}))) is not None
 
 
 def session(master: str, **conf: str) -> Any:

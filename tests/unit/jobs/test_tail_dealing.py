@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,27 +13,35 @@ import pytest
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.spark.tail import TailReader, work_from_json, work_to_json
-from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.spark.tail import TailReader
+from airflow_mirror.copy.task import CopyWork, work_from_json, work_to_json
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
 
 
 @pytest.fixture
-def tail(tmp_path: Path) -> Tail:
+def tail() -> Tail:
     job = SimpleNamespace(options=CopyOptions(mirror="m", max_bytes_per_second=100.0))
-    made: Any = Tail(job, None, tmp_path / "turn.json")  # type: ignore[arg-type]
+    made: Any = Tail(job, None)  # type: ignore[arg-type]
     made.slots = lambda: 2
     made.ranges = [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in range(6)]
     made.deal()
     return made
 
 
+def turn_of(tail: Tail) -> dict[str, Any]:
+    """Return what was told last."""
+    told: list[dict[str, Any]] = []
+    tail.tell_turns(told.append)
+    return told[-1]
+
+
 def lists(tail: Tail) -> list[list[int]]:
-    return sorted(sorted(r["partition"] for r in part) for part in json.loads(tail._turn_file.read_text())["ranges"])
+    return sorted(sorted(r["partition"] for r in part) for part in turn_of(tail)["ranges"])
 
 
 def lease(tail: Tail, **brought: int) -> None:
@@ -49,15 +57,13 @@ def lease(tail: Tail, **brought: int) -> None:
         )
         for r in tail.ranges
     ]
-    rows = [SimpleNamespace(result=json.dumps(r.to_dict())) for r in results]
-    tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
+    tail.take(results)
 
 
 def ended(tail: Tail, **results: Any) -> None:
     """End a lease in which partition 0 had these results."""
     result = PartitionResult(topic="t", target_topic="t", partition=0, position=1, done=False, **results)
-    rows = [SimpleNamespace(result=json.dumps(result.to_dict()))]
-    tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
+    tail.take([result])
 
 
 def outcome(tail: Tail) -> MirrorError | None:
@@ -138,7 +144,7 @@ def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None
 
 def test_a_wished_rate_holds_from_the_next_turn_on(tail: Tail) -> None:
     """It replaces the Mirror's, and ends with the wish. The tasks that run when it begins share it."""
-    share = lambda: json.loads(tail._turn_file.read_text())["options"]["max_bytes_per_second"]  # noqa: E731
+    share = lambda: turn_of(tail)["options"]["max_bytes_per_second"]  # noqa: E731
     lifted, lowered = (Wishes(rate=Wish(by="ann", at="today", max_bytes_per_second=rate)) for rate in (None, 10))
     heard = []
     for wishes in (Wishes(), lowered, lowered, lifted, Wishes()):
@@ -157,10 +163,13 @@ def test_a_wished_rate_holds_from_the_next_turn_on(tail: Tail) -> None:
     assert tail.tasks == 3, "what is lost for a while comes back to its share"
 
 
-def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
-    written = tail._turn_file.stat().st_mtime_ns
+def test_nothing_is_told_again_while_the_dealing_stays(tail: Tail) -> None:
+    told: list[dict[str, Any]] = []
+    tail.tell_turns(told.append)
     lease(tail)
-    assert tail._turn_file.stat().st_mtime_ns == written
+    assert len(told) == 1
+    lease(tail, p4=50_000_000)
+    assert len(told) == 2
 
 
 def test_copy_work_survives_the_trip_through_an_option() -> None:
@@ -185,6 +194,8 @@ def test_no_option_and_no_text_of_the_work_shows_where_the_driver_listens(tail: 
     assert "the-token" not in text + repr(work)
     tail.report_to = work.report_to
     tail.deal()
-    reader = TailReader({"work": text, "turn_file": str(tail._turn_file), "turn_s": "5"})
+    file = tmp_path / "turn.json"
+    tail.tell_turns(partial(write_json, file))
+    reader = TailReader({"work": text, "turn_file": str(file), "turn_s": "5"})
     assert {p.report_to for p in reader.partitions({"turn": 0}, {"turn": 1})} == {"h 1 the-token c"}
     assert "the-token" not in repr(vars(reader))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -47,15 +45,14 @@ class Cluster:
 
 
 class World:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         self.source, self.target = Cluster(), Cluster()
         for name in ("a", "b"):
             self.source.there[name] = f"id-{name}", 2
             self.target.there[name] = "other", 2
         plan = plan_of(MIRROR, *(topic_plan(n, {0: 0, 1: 0}, source_topic_id=f"id-{n}") for n in ("a", "b")))
         job = CopyJob(mirror=MIRROR, source="source", target="target", plan=plan, options=CopyOptions(mirror="m"))
-        self.turn = directory / "turn.json"
-        self.tail = Tail(job, 1, self.turn)
+        self.tail = Tail(job, 1)
 
     def resolve(self, _: object, source: Any, start: str, end: None, topics: Mapping[str, Any]) -> list[CopyRange]:
         assert (start, end) == ("earliest", None)
@@ -66,19 +63,18 @@ class World:
         ]
 
     def copied(self) -> list[str]:
-        ranges = json.loads(self.turn.read_text())["ranges"]
-        return sorted(f"{r['source_topic']}-{r['partition']}" for part in ranges for r in part)
+        _, dealt = self.tail.deal()
+        return sorted(str(r.source) for part in dealt for r in part)
 
     def ended(self, topic: str, **result: Any) -> None:
         """End a turn in which partition 1 of a topic had this result."""
         one = PartitionResult(topic=topic, target_topic=topic, partition=1, position=7, done=False, **result)
-        row = SimpleNamespace(result=json.dumps(one.to_dict()))
-        self.tail.take_results(SimpleNamespace(collect=lambda: [row]), 0)
+        self.tail.take([one])
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path)
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
     monkeypatch.setattr(turns, "load", lambda _, role: role)
     monkeypatch.setattr(turns, "ClusterAdmin", lambda role: getattr(made, role))
     monkeypatch.setattr(turns, "resolve_ranges", made.resolve)
@@ -188,4 +184,4 @@ def test_topic_that_joins_is_in_the_next_turn(world: World) -> None:
     world.tail.take_in(replace(job, plan=plan, options=options))
     assert world.tail.amended.is_set() and world.tail.discover()
     assert world.copied() == ["a-0", "a-1", "b-0", "b-1", "c-0"]
-    assert json.loads(world.turn.read_text())["options"]["max_batch_bytes"] == {"c": 5}
+    assert world.tail.deal()[0].max_batch_bytes == {"c": 5}

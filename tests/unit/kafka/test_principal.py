@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver import arguments, tail
+from airflow_mirror.jobs.driver import following
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import build
@@ -37,9 +38,11 @@ def test_a_tail_demands_who_the_mirror_is(monkeypatch: pytest.MonkeyPatch) -> No
     def admin(role: str) -> Iterator[Any]:
         yield {"source": SOURCE, "target": TARGET}[role]
 
-    monkeypatch.setattr(tail, "load", lambda _, role: role)
-    monkeypatch.setattr(tail, "ClusterAdmin", admin)
-    monkeypatch.setattr(arguments, "mirror_of", lambda _: FOLLOWS)
-    publication: Any = None
+    monkeypatch.setattr(following, "load", lambda _, role: role)
+    monkeypatch.setattr(following, "ClusterAdmin", admin)
+    nobody: Any = None
     with pytest.raises(InvalidField, match=DEMANDED):
-        tail._run(argparse.Namespace(source="a", target="b"), StatusFile(None), publication)
+        following.follow(
+            argparse.Namespace(source="a", target="b"), FOLLOWS, StatusFile(None), nobody, nobody,
+            stopping=threading.Event(),
+        )  # fmt: skip

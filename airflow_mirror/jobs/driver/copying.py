@@ -1,0 +1,102 @@
+"""A bulk copy, whoever copies (:mod:`.crew`): each partition up to where its log ended at the start, or a time."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.dealing import deal_bulk
+from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
+from airflow_mirror.copy.results import PartitionResult, summarise
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.arguments import progress_hosts
+from airflow_mirror.jobs.driver.crew import Muster
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.prepare import (
+    prepare,
+    require_still_ours,
+    resolve_window,
+    shared,
+    wait_until,
+    window_book,
+    wishes_at_start,
+    writer_lease,
+)
+from airflow_mirror.jobs.driver.publication import publish
+from airflow_mirror.jobs.driver.reachable import check_reachable
+from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
+from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
+from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.cluster import WireCluster
+
+log = logging.getLogger(__name__)
+
+
+def copy(
+    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile, publication: Publication, muster: Muster
+) -> Outcome:
+    """Copy every partition to its end.
+
+    :param muster: calls those together who copy.
+    """
+    begun = time.monotonic()
+    job = prepare(arguments, mirror)
+    wishes = wishes_at_start(job)
+    with (
+        WireCluster(load(arguments.source, "source")) as source,
+        WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
+        window_book(arguments, mirror) as book,
+    ):
+        ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
+        if arguments.start is not None or arguments.end != "latest":
+            check_reachable(ranges, target, mirror.name, mirror.start)
+        weights = bytes_to_copy(source, target, ranges)
+    log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
+    with writer_lease(arguments.target, mirror.name) as held:
+        require_still_ours(job)
+        status.update("starting")
+        with muster(None) as crew:
+            wait_until(held.safe_at, status)
+            clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+            hosts = progress_hosts(arguments, crew.hosts)
+            progress = Progress(*clusters, ranges, committed, status, hosts)
+            publish(publication, arguments, "bulk_copy", job, progress.table, held)
+
+            def one_round(left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
+                status.update("copying")
+                rate = wishes.rate_or(job.options.max_bytes_per_second)
+                if arguments.tasks:
+                    dealt = deal(left, arguments.tasks, weights)
+                else:
+                    dealt = deal_bulk(left, crew.slots(), weights, at_once=rate is not None)
+                options = shared(replace(job.options, max_bytes_per_second=rate), min(len(dealt), crew.slots()))
+                work = CopyWork(
+                    source=clusters[0], target=clusters[1], options=options, lease=token, report_to=progress.report_to
+                )
+                return crew.copy(dealt, work)
+
+            results: list[PartitionResult] = []
+            progress.start()
+            try:
+                with listening(job, arguments, held, status, wishes) as ear:
+                    results = copy_in_rounds(ranges, one_round, ear, held, progress.table.begin_turn)
+            finally:
+                progress.stop(results)
+    summary = summarise(results, time.monotonic() - begun) | window
+    summary["errors"] += _unfinished(results)
+    return summary, entry.failure(results, summary["errors"])
+
+
+def _unfinished(results: list[PartitionResult]) -> list[str]:
+    """Report partitions that neither failed nor reached their end: that must never look like success."""
+    return [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]

@@ -1,0 +1,270 @@
+"""A tail's life, whoever copies (:mod:`.crew`): it follows the source in one turn after another, until asked to stop.
+
+Little is copied between two turns, so turns are long. A turn ends early if partitions were added or one stopped. A
+partition that stops for good (`errors.NeedsHuman`) ends the tail after that turn, when the others have stopped cleanly. A
+source topic that was deleted, or created again, does not: the next turn goes on without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.delays import DelayMeter
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import summarise
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.arguments import progress_hosts
+from airflow_mirror.jobs.driver.crew import Crew, Muster
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.followers import followers
+from airflow_mirror.jobs.driver.prepare import (
+    CopyJob,
+    HeldLease,
+    prepare,
+    wait_until,
+    writer_lease,
+)
+from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.driver.publication import publish
+from airflow_mirror.jobs.driver.turns import Stream, Tail
+from airflow_mirror.jobs.driver.watches import Watches
+from airflow_mirror.jobs.driver.way_back import WayBack
+from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.errors import Fenced, UnknownTopic
+
+log = logging.getLogger(__name__)
+
+_TURN_UNTOLD_S = 60.0  # upper limit if tasks can't be told to end early
+_MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
+_DISCOVER_EVERY_S = 10.0
+_STARTS = 5
+_LOOK_EVERY_S = 0.5
+_GUARD_EVERY_S = 5.0  # whether a cutover has raised its fence
+_GUARD_WAIT_S = 120.0  # a deposed tail's guard stays until that fence is decided
+_WITHDRAW_AGAIN_S = 5.0
+
+
+def follow(
+    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile, publication: Publication, muster: Muster, *,
+    stopping: threading.Event, on_present: Callable[[], None] = lambda: None,
+) -> Outcome:  # fmt: skip
+    """Be the mirror's tail until ``stopping`` is set, or somebody asks for that in the target's ledger.
+
+    :param muster: calls those together who copy.
+    :param on_present: called once it is decided that this is the tail, by the same thread.
+    :raises TailRuns: another one lives, here or elsewhere.
+    """
+    begun = time.monotonic()
+    if mirror.sync_acls:  # it may have changed since the plan
+        for role in ("source", "target"):
+            with ClusterAdmin(load(getattr(arguments, role), role)) as cluster:
+                own_principal(cluster, mirror.own_principals)
+    job = prepare(arguments, mirror)
+    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    with (
+        presence(job, arguments, status, stopping) as there,
+        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, wait_s=_GUARD_WAIT_S),
+    ):
+        on_present()
+        tail = _copy(job, arguments, status, stopping, there, publication, muster)
+        summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
+        # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
+        return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
+
+
+def _copy(
+    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, there: Presence,
+    publication: Publication, muster: Muster,
+) -> Tail:  # fmt: skip
+    with writer_lease(arguments.target, job.mirror.name) as held:
+        there.require_active()
+        tail = Tail(job, arguments.tasks, stopping)
+        tail.discover()
+        status.update("starting")
+        with muster(tail.stopping) as crew:
+            tail.slots = crew.slots
+            tail.hear(there.wishes)
+            tail.deal()
+            wait_until(held.safe_at, status, tail.stopping)
+            _follow(crew, tail, job, held, there, arguments, status, publication)
+    return tail
+
+
+def _follow(
+    crew: Crew,
+    tail: Tail,
+    job: CopyJob,
+    held: HeldLease,
+    there: Presence,
+    arguments: argparse.Namespace,
+    status: StatusFile,
+    publication: Publication,
+) -> None:
+    clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+    progress = Progress(*clusters, tail.ranges, committed, status, progress_hosts(arguments, crew.hosts))
+    tail.on_turn_end, tail.report_to = progress.table.begin_turn, progress.report_to
+    tail.deal()
+    turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
+
+    def start() -> Stream:
+        work = CopyWork(
+            source=clusters[0], target=clusters[1], options=tail.options, lease=held.token, report_to=progress.report_to
+        )
+        return crew.follow(tail, work, turn_s)
+
+    progress.start()
+    try:
+        with Watches(job, held, status, tail.gone) as watches:
+            groups = DelayMeter()
+            publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold, groups)
+            if not tail.stopping.is_set():  # else nobody waited until writing is safe
+                with followers(tail, held, status, groups, by_hand=not arguments.plan):
+                    _copy_on(crew, start, tail, there, held, progress, watches, status)
+    finally:
+        progress.stop()
+        _end(held, tail)
+    if tail.failed is not None:
+        raise tail.failed
+
+
+def _copy_on(
+    crew: Crew, start: Callable[[], Stream], tail: Tail, there: Presence, held: HeldLease, progress: Progress,
+    watches: Watches, status: StatusFile,
+) -> None:  # fmt: skip
+    """Let one stream copy, and after a pause, a lost lease or a change of the crew the next one, until the tail is over.
+
+    :param start: makes a stream.
+    """
+    failed, back = 0, WayBack(there, held, status, tail.stopping)
+    while True:
+        _rest_while_paused(tail, there, held, watches, status)
+        if tail.deposed is not None:
+            back.go(tail.deposed, tail.job.plan)
+            tail.deposed = None
+        if tail.is_over():
+            return
+        tail.withdrawn.clear()
+        tail.deal()
+        status.update("copying")
+        try:
+            tail.stream = start()
+            _supervise(tail, there, progress, watches)
+            failed = 0
+        except LeaseLost as e:  # the watch of settings may find it first
+            tail.deposed = str(e)
+        except Exception as e:
+            failed += 1
+            if not crew.may_start_again(e) or failed == _STARTS:
+                raise
+            log.warning("start %d of %d: %s", failed, _STARTS, e)
+        if tail.is_over():
+            return  # the last words of its tasks are no progress any more
+        _end(held, tail)  # others of the same turn may still be running
+        progress.table.begin_turn()
+
+
+def _end(held: HeldLease, tail: Tail) -> None:
+    """Make all tasks stop, wherever they run, if there are any: each finishes its requests in flight and reports."""
+    if tail.stream is None:
+        return
+    tail.reported.clear()
+    _withdraw(held, tail)
+    while not (tail.withdrawn.is_set() or tail.deposed or tail.is_over()) and tail.stream.must_restart:
+        # Some of its tasks can't be told, and who copies next must not copy beside them under the same lease.
+        tail.stopping.wait(_WITHDRAW_AGAIN_S)
+        _withdraw(held, tail)
+    tail.stream.stop(lease.HANDOVER_S)
+    tail.stream = None
+
+
+def _withdraw(held: HeldLease, tail: Tail) -> None:
+    tail.withdrawn.set()
+    try:
+        held.withdraw()
+    except MirrorError as e:
+        tail.withdrawn.clear()
+        if isinstance(e, Fenced):
+            tail.deposed = str(e)
+        log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
+
+
+def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Watches, status: StatusFile) -> None:
+    """Return once the mirror is not paused (any more), or the tail has to end; meanwhile keep topics on hold.
+
+    The lease stays held, so that nobody else begins to copy. What follows the data goes on following: it is never set
+    beyond what was copied, and a failover during a pause needs it.
+    """
+    while there.wishes.pause is not None and not tail.is_over():
+        rests = tail.withdrawn.is_set() or tail.deposed is not None
+        if rests:
+            status.update("paused")
+        else:
+            _withdraw(held, tail)  # a task that could not be told to end would copy for the rest of its turn
+        try:
+            watches.look()
+        except LeaseLost as e:
+            tail.deposed = str(e)
+        tail.stopping.wait(_LOOK_EVERY_S if rests else _WITHDRAW_AGAIN_S)
+
+
+def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
+    """Wait until asked to stop or rest, or the stream has ended; meanwhile discover partitions, and watch."""
+    assert tail.stream is not None
+    stream = tail.stream
+
+    def end_turn() -> None:
+        progress.end_turn()
+        stream.end_turn()
+
+    looked = time.monotonic()
+    followed = list[CopyRange]()  # so that what is gone is said at once
+    well = looked  # last time at which no partition was known to have stopped
+    while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None and not stream.must_restart:
+        if not stream.is_running:
+            if tail.failed is None and tail.deposed is None:
+                raise TryAgain(stream.failure())
+            return
+        if not progress.table.has_stopped():
+            well = time.monotonic()
+        elif time.monotonic() - well > _MERCY_S:
+            end_turn()
+        if tail.hear(there.wishes):
+            tail.deal()
+            end_turn()
+        if tail.is_crowded:
+            end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
+        watches.look()
+        amended = tail.amended.is_set()
+        if amended:
+            tail.amended.clear()
+            watches.follow(tail.job.plan)
+        if amended or time.monotonic() - looked > _DISCOVER_EVERY_S:
+            looked = time.monotonic()
+            _discover(tail, end_turn)
+        if tail.ranges is not followed:
+            followed = tail.ranges
+            progress.table.follow(followed)
+            watches.tell()
+
+
+def _discover(tail: Tail, end_turn: Callable[[], None]) -> None:
+    try:
+        if tail.discover():
+            end_turn()
+    except (TryAgain, UnknownTopic) as e:
+        # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
+        log.warning("could not look for new partitions: %s", e)

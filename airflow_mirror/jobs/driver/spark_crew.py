@@ -1,0 +1,125 @@
+"""Spark's tasks as a driver's crew (:mod:`.crew`): the one module of the driver that knows how Spark is asked to copy."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.config import Handover
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.spark.bulk import run_bulk
+from airflow_mirror.copy.task import CopyWork, work_to_json
+from airflow_mirror.jobs.driver import executors
+from airflow_mirror.jobs.driver.executors import handover_for
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
+from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.spec import is_local
+
+_NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
+
+
+class SparkStream:
+    """A streaming query; see :class:`.crew.Stream`. Its tasks hear of a turn's end where they report."""
+
+    must_restart = False
+
+    def __init__(self, query: Any, tail: Tail) -> None:
+        self._query, self._tail = query, tail
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the query is active."""
+        return bool(self._query.isActive)
+
+    def failure(self) -> str:
+        """Return the query's exception."""
+        return f"the streaming query ended: {self._query.exception()}"
+
+    def end_turn(self) -> None:
+        """Nothing more than what tasks hear where they report."""
+
+    def stop(self, wait_s: float) -> None:
+        """Stop the query."""
+        self._tail.reported.wait(wait_s)
+        self._query.stop()
+
+
+class SparkCrew:
+    """The tasks of one session; see :class:`.crew.Crew`.
+
+    :param scratch: a directory of this job. :param settings_from: as for :func:`.executors.handover_for`.
+    """
+
+    def __init__(self, spark: Any, scratch: Path, settings_from: str) -> None:
+        self._spark, self._scratch, self._settings_from = spark, scratch, settings_from
+        self._numbers = count(1)
+        self._handed: Handover | None = None
+
+    @property
+    def hosts(self) -> Hosts | None:
+        """See :func:`.hosts_of`."""
+        return hosts_of(self._spark)
+
+    def slots(self) -> int:
+        """See :func:`.executors.slots`."""
+        return executors.slots(self._spark)
+
+    def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
+        """Copy in one Spark job."""
+        if self._handed is None:  # once, for what it may have to say
+            self._handed = handover_for(self._spark, self._settings_from, work.source, work.target)
+        return run_bulk(self._spark, dealt, work, self._handed)
+
+    def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> SparkStream:
+        """Start a streaming query whose micro-batches are the turns."""
+        from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource
+
+        self._spark.dataSource.register(TailSource)
+        turn_file = self._scratch / "turn.json"
+        tail.tell_turns(lambda turn: write_json(turn_file, turn))
+        cluster = not is_local(self._spark.sparkContext.master)
+        reader = {
+            "turn_file": str(turn_file),
+            "turn_s": str(turn_s),
+            "hand_over": str(cluster and self._settings_from == "driver").lower(),
+            "work": work_to_json(work),
+        }
+
+        def take(frame: Any, _batch_id: int) -> None:
+            try:
+                tail.take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
+            finally:
+                tail.reported.set()
+
+        query = (
+            self._spark.readStream.format(SOURCE_NAME).options(**reader).load().writeStream.foreachBatch(take)
+            .trigger(processingTime="1 second")  # between turns in which there is nothing to do; others take longer
+            # Turns are counted from 0 again. A path without a scheme might lie in the cluster's file system.
+            .option("checkpointLocation", (self._scratch / f"checkpoint-{next(self._numbers)}").as_uri())
+            .queryName(f"mirror_{tail.job.mirror.name}".replace("-", "_"))
+            .start()
+        )  # fmt: skip
+        return SparkStream(query, tail)
+
+    def may_start_again(self, error: Exception) -> bool:
+        """Whether a Python worker took more than the 10 s that Spark gives it."""
+        return _NO_WORKER in str(error)
+
+
+@contextmanager
+def spark_crew(name: str, settings_from: str, stopping: threading.Event | None = None) -> Iterator[SparkCrew]:
+    """Yield the tasks of a session of this name; errors as of :func:`.spark_session`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch,
+        spark_session(name, stopping) as spark,
+    ):
+        yield SparkCrew(spark, Path(scratch), settings_from)
