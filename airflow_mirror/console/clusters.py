@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_mirror.config import ClientConfig, load
+from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -37,12 +37,30 @@ def both_of(arguments: argparse.Namespace, mirror: Mirror) -> tuple[ClientConfig
 
     :raises InputError: a cluster is named nowhere, or what names it is not there.
     """
+    source, target = _named(arguments, mirror)
+    return config_of(source, "source"), config_of(target, "target")
+
+
+def references_of(arguments: argparse.Namespace, mirror: Mirror) -> tuple[str, str]:
+    """Return what names ``--source`` and ``--target`` (`config.load`), as :func:`both_of` finds them.
+
+    A connection's settings are kept in this process, under its id.
+    """
+    found = _named(arguments, mirror)
+    for name, role in zip(found, ("source", "target"), strict=True):
+        config = config_of(name, role)
+        if not _is_reference(name):
+            Handover({name: config.properties}).accept()
+    return found
+
+
+def _named(arguments: argparse.Namespace, mirror: Mirror) -> tuple[str, str]:
     found = []
     for role in ("source", "target"):
         given = getattr(arguments, role)
         if given is None and arguments.mirror is None:
             raise InputError(f"--{role} is missing: name the cluster, or a Mirror that names its connection (--mirror).")
-        found.append(config_of(given or getattr(mirror, role), role))
+        found.append(given or getattr(mirror, role))
     return found[0], found[1]
 
 
@@ -58,13 +76,17 @@ def target_of(arguments: argparse.Namespace) -> Iterator[ClusterAdmin]:
 
 def config_of(name: str, role: str) -> ClientConfig:
     """Return the settings of a cluster. What looks like a path, or is one, is a file; Airflow is asked for the rest."""
-    if name.startswith("env:") or "/" in name or Path(name).exists():
+    if _is_reference(name):
         return load(name, role)
     try:
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
     except ImportError:
         raise InputError(f"--{role} {name}: there is no such file, and without Airflow no connection either.") from None
     return MirrorKafkaHook(name, role).config()
+
+
+def _is_reference(name: str) -> bool:
+    return name.startswith("env:") or "/" in name or Path(name).exists()
 
 
 def add_fence(parser: argparse.ArgumentParser) -> None:

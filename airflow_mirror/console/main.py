@@ -13,6 +13,7 @@ from airflow_mirror import __version__
 from airflow_mirror.console import (
     arm_reverse,
     configs,
+    copies,
     drills,
     failback,
     failover,
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--version", action="version", version=__version__)
     commands = p.add_subparsers(metavar="COMMAND", required=True)
     status.add(commands)
+    copies.add(commands)
     rights.add(commands)
     plan.add(commands)
     night_plan.add(commands)

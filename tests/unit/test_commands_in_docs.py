@@ -47,7 +47,7 @@ OWN = (
     "airflow_mirror.console.main arm-reverse",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main split", "airflow_mirror.console.main report",
     "airflow_mirror.console.main verify-report", "airflow_mirror.console.main night-plan",
-    "airflow_mirror.console.main drills",
+    "airflow_mirror.console.main drills", "airflow_mirror.console.main copy", "airflow_mirror.console.main follow",
 )  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""``airflow-mirror copy`` and ``airflow-mirror follow``: the bulk copy and the tail in plain processes."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import add_both, references_of
+from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.jobs.driver.entry import carry_out
+from airflow_mirror.jobs.plain import options, run
+from airflow_mirror.signals import set_in_handler
+
+if TYPE_CHECKING:
+    from airflow_mirror.jobs.driver.entry import Outcome
+    from airflow_mirror.jobs.runner.status import StatusFile
+
+_SAME = (
+    "It is spark_jobs/{} in plain Python processes, without Spark and Java: the same engine, lease, ledger and result."
+)
+_COPY = f"""\
+Copy every partition up to where the source's log ends now (or --end), with its bytes and offsets, and exit.
+{_SAME.format("bulk_copy.py")}
+Safe to repeat: each partition continues at the target's log end offset.
+
+Exit status: 0 every partition at its end; 1 failed, partition and cause on stderr; 2 wrong input.
+The last line on stdout is one JSON object.
+"""
+_FOLLOW = f"""\
+Follow the source until SIGTERM: same records, same bytes, same offsets, milliseconds later.
+{_SAME.format("streaming_tail.py")}
+Safe to kill and start again: each partition continues at the target's log end offset.
+
+Exit status: 0 stopped by SIGTERM or SIGINT, every partition cleanly; 1 failed, or partitions had failed when it was
+stopped, partition and cause on stderr; 2 wrong input. The last line on stdout is one JSON object.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror {0} --source src.properties --target dst.properties --include 'orders[.].*' --name orders-move
+  airflow-mirror {0} --mirror dc1-to-dc2.yaml --source src.properties --target dst.properties --processes 4
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    both = (
+        ("copy", "copy topics to the end of their logs, in plain processes", _COPY, options.add_copy, _copy),
+        ("follow", "follow topics until SIGTERM, in plain processes", _FOLLOW, options.add_follow, _follow),
+    )
+    for name, what, text, add_options, do in both:
+        p = commands.add_parser(
+            name, help=what, description=text, epilog=_EXAMPLES.format(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        add_both(p)
+        add_flow(p)
+        add_options(p)
+        p.set_defaults(run=partial(carry_out, work=do))
+
+
+def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    mirror = mirror_of(arguments)
+    return run.copy(*references_of(arguments, mirror), mirror, arguments, status)
+
+
+def _follow(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    mirror, stopping = mirror_of(arguments), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: set_in_handler(stopping))
+    return run.follow(*references_of(arguments, mirror), mirror, arguments, status, stopping=stopping)
