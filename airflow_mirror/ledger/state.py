@@ -3,25 +3,22 @@
 A plan, a job's sign of life, a request to stop. Nothing here needs a comparison with what others wrote, because nobody
 else writes these keys: those of a job carry the version of the decision that made it the mirror's. So a process that was
 frozen, and is no longer the one, writes keys that nobody reads any more.
-
-Appends carry a producer id and sequences (KIP-98): a broker that gets a batch again, or later than the next one, refuses
-it. Otherwise the older of two values could come last, and would stay.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import BrokerError, InputError, LedgerNewer, MissingRight, TryAgain
+from airflow_mirror.errors import BrokerError, InputError, LedgerNewer
+from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
 from airflow_mirror.policy import STATE
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
-from airflow_mirror.wire.retry import Backoff
-from airflow_mirror.wire.transactions import new_producer
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -37,9 +34,6 @@ WISHED = {
 }
 MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
 _PATIENCE_S = 60.0
-# The broker does not know the producer (any more): nothing of it is on its way.
-_FORGOTTEN = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
-_APPENDED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 Values = Mapping[str, bytes]
 
@@ -86,15 +80,13 @@ class StateLog:
         keys_only: bool = False,
     ) -> None:
         self._log, self._target, self._topic = TopicLog(target, topic), target, topic
-        self._prefixes, self._create, self._patience_s = tuple(prefixes), create, patience_s
+        self._prefixes, self._appender = tuple(prefixes), Appender(self._log, target, create, patience_s)
         self._keys_only = keys_only
         self._values: dict[str, bytes] = {}
         self._topic_id: str | None = None  # of what was read
         self._end = 0  # offset of the next record to read
         self._waiting: dict[str, bytes | None] = {}
         self._sent: dict[str, bytes | None] = {}  # once or more; a broker may have it
-        self._producer: tuple[int, int] | None = None
-        self._sequence = 0
 
     def read(self) -> Values:
         """See :class:`State`. Nothing if there is no topic.
@@ -128,42 +120,13 @@ class StateLog:
         while self._sent or self._waiting:
             if not self._sent:
                 self._sent = {key: self._waiting.pop(key) for key in list(fitting(self._waiting))}
+            batch = Batch(partial(batch_of, self._sent), len(self._sent), ", ".join(self._sent))
             try:
-                self._settle()
+                self._appender.settle(batch)
             except InputError:  # refused for good: what comes later must not wait for it
                 self._sent = {}
                 raise
             self._sent = {}
-
-    def _settle(self) -> None:
-        """Append what was sent, or is to be sent, until a broker says that it has it."""
-        backoff, cause = Backoff(self._patience_s), "no broker answered"
-        while True:
-            try:
-                if self._producer is None:
-                    self._create()
-                    self._producer, self._sequence = self._new_producer(), 0
-                answer = self._log.append(batch_of(self._sent, *self._producer, self._sequence))
-                if answer is not None and answer.error in _APPENDED:
-                    self._sequence += len(self._sent)
-                    return
-                if answer is not None:
-                    cause = f"the leader answered {answer.error} {answer.message}"
-                if answer is not None and answer.error in _FORGOTTEN:
-                    self._producer = None
-            except UnknownTopic as e:
-                self._producer, cause = None, str(e)
-            except TryAgain as e:
-                cause = str(e)
-            if backoff.expired:
-                raise TryAgain(f"{self._topic}: {', '.join(self._sent)} could not be written: {cause}")
-            backoff.pause()
-
-    def _new_producer(self) -> tuple[int, int]:
-        try:
-            return new_producer(self._target)
-        except MissingRight as e:  # WRITE on any topic is enough to get one: on this one it is missing as well
-            raise self._log.refused("append to", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Write") from e
 
     def _apply(self, record: Record) -> None:
         self._end = record.offset + 1

@@ -36,15 +36,16 @@ _SETTINGS_REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 
 def create(
     target: ClusterAdmin, topic: str, settings: Mapping[str, str], wished: Mapping[str, str] | None = None,
-    partitions: int = 1,
+    partitions: int = 1, replicas: int | None = None,
 ) -> None:  # fmt: skip
     """Create a topic of the ledger unless it is there. May be called by several at once.
 
     :param settings: what it must have. :param wished: what it should have if the cluster allows it.
+    :param replicas: None: 3, as far as there are brokers for it.
     """
     if topic in target.topics([topic]):
         return
-    replicas = min(3, target.broker_count())
+    replicas = replicas or min(3, target.broker_count())
     needed = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
     try:
         _create(target, NewTopicSpec(topic, partitions, replicas, {**needed, **(wished or {})}))
@@ -75,10 +76,13 @@ def batch_of(
 
 
 class TopicLog:
-    """Appends to one partition of the topic and reads it, through connections of ``target``."""
+    """Appends to one partition of the topic and reads it, through connections of ``target``.
+
+    :ivar topic: its name.
+    """
 
     def __init__(self, target: WireCluster, topic: str, partition: int = 0) -> None:
-        self._target, self._topic = target, topic
+        self._target, self.topic = target, topic
         self._tp = TopicPartition(topic, partition)
 
     def append(self, batch: memoryview, check: Check | None = None) -> produce.Produced | None:
@@ -96,7 +100,7 @@ class TopicLog:
             raise self.refused("append to", answer.error, "Write", answer.message)
         if answer.error in MOVED:
             with suppress(TryAgain):  # the next request asks again
-                self._target.refresh([self._topic])
+                self._target.refresh([self.topic])
         return answer
 
     def put(self, values: Mapping[str, bytes | None], patience_s: float, check: Check = lambda: None) -> int:
@@ -116,7 +120,7 @@ class TopicLog:
                 return answer.base_offset
             if backoff.expired:
                 cause = "no broker answered" if answer is None else f"the leader answered {answer.error} {answer.message}"
-                raise TryAgain(f"{self._topic}: {', '.join([*values][:3])} could not be written: {cause}")
+                raise TryAgain(f"{self.topic}: {', '.join([*values][:3])} could not be written: {cause}")
             backoff.pause()
 
     def start(self) -> int:
@@ -143,5 +147,5 @@ class TopicLog:
 
     def refused(self, what: str, code: int, operation: str, detail: str | None = None) -> MirrorError:
         """Return the error for a request that was refused for good."""
-        asked = f"{self._target.role} cluster, {what} {self._topic}"
-        return refusal(asked, code, operation, self._topic, self._target.settings.principal, detail or "")
+        asked = f"{self._target.role} cluster, {what} {self.topic}"
+        return refusal(asked, code, operation, self.topic, self._target.settings.principal, detail or "")

@@ -1,0 +1,88 @@
+"""Append to one partition, each batch once and in order, whatever becomes of the answers.
+
+Appends carry a producer id and sequences (KIP-98): a broker that gets a batch again, or later than the next one, refuses
+it. Otherwise the older of two values of a key could come last, and would stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_mirror.errors import MissingRight, TryAgain
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.transactions import new_producer
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.topic import TopicLog
+    from airflow_mirror.wire.cluster import WireCluster
+    from airflow_mirror.wire.connection import Check
+
+# The broker does not know the producer (any more): nothing of it is on its way.
+_FORGOTTEN = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+_APPENDED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+
+
+class Batch(NamedTuple):
+    """What is appended together.
+
+    :ivar encode: returns it as bytes for a producer id, an epoch and a first sequence.
+    :ivar count: its records. :ivar what: they are, for people.
+    """
+
+    encode: Callable[[int, int, int], memoryview]
+    count: int
+    what: str
+
+
+class Appender:
+    """See the module. For one thread.
+
+    :param log: the partition. :param target: its cluster.
+    :param create: creates the topic unless it is there.
+    :param patience_s: how long one batch is tried.
+    """
+
+    def __init__(self, log: TopicLog, target: WireCluster, create: Callable[[], None], patience_s: float) -> None:
+        self._log, self._target, self._create, self._patience_s = log, target, create, patience_s
+        self._producer: tuple[int, int] | None = None
+        self._sequence = 0
+
+    def settle(self, batch: Batch, check: Check = lambda: None) -> None:
+        """Append what was sent already, or is to be sent, until a broker says that it has it.
+
+        :param check: called before each try, see :meth:`Connection.send`. What it raises leaves the batch as after
+            :class:`TryAgain`.
+        :raises TryAgain: nobody knows whether the broker has it. No other batch may be settled before this one.
+        :raises InputError: refused for good.
+        """
+        backoff, cause = Backoff(self._patience_s), "no broker answered"
+        while True:
+            check()  # outside: what it raises may be a TryAgain as well
+            try:
+                if self._producer is None:
+                    self._create()
+                    self._producer, self._sequence = self._new_producer(), 0
+                answer = self._log.append(batch.encode(*self._producer, self._sequence), check)
+                if answer is not None and answer.error in _APPENDED:
+                    self._sequence += batch.count
+                    return
+                if answer is not None:
+                    cause = f"the leader answered {answer.error} {answer.message}"
+                if answer is not None and answer.error in _FORGOTTEN:
+                    self._producer = None
+            except UnknownTopic as e:
+                self._producer, cause = None, str(e)
+            except TryAgain as e:
+                cause = str(e)
+            if backoff.expired:
+                raise TryAgain(f"{self._log.topic}: {batch.what} could not be written: {cause}")
+            backoff.pause()
+
+    def _new_producer(self) -> tuple[int, int]:
+        try:
+            return new_producer(self._target)
+        except MissingRight as e:  # WRITE on any topic is enough to get one: on this one it is missing as well
+            raise self._log.refused("append to", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Write") from e
