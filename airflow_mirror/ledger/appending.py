@@ -29,11 +29,11 @@ class Batch(NamedTuple):
     """What is appended together.
 
     :ivar encode: returns it as bytes for a producer id, an epoch and a first sequence.
-    :ivar count: its records. :ivar what: they are, for people.
+    :ivar records: how many they are. :ivar what: they are, for people.
     """
 
     encode: Callable[[int, int, int], memoryview]
-    count: int
+    records: int
     what: str
 
 
@@ -67,7 +67,7 @@ class Appender:
                     self._producer, self._sequence = self._new_producer(), 0
                 answer = self._log.append(batch.encode(*self._producer, self._sequence), check)
                 if answer is not None and answer.error in _APPENDED:
-                    self._sequence += batch.count
+                    self._sequence += batch.records
                     return
                 if answer is not None:
                     cause = f"the leader answered {answer.error} {answer.message}"

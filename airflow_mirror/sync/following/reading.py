@@ -1,0 +1,156 @@
+"""Where a plan's groups stand on the source, and where that lies on the target. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_mirror.copy.offsets.map import Translated
+from airflow_mirror.errors import MirrorError, NoOffsetMap
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import active_topics, not_active
+from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
+from airflow_mirror.sync.following.places import ToTarget, places, same
+from airflow_mirror.wire import requests
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.plan.model import Plan, TopicPlan
+    from airflow_mirror.wire.cluster import WireCluster
+
+_OURS = "airflow-mirror."  # our own groups; whatever a Mirror selects, they never leave their cluster
+_OFFSETS = {
+    "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
+    "last stable offset": (requests.LATEST, requests.READ_COMMITTED),
+}
+_NO_GROUP = "the source lists no group: if there are any, DESCRIBE on groups is missing there, and Kafka does not say so"
+_CAUSE = "positions of topics that are partitioned by key have no counterpart"
+
+Positions = Mapping[str, Mapping[TopicPartition, "GroupPosition"]]
+
+
+class Report(Protocol):
+    """What a pass has to say.
+
+    :ivar left_out: topics, and why. :ivar failed: groups that could not be read.
+    """
+
+    left_out: list[str]
+    failed: list[str]
+
+
+class Reading:
+    """Reads both clusters for one plan. For one thread.
+
+    :param source: connections that the caller closes; ``target`` likewise.
+    :param to_target: translates by the offset maps; see :class:`airflow_mirror.sync.maps.OffsetMaps`.
+    :param ledger: says which topics are in production.
+    """
+
+    def __init__(
+        self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: ToTarget, ledger: Decisions
+    ) -> None:
+        self._plan, self._mirror = plan, plan.mirror
+        self._source, self._target, self._to_target, self._ledger = source, target, to_target, ledger
+
+    def topics(self, report: Report) -> dict[str, TopicPlan]:
+        """Return the topics whose groups follow, by source topic."""
+        if self._mirror.partitioning == "by_key":
+            report.left_out += [f"{t.source_topic}: {_CAUSE}" for t in self._plan.topics]
+            return {}
+        active = active_topics(self._ledger, self._plan, self._target)
+        report.left_out += [
+            f"{t.source_topic}: {not_active(t)}" for t in self._plan.topics if t.target_topic not in active
+        ]
+        return {t.source_topic: t for t in self._plan.topics if t.target_topic in active}
+
+    def still_same(self, topics: Mapping[str, TopicPlan], report: Report) -> dict[str, TopicPlan]:
+        """Return the topics that are the ones of the plan. Asked after their positions: those of others mean nothing."""
+        wire = self._source.wire
+        gone = wire.refresh_present(topics)  # the tail goes on without them, and so do groups
+        again = {n for n, t in topics.items() if n not in gone and wire.topic_id(n) != t.source_topic_id}
+        report.left_out += [f"{name}: the source has no such topic any more" for name in gone]
+        report.left_out += [f"{name}: the source's topic was created again" for name in again]
+        return {name: t for name, t in topics.items() if name not in gone | again}
+
+    def positions(self, report: Report) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
+        """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""
+        topics = {t.source_topic for t in self._plan.topics}
+        listed = [g.group_id for g in self._source.groups()]
+        if not listed:
+            report.left_out.append(_NO_GROUP)
+        selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(_OURS)]
+        found, errors = self._source.groups_offsets_apart(selected)
+        report.failed += failures(errors)
+        in_topics = {g: {tp: p for tp, p in its.items() if tp.topic in topics} for g, its in found.items()}
+        return {group: its for group, its in in_topics.items() if its}, set(listed).difference(selected).union(errors)
+
+    def standings(
+        self, topics: Mapping[str, TopicPlan], here: Positions, there: Positions
+    ) -> dict[str, dict[TopicPartition, Standing]]:
+        """Return where the groups stand in these topics, by group and target partition."""
+        self._target.wire.refresh(t.target_topic for t in topics.values())
+        offsets: dict[TopicPartition, set[int]] = {}
+        for group in there:
+            for tp, position in _of(here[group], topics):
+                offsets.setdefault(tp, set()).add(position.offset)
+        routes = {tp: TopicPartition(topics[tp.topic].target_topic, tp.partition) for tp in offsets}
+        source_starts, no_source = _ask(self._source.wire, "log start", offsets)
+        starts, no_start = _ask(self._target.wire, "log start", routes.values())
+        ends, no_end = _ask(self._target.wire, "last stable offset", routes.values())
+        made: dict[TopicPartition, Callable[[GroupPosition, GroupPosition | None], Standing]] = {}
+        for tp, its in offsets.items():
+            to = routes[tp]
+            if error := no_source.get(tp) or no_start.get(to) or no_end.get(to):
+                made[tp] = _unknown(str(error))
+                continue
+            start = source_starts[tp]
+            try:
+                to_target = same if topics[tp.topic].mode == "identical" else self._to_target
+                made[tp] = _at(places(tp, its | {start}, to_target), start, starts[to], ends[to])
+            except NoOffsetMap:
+                made[tp] = _unknown()
+            except MirrorError as e:
+                made[tp] = _unknown(str(e))
+        return {
+            group: {routes[tp]: made[tp](position, its.get(routes[tp])) for tp, position in _of(here[group], topics)}
+            for group, its in there.items()
+        }
+
+
+def failures(errors: Mapping[str, MirrorError]) -> list[str]:
+    """Return a line for each group that could not be asked for."""
+    return [f"{group}: {error}" for group, error in errors.items()]
+
+
+def _of(
+    positions: Mapping[TopicPartition, GroupPosition], topics: Collection[str]
+) -> Iterable[tuple[TopicPartition, GroupPosition]]:
+    return ((tp, position) for tp, position in positions.items() if tp.topic in topics)
+
+
+def _ask(
+    wire: WireCluster, what: str, tps: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
+    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up all groups."""
+    timestamp, isolation = _OFFSETS[what]
+    return wire.ask_each(what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe")
+
+
+def _at(
+    found: Mapping[int, Translated], source_start: int, start: int, end: int
+) -> Callable[[GroupPosition, GroupPosition | None], Standing]:
+    return lambda position, there: Standing(
+        position=position,
+        found=found[position.offset],
+        rest=found[max(position.offset, source_start)],
+        there=there,
+        start=start,
+        end=end,
+    )
+
+
+def _unknown(cause: str = NOT_COPIED) -> Callable[[GroupPosition, GroupPosition | None], Standing]:
+    return lambda position, there: Standing(position=position, found=None, rest=None, there=there, cause=cause)
