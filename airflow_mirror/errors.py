@@ -431,6 +431,21 @@ class MapsUnfit(InputError):
         )
 
 
+class TracesUnfit(InputError):
+    """Topics on the target can't hold traces for Java clients.
+
+    :param causes: by topic.
+    """
+
+    def __init__(self, causes: Mapping[str, str]) -> None:
+        self.causes = dict(causes)
+        lines = "; ".join(f"{topic}: {cause}" for topic, cause in sorted(self.causes.items()))
+        super().__init__(
+            f"topics for traces are not as they must be, and none is written: {lines}. A trace's topic has one partition "
+            "and cleanup.policy=compact. Correct it, delete it, or leave the trace out of the Mirror's traces."
+        )
+
+
 class SparkMissing(InputError):
     """No Spark is installed with this package."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.patterns import matches
-from airflow_mirror.policy import Policy, Principals, is_internal
+from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_topic_name, trace_topics
 
 __all__ = ["Mirror"]
 
@@ -69,6 +69,13 @@ class Mirror:
     :param topic_interval_s: seconds between two looks for them.
     :param sync_log_starts: a tail deletes on the target what the source's retention has deleted.
     :param log_start_delay_s: seconds that pass in between.
+    :param traces: what a tail writes on the target for Java clients, as MirrorMaker 2 does: ``heartbeats``,
+        ``checkpoints``, ``offset-syncs``, as a list or as one text with commas. Nothing is written on the source.
+    :param target_alias: the target's name in heartbeats; default: the target's connection id. The source's is
+        ``source_alias``.
+    :param heartbeat_interval_s: seconds between two heartbeats.
+    :param checkpoint_interval_s: seconds between two passes over checkpoints and offset-syncs.
+    :param trace_replication_factor: of the topics of traces; None: 3, capped by the target's broker count.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and ``separator``,
         ``package.module:Class`` names them itself; see :class:`airflow_mirror.policy.Policy`.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
@@ -125,6 +132,11 @@ class Mirror:
     topic_interval_s: float = 30.0
     sync_log_starts: bool = True
     log_start_delay_s: float = 86_400.0
+    traces: Sequence[str] = field(default=())
+    target_alias: str | None = None
+    heartbeat_interval_s: float = 1.0
+    checkpoint_interval_s: float = 60.0
+    trace_replication_factor: int | None = None
     policy: str = "identity"
     source_alias: str | None = None
     separator: str = "."
@@ -163,12 +175,15 @@ class Mirror:
         _check_start(self.start)
         if self.start_group is not None and (not isinstance(self.start_group, str) or not self.start_group):
             raise InvalidField("start_group", self.start_group, "no group id", "Name a consumer group of the source.")
-        rf = self.replication_factor
-        if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
-            raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
+        for name in ("replication_factor", "trace_replication_factor"):
+            rf = getattr(self, name)
+            if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
+                raise InvalidField(name, rf, "not a replica count", "Use a whole number of brokers, or None.")
         self._check_budgets()
         self._check_following()
         self._check_mapping()
+        object.__setattr__(self, "traces", _traces(self.traces))
+        self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
         own_principals(self.own_principals)
 
@@ -207,11 +222,38 @@ class Mirror:
         limits = (
             ("group_interval_s", 0.1, 3600), ("topic_interval_s", 0.1, 3600), ("config_interval_s", 1, 3600),
             ("acl_interval_s", 60, 3600), ("log_start_delay_s", 60, 10**9),
+            ("heartbeat_interval_s", 0.1, 3600), ("checkpoint_interval_s", 0.1, 3600),
         )  # fmt: skip
         for name, least, most in limits:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise InvalidField(name, value, "not a time", f"Give seconds from {least} to {most}.")
+
+    def _check_traces(self) -> None:
+        """Refuse traces that could not be written, or would be wrong."""
+        if not isinstance(self.target_alias, str | None):
+            raise InvalidField("target_alias", self.target_alias, "not text", "Name the target cluster.")
+        alias = self.source_alias or self.source
+        if "heartbeats" in self.traces and self.separator in alias:
+            raise InvalidField(
+                "source_alias", alias, f"traces: clients take what is before {self.separator!r} for the cluster",
+                "Give an alias without the separator, or another separator.",
+            )  # fmt: skip
+        for kind in self.traces:
+            if kind == "heartbeats":
+                continue
+            if self.partitioning == "by_key":
+                raise InvalidField("traces", kind, "partitioning='by_key': offsets have no counterpart", "Leave it out.")
+            if self.shares:
+                raise InvalidField(
+                    "traces", kind, "ownership='shared': a position stands for all sources of a topic", "Leave it out."
+                )
+        for topic in self.trace_topics:
+            if not is_topic_name(topic):
+                raise InvalidField(
+                    "source_alias", alias, f"{topic!r} would be no name of a topic",
+                    "Give the alias that Java clients use: letters, digits, '.', '_', '-'.",
+                )  # fmt: skip
 
     def _check_budgets(self) -> None:
         rate = self.max_bytes_per_second
@@ -236,6 +278,15 @@ class Mirror:
         return self.start == "latest" or self.start_group is not None
 
     @property
+    def trace_topics(self) -> tuple[str, ...]:
+        """The topics on the target that hold this mirror's traces."""
+        return tuple(name for kind in self.traces for name in self.trace_topics_of(kind))
+
+    def trace_topics_of(self, kind: str) -> tuple[str, ...]:
+        """Return the topics of one kind of traces; see :func:`.policy.trace_topics`."""
+        return trace_topics(kind, self.source_alias or self.source, self.separator)
+
+    @property
     def shares(self) -> bool:
         """Whether other mirrors may write to the same target topics."""
         return self.ownership == "shared"
@@ -253,9 +304,14 @@ class Mirror:
 
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""
-        if is_internal(topic):
+        if is_internal(topic, self.separator) or self.is_displaced(topic):
             return False
         return matches(self.topics, topic) and not matches(self.exclude_topics, topic)
+
+    def is_displaced(self, topic: str) -> bool:
+        """Return whether the source topic ``topic`` would lie where the mirror writes its own heartbeats."""
+        prefix = self.naming.target_prefix("")
+        return prefix is not None and prefix + topic in self.trace_topics
 
     def selects_group(self, group: str) -> bool:
         """Return whether the consumer group ``group`` belongs to this flow."""
@@ -329,6 +385,21 @@ class Mirror:
         if isinstance(value, Mapping):
             return cls.from_dict(value)
         return cls.from_file(value)
+
+
+def _traces(value: object) -> tuple[str, ...]:
+    """Return the kinds of traces that a field names, each once, in a fixed order.
+
+    :raises InvalidField: one is unknown.
+    """
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Sequence):
+        raise InvalidField("traces", value, "no list of names", f"Use some of {', '.join(TRACES)}.")
+    named = {item.strip() if isinstance(item, str) else item for item in items} - {""}
+    for one in named:
+        if one not in TRACES:
+            raise InvalidField("traces", one, "unknown", f"Use some of {', '.join(TRACES)}.")
+    return tuple(kind for kind in TRACES if kind in named)
 
 
 def own_principals(value: object) -> dict[str, str]:

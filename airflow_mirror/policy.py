@@ -58,9 +58,9 @@ class Policy:
             return source_topic
         prefixed = self.target_prefix(source_topic)
         name = self._named(source_topic) if prefixed is None else prefixed
-        if not isinstance(name, str) or len(name) > _LONGEST or (prefixed is None and not _TOPIC.fullmatch(name)):
+        if not isinstance(name, str) or len(name) > _LONGEST or (prefixed is None and not is_topic_name(name)):
             cause = f"{source_topic!r} would be called {name!r}, which is no name of a topic"
-        elif is_internal(name):
+        elif is_internal(name, self.separator):
             cause = f"{source_topic!r} would be called {name!r}, which is internal to Kafka or to a mirror"
         else:
             return name
@@ -176,13 +176,40 @@ LEDGER = frozenset({DECISIONS, STATE, MAPS})
 SCRATCH_PREFIX = "__airflow-mirror.probe."
 
 
-def is_internal(topic: str) -> bool:
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka takes ``name`` for a topic."""
+    return len(name) <= _LONGEST and _TOPIC.fullmatch(name) is not None
+
+
+def is_internal(topic: str, separator: str = ".") -> bool:
     """Return whether a topic belongs to Kafka or to a mirror and is never copied as bytes.
 
     Rule: MirrorMaker 2 4.0+ ReplicationPolicy.isInternalTopic (KAFKA-17200).
+
+    :param separator: also of names that are made with this one (KIP-949).
     """
     mm2 = topic.startswith("mm2") and topic.endswith("internal")
-    return topic in LEDGER or topic.startswith(("__", ".")) or mm2 or topic.endswith("checkpoints.internal")
+    checkpoints = "checkpoints.internal", f"{separator}checkpoints{separator}internal"
+    return topic in LEDGER or topic.startswith(("__", ".")) or mm2 or topic.endswith(checkpoints)
+
+
+# What MirrorMaker 2 leaves on a target for Java clients (MirrorClient, RemoteClusterUtils).
+TRACES = ("heartbeats", "checkpoints", "offset-syncs")
+HEARTBEATS = "heartbeats"  # this one has its name whatever the separator is
+
+
+def trace_topics(kind: str, source_alias: str, separator: str) -> tuple[str, ...]:
+    """Return the topics on a target in which traces of a kind lie, by MirrorMaker 2's names.
+
+    Of heartbeats there are two: its own, and the one that stands for the source's, by which clients find the cluster.
+    Rule: DefaultReplicationPolicy of connect-mirror-client, with its internal topics separated alike (KIP-949).
+    """
+    names = {
+        "heartbeats": (HEARTBEATS, f"{source_alias}{separator}{HEARTBEATS}"),
+        "checkpoints": (f"{source_alias}{separator}checkpoints{separator}internal",),
+        "offset-syncs": (f"mm2-offset-syncs{separator}{source_alias}{separator}internal",),
+    }
+    return names[kind]
 
 
 def lease_id(mirror: str) -> str:

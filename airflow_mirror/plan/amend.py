@@ -91,6 +91,7 @@ def draft(
     # All of a topic that appeared since is later than the moment at which the mirror began.
     planned = {t.source_topic for t in plan.topics}
     upstream = read_upstream(source, [name for name in names if name not in planned])
+    names = [name for name in names if name in planned or name not in upstream.traces]
     returning = returning_topics(plan, upstream, [name for name in names if name not in planned])
     kept = [name for name in names if name not in returning]
     if not kept:

@@ -27,6 +27,7 @@ from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.target_configs import refusals, try_configs
+from airflow_mirror.plan.traces import unfit
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
 
@@ -77,8 +78,11 @@ def build(
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     here = replace(
         read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
-        other_topics=other_topics(mirror, source),
+        traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
+    left = other_topics(mirror, source)
+    here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
+    there = replace(there, unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions))
     again = created_again(mirror, here.cluster_id, here.topics, there, decisions)
     here = replace(here, again=again, topics={name: state for name, state in here.topics.items() if name not in again})
     if there.own_configs is None:
@@ -149,7 +153,7 @@ def decide(
         findings=tuple(findings),
         known_topics=dict(sorted(known.items())),
         capabilities=capabilities,
-        returning=source.returning,
+        returning=(*source.returning, *source.traces),
     )
 
 

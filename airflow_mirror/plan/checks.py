@@ -70,6 +70,34 @@ def _loops(s: Situation) -> Iterator[Finding]:
         )
 
 
+def _traces(s: Situation) -> Iterator[Finding]:
+    for topic, cause in sorted(s.target.unfit_traces.items()):
+        yield Finding(
+            "block",
+            "traces",
+            f"target topic {topic!r}",
+            f"it can't hold traces for Java clients: {cause}",
+            "A trace's topic has one partition and cleanup.policy=compact. Correct it, delete it, or leave the trace out "
+            "of the Mirror's traces.",
+        )
+    for topic in s.source.displaced:
+        yield Finding(
+            "warn",
+            "traces",
+            f"topic {topic!r}",
+            "it is not copied: with traces='heartbeats' the mirror writes its own heartbeats in its place",
+            "If it is MirrorMaker 2's, there is nothing to do. If it is an application's, leave heartbeats out of the "
+            "Mirror's traces.",
+        )
+    if s.source.traces:
+        yield Finding(
+            "pass",
+            "traces",
+            count(len(s.source.traces), "topic"),
+            f"they hold traces of mirrors into the source, and are left out: {some(s.source.traces)}",
+        )
+
+
 def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield Finding(
@@ -210,6 +238,7 @@ CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
     ("names", "every topic has a name of its own", topic_checks.names),
     ("loops", "no topic comes from the target", _loops),
+    ("traces", "topics of traces are as they must be", _traces),
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),
     ("partitioning", "records keep their partition", _partitioning),

@@ -11,7 +11,7 @@ from airflow_mirror.kafka.quotas import limits_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
-from airflow_mirror.plan.upstream import Upstream
+from airflow_mirror.plan.upstream import Upstream, read_upstream
 from airflow_mirror.policy import is_internal
 from airflow_mirror.wire.errors import ApiNotServed
 
@@ -60,6 +60,9 @@ class Inventory:
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
     :param upstream: where records of its topics come from; of the source only.
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
+    :param traces: topics that the mirror selects and that hold traces of mirrors into the source; not in ``topics``.
+    :param displaced: topics that the mirror's patterns select, and in whose place it writes its own heartbeats.
+    :param unfit_traces: topics on the target that can't hold the mirror's traces, and why; of the target only.
     :param again: topics that were created again while the target holds the old one's records, each with its target
         topic; of the source only, not in ``topics``.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
@@ -81,6 +84,9 @@ class Inventory:
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    displaced: tuple[str, ...] = ()
+    unfit_traces: Mapping[str, str] = field(default_factory=dict)
     again: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
@@ -95,7 +101,8 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
     available = source.topic_names()
     selected = [name for name in available if mirror.selects_topic(name)]
     if not selected:
-        raise NothingMatches(mirror.topics, mirror.exclude_topics, [n for n in available if not is_internal(n)])
+        known = [name for name in available if not is_internal(name, mirror.separator)]
+        raise NothingMatches(mirror.topics, mirror.exclude_topics, known)
     return selected
 
 
@@ -104,13 +111,14 @@ def without_returning(
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return which selected topics are copied, and which would return to the target under another name.
 
-    Patterns find these, and nobody means them. Those that keep their name are not left out: a check blocks them.
+    Patterns find these, and nobody means them; nor traces of mirrors, which are in neither. Those that return and keep
+    their name are not left out: a check blocks them.
 
     :raises NothingMatches: none is left.
     """
     back = upstream.returning(names, target_id)
     renamed = tuple(name for name in back if mirror.naming.target_topic(name) != name)
-    kept = [name for name in names if name not in renamed]
+    kept = [name for name in names if name not in renamed and name not in upstream.traces]
     if not kept:
         raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
     return kept, renamed
@@ -118,7 +126,8 @@ def without_returning(
 
 def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
     """Return the names of the source's topics that the mirror leaves out, sorted; without internal ones."""
-    return tuple(name for name in source.topic_names() if not is_internal(name) and not mirror.selects_topic(name))
+    names = (name for name in source.topic_names() if not is_internal(name, mirror.separator))
+    return tuple(name for name in names if not mirror.selects_topic(name))
 
 
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
@@ -127,7 +136,9 @@ def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
     Nothing copies them, so a cutover would lose them.
     """
     planned = {t.source_topic for t in plan.topics} | set(plan.returning)
-    return sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
+    found = sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
+    traces = read_upstream(source, found).traces if found else frozenset()
+    return [name for name in found if name not in traces]
 
 
 def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None = None) -> Inventory:

@@ -219,7 +219,8 @@ class Plan:
     :param known_topics: target topics that this mirror created or filled, or may from now on, with the offset mode of
         each; input of the next plan. A copy that began in one mode never continues in the other.
     :param capabilities: what the principal may do on the target.
-    :param returning: source topics that match the mirror and are left out: they come from the target.
+    :param returning: source topics that match the mirror and are left out: they come from the target, or hold traces of
+        mirrors into the source.
     :param amendments: what the rule has selected since; ``topics`` has them all. See :mod:`.amendment`.
     :param rule: the plan as it was made, if there are any. Hash, digest and JSON are always those of the rule, so that
         nobody takes an amended plan for another one.

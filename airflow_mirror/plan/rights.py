@@ -64,6 +64,10 @@ WHEN: dict[str, Callable[[Mirror], bool]] = {
     "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
     "start='latest' or start_group": lambda mirror: mirror.begins_once,
     "sync_groups": lambda mirror: mirror.sync_groups and _keeps_partitions(mirror),
+    "groups or checkpoints follow": lambda mirror: (
+        (mirror.sync_groups or "checkpoints" in mirror.traces) and _keeps_partitions(mirror)
+    ),
+    "traces": lambda mirror: bool(mirror.traces),
     "sync_log_starts": lambda mirror: (
         mirror.sync_log_starts and _keeps_partitions(mirror) and mirror.delivery != "transactional"
     ),
@@ -81,6 +85,7 @@ RESOURCES = {
     "ledger": f"topic `{DECISIONS}`",
     "state": f"topic `{STATE}`",
     "maps": f"topic `{MAPS}`",
+    "traces": "topics of `traces`: `heartbeats`, `<source alias>.heartbeats`, ...",
     "scratch": f"topic `{scratch_topic('<mirror>')}`",
     "progress": f"group `{progress_group('<mirror>')}`",
     "starts": f"group `{starts_group('<mirror>')}`",
@@ -99,21 +104,24 @@ RIGHTS: tuple[Right, ...] = (
         since=(1, 0), why="read positions; without it no group is found, the plan warns of that",
     ),
     Right(
-        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(COPY,), when="sync_groups", since=(1, 0), why=_FOLLOW
+        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(COPY,), when="groups or checkpoints follow",
+        since=(1, 0), why=_FOLLOW,
     ),
     Right(  # KIP-163
         side=SOURCE, on="all groups", operation="READ", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
         before=(1, 0), why="read positions: brokers before 1.0 ask for more than DESCRIBE",
     ),
     Right(
-        side=SOURCE, on="all groups", operation="READ", roles=(COPY,), when="sync_groups", before=(1, 0), why=_FOLLOW
+        side=SOURCE, on="all groups", operation="READ", roles=(COPY,), when="groups or checkpoints follow",
+        before=(1, 0), why=_FOLLOW,
     ),
     Right(  # KIP-231
         side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER), before=(2, 1),
         why="list groups: brokers before 2.1 ask for it",
     ),
     Right(
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_groups", before=(2, 1), why=_FOLLOW
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), when="groups or checkpoints follow",
+        before=(2, 1), why=_FOLLOW,
     ),
     Right(
         side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(2, 0),
@@ -217,6 +225,15 @@ RIGHTS: tuple[Right, ...] = (
         side=TARGET, on="maps", operation="DESCRIBE_CONFIGS", roles=(COPY,), when="mapped offsets",
         why="see that it keeps its records",
     ),
+    *(
+        Right(side=TARGET, on="traces", operation=operation, roles=roles, when="traces", why=why)
+        for operation, roles, why in (
+            ("CREATE", (PLAN, COPY), "traces for Java clients; the plan tries it out without creating one"),
+            ("WRITE", (COPY, CUTOVER), "write traces for Java clients"),
+            ("READ", (COPY, CUTOVER), "see which traces stand there"),
+            ("DESCRIBE_CONFIGS", (PLAN, COPY), "see that topics of traces are as they must be"),
+        )
+    ),
     Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
@@ -318,6 +335,8 @@ def _resources(
         return covering("TOPIC", mirror.topics, mirror.exclude_topics, prefix=prefix, prefixes=prefixes)
     if right.on == "groups":
         return covering("GROUP", mirror.groups)
+    if right.on == "traces":
+        return [Resource("TOPIC", name) for name in mirror.trace_topics], []
     return [_OWN[right.on](mirror.name)], []
 
 

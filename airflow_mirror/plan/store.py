@@ -24,9 +24,10 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 # have other values than its plan.
 _TUNING = frozenset(
     {
-        "acl_interval_s", "config_interval_s", "group_interval_s", "log_start_delay_s", "max_bytes_per_second",
-        "merge_below", "own_principals", "principals", "remove_acls", "sync_acls", "sync_configs", "sync_groups",
-        "sync_log_starts", "sync_topics", "topic_interval_s",
+        "acl_interval_s", "checkpoint_interval_s", "config_interval_s", "group_interval_s", "heartbeat_interval_s",
+        "log_start_delay_s", "max_bytes_per_second", "merge_below", "own_principals", "principals", "remove_acls",
+        "sync_acls", "sync_configs", "sync_groups", "sync_log_starts", "sync_topics", "target_alias", "topic_interval_s",
+        "trace_replication_factor", "traces",
     }
 )  # fmt: skip
 

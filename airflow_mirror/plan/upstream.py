@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorLoop, MissingRight
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import Owned, decided
+from airflow_mirror.plan.traces import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,12 +37,14 @@ class Upstream:
     :param owners: what its ledger says about its topics, by name; a topic that is missing there belongs to no mirror.
     :param unreadable: why the ledger, which may be there, can't be read; empty if it was, or if there is none.
     :param is_target: mirrors write to the source, or have.
+    :param traces: its topics that hold traces of mirrors (:mod:`.traces`).
     """
 
     cluster_id: str = ""
     owners: Mapping[str, Owned] = field(default_factory=dict)
     unreadable: str = ""
     is_target: bool = False
+    traces: frozenset[str] = frozenset()
 
     def of(self, topic: str) -> frozenset[str]:
         """Return the ids of all clusters that records of ``topic`` come from, the source among them."""
@@ -59,7 +62,7 @@ def read_upstream(source: ClusterAdmin, topics: Iterable[str]) -> Upstream:
     try:
         values = Ledger(source).peek()
         ids = {name: info.topic_id for name, info in source.topics(list(topics)).items()} if values else {}
-        return Upstream(cluster_id, decided(values, ids), is_target=bool(values))
+        return Upstream(cluster_id, decided(values, ids), is_target=bool(values), traces=marked(values))
     except (LedgerLost, LedgerNewer, MissingRight) as e:
         return Upstream(cluster_id, unreadable=str(e))
 

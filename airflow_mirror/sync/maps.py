@@ -141,6 +141,21 @@ class OffsetMaps:
             if all(one.map_key in found for one in several)
         }
 
+    def of(self, topics: Collection[str]) -> dict[TopicPartition, OffsetMap]:
+        """Return the maps of source topics, as both logs stand now, by source partition; without those not begun."""
+        some = {name: topic for name, topic in self._topics.items() if name in topics}
+        if not some:
+            return {}
+        self._source.refresh(some)
+        self._target.refresh({t.target_topic for t in some.values()})
+        ranges = [
+            mapped_range(name, topic.target_topic, p)
+            for name, topic in some.items()
+            for p in range(min(self._source.partitions(name), self._target.partitions(topic.target_topic)))
+        ]
+        found = self._complete(ranges)
+        return {one.source: found[one.map_key] for one in ranges if one.map_key in found}
+
     def _translate(self, topic: TopicPlan, partition: int, through: Callable[[OffsetMap], Translated]) -> Translated:
         if self._by_key:
             raise InputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -14,11 +13,12 @@ from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.driver.recurring import Job, Pass, on_both_clusters
 from airflow_mirror.jobs.driver.topics import topics_follow
+from airflow_mirror.jobs.driver.traces import as_job, traces_follow
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan import Plan
+from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
 from airflow_mirror.sync.config_follower import ConfigFollower
@@ -28,6 +28,8 @@ from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.deciding import EVERY_MS
 from airflow_mirror.sync.starts.follower import StartFollower
+from airflow_mirror.sync.traces.follower import KINDS
+from airflow_mirror.sync.traces.heartbeats import Heart
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 
@@ -67,19 +69,21 @@ def followers(
 
     def take_in(more: CopyJob) -> None:
         copying.take_in(more)
-        groups.renew()  # it has the offset maps of the plan's topics; the others read the plan at each pass
+        for one in with_maps:
+            one.renew()  # they have the offset maps of the plan's topics; the others read the plan at each pass
 
-    groups = groups_follow(job, held, status, group_latency)
+    with_maps = [groups_follow(job, held, status, group_latency)] * mirror.sync_groups
+    with_maps += [] if {*KINDS}.isdisjoint(mirror.traces) else [traces_follow(job, held, status)]
     thread = partial(on_both_clusters, job, held, status)
     wanted = (
         (True, thread(ends.NAME, _ends, ends.EVERY_S)),
         (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
-        (mirror.sync_groups, groups),
         (mirror.sync_configs, thread("configs", _configs, mirror.config_interval_s)),
         (mirror.sync_acls, thread("acls", _acls, mirror.acl_interval_s)),
+        (HEARTBEATS in mirror.traces, thread(HEARTBEATS, _heartbeats, mirror.heartbeat_interval_s)),
         (mirror.sync_log_starts, thread("log_starts", _log_starts, EVERY_MS / 1000)),
     )
-    threads = [one for is_wanted, one in wanted if is_wanted]
+    threads = [*(one for is_wanted, one in wanted if is_wanted), *with_maps]
     try:
         for one in threads:
             one.start()
@@ -94,6 +98,10 @@ def _ends(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) ->
     return ends.EndsFollower(lambda: job().plan, source, target, state, right).follow
 
 
+def _heartbeats(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+    return Heart(partial(as_job, job), source, target, Ledger(target), right).beat
+
+
 def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
     state = state_of(target, seen_configs.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
     return ConfigFollower(lambda: job().plan, source, target, state, Ledger(target), right).follow
@@ -102,10 +110,7 @@ def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right)
 def _acls(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
     state = state_of(target, seen_acls.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
 
-    def plan() -> Plan:  # a job may have another map of principals than its plan
-        return replace(job().plan, mirror=job().mirror)
-
-    return AclFollower(plan, source, target, state, Ledger(target), right).follow
+    return AclFollower(partial(as_job, job), source, target, state, Ledger(target), right).follow
 
 
 def _log_starts(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:

@@ -129,13 +129,13 @@ def decide(one: Standing, ours: Marks, *, again: bool = False) -> Decision:
         return Decision(left=_foreign(one, ours), ours=ours)
     if there is None:
         ours = ()  # the brokers have forgotten it, or somebody deleted it
-    goal, why = _goal(one)
+    goal, why = goal_of(one)
     if goal is None:
         return Decision(left=why, ours=ours)
-    return Decision(goal=goal, writes=again or goal != one.there, held=_is_beyond(one), ours=ours)
+    return Decision(goal=goal, writes=again or goal != one.there, held=is_beyond(one), ours=ours)
 
 
-def _goal(one: Standing) -> tuple[GroupPosition | None, str]:
+def goal_of(one: Standing) -> tuple[GroupPosition | None, str]:
     """Return where the group is to stand on the target, or why it can't be told."""
     if one.found is None:
         return None, one.cause
@@ -148,7 +148,8 @@ def _goal(one: Standing) -> tuple[GroupPosition | None, str]:
     return replace(one.position, offset=min(offset, one.end)), ""
 
 
-def _is_beyond(one: Standing) -> bool:
+def is_beyond(one: Standing) -> bool:
+    """Return whether the target does not hold everything before a position whose place is known."""
     assert one.found is not None
     return one.found.where is Where.BEYOND or one.found.offset > one.end
 

@@ -24,6 +24,7 @@ _OURS = "airflow-mirror."  # our own groups; whatever a Mirror selects, they nev
 _OFFSETS = {
     "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
     "last stable offset": (requests.LATEST, requests.READ_COMMITTED),
+    "high watermark": (requests.LATEST, requests.READ_UNCOMMITTED),
 }
 _NO_GROUP = "the source lists no group: if there are any, DESCRIBE on groups is missing there, and Kafka does not say so"
 _CAUSE = "positions of topics that are partitioned by key have no counterpart"
@@ -97,9 +98,9 @@ class Reading:
             for tp, position in _of(here[group], topics):
                 offsets.setdefault(tp, set()).add(position.offset)
         routes = {tp: TopicPartition(topics[tp.topic].target_topic, tp.partition) for tp in offsets}
-        source_starts, no_source = _ask(self._source.wire, "log start", offsets)
-        starts, no_start = _ask(self._target.wire, "log start", routes.values())
-        ends, no_end = _ask(self._target.wire, "last stable offset", routes.values())
+        source_starts, no_source = ask(self._source.wire, "log start", offsets)
+        starts, no_start = ask(self._target.wire, "log start", routes.values())
+        ends, no_end = ask(self._target.wire, "last stable offset", routes.values())
         made: dict[TopicPartition, Callable[[GroupPosition, GroupPosition | None], Standing]] = {}
         for tp, its in offsets.items():
             to = routes[tp]
@@ -125,18 +126,21 @@ def failures(errors: Mapping[str, MirrorError]) -> list[str]:
     return [f"{group}: {error}" for group, error in errors.items()]
 
 
+def ask(
+    wire: WireCluster, what: str, tps: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
+    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up all groups.
+
+    :param what: ``log start``, ``last stable offset`` or ``high watermark``.
+    """
+    timestamp, isolation = _OFFSETS[what]
+    return wire.ask_each(what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe")
+
+
 def _of(
     positions: Mapping[TopicPartition, GroupPosition], topics: Collection[str]
 ) -> Iterable[tuple[TopicPartition, GroupPosition]]:
     return ((tp, position) for tp, position in positions.items() if tp.topic in topics)
-
-
-def _ask(
-    wire: WireCluster, what: str, tps: Iterable[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
-    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up all groups."""
-    timestamp, isolation = _OFFSETS[what]
-    return wire.ask_each(what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe")
 
 
 def _at(

@@ -93,6 +93,7 @@ class Thread:
 
 def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     world, log = World(monkeypatch, "earliest"), list[str]()
+    world.job = replace(world.job, mirror=replace(world.job.mirror, traces="checkpoints, heartbeats"))
     given: dict[str, Any] = {}
 
     def topics_thread(*_: Any, **how: Any) -> Thread:
@@ -101,13 +102,14 @@ def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "topics_follow", topics_thread)
     monkeypatch.setattr(module, "groups_follow", lambda *_: Thread("groups", log))
+    monkeypatch.setattr(module, "traces_follow", lambda *_: Thread("traces", log))
     monkeypatch.setattr(module, "on_both_clusters", lambda _job, _held, _status, name, *_: Thread(name, log))
     held: Any = None
     taken = list[CopyJob]()
     copying: Any = SimpleNamespace(job=world.job, gone={}, take_in=taken.append)
     with followers(copying, held, None, DelayMeter(), by_hand=False):  # type: ignore[arg-type]
-        names = ("source", "topics", "groups", "configs", "log_starts")
+        names = ("source", "topics", "configs", "heartbeats", "log_starts", "groups", "traces")
         assert log == [f"start {name}" for name in names]
         given["take_in"](world.job)
-        assert taken == [world.job] and log[5:] == ["renew groups"]
-    assert log[6:] == [f"stop {name}" for name in names]
+        assert taken == [world.job] and log[7:] == ["renew groups", "renew traces"]
+    assert log[9:] == [f"stop {name}" for name in names]

@@ -13,6 +13,7 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
 from airflow_mirror.plan.inventory import other_topics
 from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
 
@@ -77,10 +78,16 @@ def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
         require_plan_of(replace(plan, findings=(Finding("block", "x", "y", "z"),)), plan.mirror)
 
 
-def test_topics_that_appeared_since_the_plan_are_named() -> None:
+def test_topics_that_appeared_since_the_plan_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Upstream(traces=frozenset({"orders.heartbeats", "users"}))
+    monkeypatch.setattr("airflow_mirror.plan.inventory.read_upstream", lambda *_: known)
     plan = replace(a_plan(), mirror=a_mirror(topics=["ord.*", "users", ".*raw"], exclude_topics=["ordinary"]))
-    source = FakeCluster(dict.fromkeys(["orders", "orders.eu", "ordinary", "users", "clicks", "__consumer_offsets"], "i"))
-    assert missing_topics(plan, source) == ["orders.eu"]
+    source = FakeCluster(
+        dict.fromkeys(
+            ["orders", "orders.eu", "orders.heartbeats", "ordinary", "users", "clicks", "__consumer_offsets"], "i"
+        )
+    )
+    assert missing_topics(plan, source) == ["orders.eu"], "traces of other mirrors are not missing"
     everything = replace(plan, mirror=a_mirror(topics=[".*"]))
     ledger = FakeCluster(dict.fromkeys(["airflow-mirror.decisions", "airflow-mirror.orders"], "i"))
     assert missing_topics(everything, ledger) == ["airflow-mirror.orders"], "a ledger is never copied"

@@ -1,0 +1,83 @@
+"""The topics of traces on a target: whether it can hold them, and that nobody copies them.
+
+A name proves nothing: a topic ``heartbeats`` may be an application's. So the mirror that writes traces says in the ledger
+which topics they are, before it creates them. Whoever mirrors that cluster to a next one leaves them out: heartbeats of
+one flow are none of another, and checkpoints name offsets of one cluster. That stays decided when the mirror is retired,
+because its topics stay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import LedgerNewer, MirrorError
+from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.plan.life import decided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions, Values
+
+SETTINGS = {"cleanup.policy": "compact"}
+_KEY = "trace/"
+_VERSION = 1
+
+
+def mark(ledger: Decisions, topics: Iterable[str]) -> None:
+    """Decide that topics hold traces.
+
+    :raises LedgerMissing: :raises LedgerLost: see :class:`Ledger`.
+    """
+    keys = [f"{_KEY}{topic}" for topic in topics]
+    ledger.decide(lambda values: {key: {"v": _VERSION} for key in keys if key not in values} or None)
+
+
+def marked(values: Values) -> frozenset[str]:
+    """Return the topics of which the ledger says that they hold traces."""
+    return frozenset(key.removeprefix(_KEY) for key in values if is_mark(key))
+
+
+def is_mark(key: str) -> bool:
+    """Return whether a key of the decisions says that a topic holds traces."""
+    return key.startswith(_KEY)
+
+
+def specs(target: ClusterAdmin, topics: Iterable[str], replicas: int | None) -> list[NewTopicSpec]:
+    """Return the topics as they are created.
+
+    :param replicas: None: 3, as far as there are brokers for it.
+    """
+    count = replicas or min(3, target.broker_count())
+    return [NewTopicSpec(topic, 1, count, SETTINGS) for topic in topics]
+
+
+def unfit(target: ClusterAdmin, topics: Iterable[str], replicas: int | None, values: Values) -> dict[str, str]:
+    """Return which topics can't hold traces, and why. Nothing is written.
+
+    Clients read partition 0 alone, and a topic that deletes by age would lose the checkpoint of a group that rests.
+
+    :param replicas: as for :func:`specs`. :param values: what the target's ledger says.
+    """
+    if not (wanted := list(topics)):
+        return {}
+    there = target.topics(wanted)
+    found = {
+        topic: f"it has {one.partitions} partitions instead of 1" for topic, one in there.items() if one.partitions > 1
+    }
+    for topic, entries in target.topic_configs(there).items():
+        policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
+        if policy not in (None, SETTINGS["cleanup.policy"]):
+            found.setdefault(topic, f"its cleanup.policy is {policy} instead of {SETTINGS['cleanup.policy']}")
+    try:
+        owners = decided(values, {topic: one.topic_id for topic, one in there.items()})
+    except LedgerNewer as e:
+        return found | dict.fromkeys(there, str(e))
+    found |= {topic: f"it belongs to {one.owner}" for topic, one in owners.items()}
+    for spec in specs(target, (topic for topic in wanted if topic not in there), replicas):
+        try:
+            target.create_topics([spec], validate_only=True)
+        except MirrorError as e:
+            found[spec.name] = str(e)
+    return found

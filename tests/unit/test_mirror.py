@@ -1,0 +1,95 @@
+"""A Mirror's traces: what they are called, and what does not go with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.policy import is_internal
+
+SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+
+
+def mirror(**fields: Any) -> Mirror:
+    return Mirror(**{"name": "m", "source": "src", "target": "dst", "source_alias": "A", **fields})
+
+
+@pytest.mark.parametrize(
+    ("given", "traces"),
+    [
+        ((), ()),
+        ("", ()),
+        ("offset-syncs, heartbeats", ("heartbeats", "offset-syncs")),
+        (["checkpoints", "checkpoints"], ("checkpoints",)),
+        (("heartbeats", "offset-syncs", "checkpoints"), ("heartbeats", "checkpoints", "offset-syncs")),
+    ],
+)
+def test_traces_are_a_list_or_one_text(given: Any, traces: tuple[str, ...]) -> None:
+    one = mirror(traces=given)
+    assert one.traces == traces
+    assert Mirror.from_dict(one.to_dict()) == one
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"traces": "heartbeats, checkpoint"}, "traces='checkpoint'.*unknown.*heartbeats, checkpoints, offset-syncs"),
+        ({"traces": 7}, "traces=7.*no list"),
+        ({"traces": [7]}, "traces=7.*unknown"),
+        ({"traces": "checkpoints", "partitioning": "by_key"}, "by_key"),
+        ({"traces": "offset-syncs", **SHARED}, "shared"),
+        ({"traces": "heartbeats", "source_alias": "a.b"}, "source_alias='a.b'.*before '.'"),
+        ({"traces": "checkpoints", "source_alias": "a b"}, "source_alias='a b'.*no name of a topic"),
+        ({"traces": "checkpoints", "source_alias": "a" * 240}, "no name of a topic"),
+        ({"target_alias": 7}, "target_alias"),
+        ({"trace_replication_factor": 0}, "trace_replication_factor"),
+        ({"heartbeat_interval_s": 0}, "heartbeat_interval_s"),
+        ({"checkpoint_interval_s": True}, "checkpoint_interval_s"),
+    ],
+)
+def test_traces_that_could_not_be_right_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidField, match=message):
+        mirror(**fields)
+
+
+def test_heartbeats_go_with_everything() -> None:
+    assert mirror(traces="heartbeats", partitioning="by_key").traces == ("heartbeats",)
+    assert mirror(traces="heartbeats", **SHARED).traces == ("heartbeats",)
+
+
+def test_topics_of_traces_have_the_names_that_java_looks_for() -> None:
+    every = "heartbeats, checkpoints, offset-syncs"
+    assert mirror(traces=every).trace_topics == (
+        "heartbeats", "A.heartbeats", "A.checkpoints.internal", "mm2-offset-syncs.A.internal",
+    )  # fmt: skip
+    assert mirror(traces=every, separator="_").trace_topics == (
+        "heartbeats", "A_heartbeats", "A_checkpoints_internal", "mm2-offset-syncs_A_internal",
+    )  # fmt: skip
+    assert mirror(traces="checkpoints", source_alias=None).trace_topics == ("src.checkpoints.internal",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({}, "heartbeats"),
+        ({}, "A.heartbeats"),
+        ({"policy": "prefix"}, "heartbeats"),
+        ({"policy": "prefix", "separator": "_"}, "heartbeats"),
+    ],
+)
+def test_a_topic_that_would_lie_where_heartbeats_are_written_is_not_selected(fields: dict[str, Any], left: str) -> None:
+    assert mirror(**fields).selects_topic(left), "without traces it is a topic as others"
+    assert not mirror(traces="heartbeats", **fields).selects_topic(left)
+    for other in ("payments.heartbeats", "B.heartbeats", "heartbeats2"):
+        assert mirror(traces="heartbeats", **fields).selects_topic(other), "it may be an application's"
+
+
+def test_internal_topics_with_another_separator_are_not_selected() -> None:
+    for name in ("A_checkpoints_internal", "mm2-offset-syncs_A_internal"):
+        assert not mirror(separator="_").selects_topic(name)
+    assert not mirror().selects_topic("A.checkpoints.internal")
+    assert mirror().selects_topic("flink_checkpoints_internal")
+    assert is_internal("A-checkpoints-internal", "-") and not is_internal("checkpoints-internal", "-")
