@@ -1,9 +1,9 @@
 """Fail back after a cutover: applications return to the old source, with everything they wrote to the target.
 
-It takes the way back that `kafka_reverse_mirror` has armed, and the reverse mirror's tail. `check` counts what was
-written since the target was opened, and says what would be refused; a person sees that before anything is done. Then
-`rollback` is a cutover of the reverse mirror: fence the target, prove the fence, drain, compare the rest, move the
-groups, open the old source. If any part of it fails the target is open again, and applications stay there.
+It takes the way back that `kafka_reverse_mirror` has armed, or somebody by hand, and the reverse mirror's tail. `check`
+counts what was written since the target was opened, and says what would be refused; a person sees that before anything is
+done. Then `rollback` is a cutover of the reverse mirror: fence the target, prove the fence, drain, compare the rest, move
+the groups, open the old source. If any part of it fails the target is open again, and applications stay there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.rollback.reverse import reverse_name
 
 __all__ = ["dag"]
 
@@ -61,6 +62,7 @@ SPARK = "{{ params.spark_conn_id }}"
 REVERSE = {
     "mirror": "{{ ti.xcom_pull(task_ids='check')['fields'] }}", "plan": "{{ ti.xcom_pull(task_ids='check')['hash'] }}",
 }  # fmt: skip
+REVERSED = {"name": "{{ params.name | reverse_name }}", "source": MIRROR["target"], "target": MIRROR["source"]}
 ACCEPTED = "{{ params.accept_groups }}"
 
 APPROVAL_TEXT = """The target is fenced, and applications return to the old source with what they wrote since.
@@ -80,6 +82,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
+    user_defined_filters={"reverse_name": reverse_name},
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     check = RollbackCutoverOperator(task_id="check", check_only=True, mirror=MIRROR, accept_groups=ACCEPTED)
@@ -110,10 +113,10 @@ with DAG(
         allow_rewind="{{ params.allow_rewind }}",
         trigger_rule="none_failed_min_one_success",
     )
-    # Does nothing unless the rollback was killed before it could lift the fence of the target.
-    lift_fence = LiftFenceOperator(
-        task_id="lift_fence", mirror=REVERSE["mirror"], fence="{{ params.fence }}", trigger_rule="all_done"
-    )
+    # Does nothing unless the rollback was killed before it could lift the fence of the target. A teardown, also of a run
+    # that somebody marks, and so it asks for nothing that a task before it may not have returned.
+    lift_fence = LiftFenceOperator(task_id="lift_fence", mirror=REVERSED, fence="{{ params.fence }}")
+    lift_fence.as_teardown(on_failure_fail_dagrun=True)
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=REVERSE["mirror"], spark_conn_id=SPARK)
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", hold=False, **REVERSE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -82,8 +83,25 @@ def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
     from airflow_mirror.plan import require_plan_of
 
     plan = plan_by_hash(plan_hash, mirror)
-    require_plan_of(plan, mirror)
+    require_plan_of(plan, _with_planned_connections(mirror, plan))
     return plan
+
+
+def _with_planned_connections(mirror: Mirror, plan: Plan) -> Mirror:
+    """Return a Mirror with the plan's connections where its own, of other names, lead to the plan's clusters.
+
+    Each Airflow has names of its own for the same two clusters. With policies that name topics after the source's
+    connection another name is another mirror.
+    """
+    from airflow_mirror.hooks.kafka import admins_of
+    from airflow_mirror.plan.store import differing_fields
+
+    planned = replace(mirror, source=plan.mirror.source, target=plan.mirror.target)
+    if planned == mirror or mirror.policy != "identity" or differing_fields(plan.mirror, planned):
+        return mirror
+    with admins_of(mirror) as (source, target):
+        found = source.cluster_id(), target.cluster_id()
+    return planned if found == (plan.source_cluster_id, plan.target_cluster_id) else mirror
 
 
 def flag(name: str, value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_mirror.hooks.home import alarm
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["ArmReverseMirrorOperator", "PrepareFailbackOperator", "RollbackCutoverOperator"]
 
 _OF_THE_WAY = ("mirror", "plan", "source", "target", "life")  # which `roll_back` knows by itself
+
+
+def reached_from_here(reverse: Mirror, mirror: Mirror) -> Mirror:
+    """Return a reverse mirror with the connections of this Airflow.
+
+    Whoever armed the way back may have had others: by hand, or in the Airflow that is lost.
+
+    :param mirror: the one that was cut over, as this Airflow names its clusters.
+    """
+    return replace(reverse, source=mirror.target, target=mirror.source)
 
 
 class PrepareFailbackOperator(MirrorOperator):
@@ -100,7 +111,7 @@ class ArmReverseMirrorOperator(MirrorOperator):
             )  # fmt: skip
         for line in armed.lines():
             self.log.info("%s", line)
-        return compact(armed.to_dict())
+        return compact({**armed.to_dict(), "fields": reached_from_here(armed.plan.mirror, mirror).to_dict()})
 
 
 class RollbackCutoverOperator(CutoverOperator):
@@ -111,7 +122,8 @@ class RollbackCutoverOperator(CutoverOperator):
     source holds everything already. After any failure the target is open again, and the old source fenced for
     applications as before. A finished one that is run again compares once more. Returns the report's summary.
 
-    :param mirror: that was cut over; only its ``name``, ``source`` and ``target`` are used.
+    :param mirror: that was cut over; only its ``name``, ``source`` and ``target`` are used. These are connections of this
+        Airflow, whatever ids those had by which the way back was armed.
     :param accept_groups: groups whose positions on the target count although they have members there, or have committed
         on both sides since the opening (templated).
     :param check_only: only count and say what would be refused (templated).
@@ -142,14 +154,15 @@ class RollbackCutoverOperator(CutoverOperator):
         again, signer = flag("fence_again", self.fence_again), report_signer()
         with admins_of(mirror) as (source, target):
             way = way_back(mirror.name, source, target)
-            name = {"mirror": way.plan.mirror.name, "hash": way.plan.hash, "fields": way.plan.mirror.to_dict()}
+            reverse = reached_from_here(way.plan.mirror, mirror)
+            name = {"mirror": reverse.name, "hash": way.plan.hash, "fields": reverse.to_dict()}
             if flag("check_only", self.check_only):
                 found = counted(way, source, target, accepted)
                 for line in found.lines():
                     self.log.info("%s", line)
                 return compact({**found.to_dict(), **name})
         self.plan = way.plan.hash
-        with self._given(way.plan.mirror, context) as given:
+        with self._given(reverse, context) as given:
             how = {key: value for key, value in given.items() if key not in _OF_THE_WAY}
             with fencing_once(given["run_dir"], again):
                 report = roll_back(

@@ -126,7 +126,11 @@ def test_applications_go_back_to_the_source_that_returned(
     (exported,) = tmp_path.glob(f"{TOPIC}.*/manifest.json")
     assert json.loads(exported.read_text())["partitions"][0]["records"] == 2
     wait_for(lambda: len(read_all(source.admin_properties(), TOPIC)) == 38)
-    run = airflow.trigger(FAILBACK, {**mirror, "approval": False, "open_by_default": True})
+    # Armed with other connections: by hand, say, or in an Airflow that has other names for the same clusters.
+    for name, cluster in (("other_source", source), ("other_target", target)):
+        airflow.add_connection(name, cluster.admin_properties())
+    other = {"name": NAME, "source": "other_source", "target": "other_target"}
+    run = airflow.trigger(FAILBACK, {**other, "approval": False, "open_by_default": True})
     assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
     assert read_all(source.admin_properties(), TOPIC) == read_all(target.admin_properties(), TOPIC)
     assert positions(source.admin_properties(), GROUP, {TOPIC: 1}) == {(TOPIC, 0): 8}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +15,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.errors import NoWayBack
+from airflow_mirror.errors import NoWayBack, PlanOfAnother
 from airflow_mirror.hooks import kafka
-from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.operators.base import load_plan, mirror_from
 from airflow_mirror.operators.rollback import (
     ArmReverseMirrorOperator,
     PrepareFailbackOperator,
@@ -28,10 +30,12 @@ from airflow_mirror.rollback.divergence import Divergence
 from airflow_mirror.rollback.failback import Prepared
 from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.run import WayBack
+from tests.provider.conftest import store_plan
 from tests.provider.test_dags import DAGS
 from tests.unit.rollback.world import REVERSE
 
 FIELDS = {"name": "flow", "source": "old", "target": "new"}
+ELSEWHERE = replace(REVERSE, mirror=replace(REVERSE.mirror, source="their-new", target="their-old"))  # who armed it
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
         report_of: Any, plan: Any, source: Any, target: Any, *, leave: Any, check_only: bool, connections: Any
     ) -> Armed:
         calls.append((report_of, plan, source, target, leave, check_only, connections))
-        return Armed(plan=REVERSE, direction=None, fence=["DENY"])
+        return Armed(plan=ELSEWHERE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
     monkeypatch.setattr(arm, "cutover_of", lambda name, target: (f"report of {name}", SimpleNamespace(name=name)))
@@ -54,7 +58,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
 def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any]) -> None:
     found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, leave="a", check_only="True").execute({})
     assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True, ("old", "new"))]
-    assert (found["mirror"], found["hash"], found["fields"]) == ("flow-reverse", REVERSE.hash, REVERSE.mirror.to_dict())
+    assert (found["mirror"], found["hash"]) == ("flow-reverse", ELSEWHERE.hash)
+    assert found["fields"] == REVERSE.mirror.to_dict(), "with the connections of this Airflow"
 
 
 def test_no_way_back_is_not_tried_again(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,11 +104,11 @@ def test_diverged_topics_are_deleted_only_by_name(asked: list[Any], monkeypatch:
 @pytest.fixture
 def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
     """What the core was asked for by a rollback."""
-    found = WayBack(mirror="flow", plan=REVERSE, decided=cast("Any", None), report_of=cast("Any", None))
+    found = WayBack(mirror="flow", plan=ELSEWHERE, decided=cast("Any", None), report_of=cast("Any", None))
 
     def rolled(way: WayBack, source: str, target: str, **how: Any) -> CutoverReport:
         asked.append((way.plan, source, target, how))
-        return CutoverReport(mirror="flow-reverse", plan_hash=REVERSE.hash, outcome="cut_over")
+        return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")
 
     def counted(_way: WayBack, source: str, target: str, accepted: list[str]) -> Divergence:
         asked.append((source, target, accepted))
@@ -121,14 +126,15 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
 
 
 def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
+    """Whatever connections that has: those of the task lead to the clusters."""
     task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS, accept_groups="g")
     found = task.execute({})
     plan, source, target, how = way.pop()
-    assert (plan, source, target) == (REVERSE, "old", "new")
-    assert task.plan == REVERSE.hash and how.pop("log") is task.log
+    assert (plan, source, target) == (ELSEWHERE, "old", "new")
+    assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
     unset = {"signer": None, "alarm": ""}
     assert how == {"accepted": ["g"], "fence_name": "acl", "run_dir": Path("back"), "level": "as asked", **unset}
-    assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", REVERSE.hash)
+    assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", ELSEWHERE.hash)
 
 
 def test_check_counts_and_hands_the_reverse_plan_on(way: list[Any]) -> None:
@@ -152,7 +158,7 @@ def test_nothing_is_rolled_back_before_somebody_has_seen_the_count() -> None:
     ("dag_id", "first", "others"),
     [
         ("kafka_reverse_mirror", "arm", ["hold", "start_tail"]),
-        ("kafka_failback", "check", ["verify", "lift_fence", "stop_tail", "restore_configs"]),
+        ("kafka_failback", "check", ["verify", "stop_tail", "restore_configs"]),
     ],
 )
 def test_tasks_work_on_the_reverse_mirror_that_the_first_one_found(dag_id: str, first: str, others: list[str]) -> None:
@@ -164,3 +170,38 @@ def test_tasks_work_on_the_reverse_mirror_that_the_first_one_found(dag_id: str, 
         task.render_template_fields(context)
         assert mirror_from(task.mirror) == REVERSE.mirror
         assert getattr(task, "plan", None) in (None, REVERSE.hash)
+
+
+def test_fence_of_the_rollback_is_lifted_whatever_the_tasks_before_returned() -> None:
+    """Somebody may mark the run before there is anything."""
+    dag: Any = DagBag(str(DAGS)).dags["kafka_failback"]
+    task = copy(dag.get_task("lift_fence"))
+    task.render_template_fields({"params": {**dag.params.dump(), **FIELDS}})
+    assert mirror_from(task.mirror) == Mirror(name="flow-reverse", source="new", target="old")
+
+
+def clusters(monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
+    admins = tuple(SimpleNamespace(cluster_id=lambda one=one: one) for one in ids)
+    monkeypatch.setattr(kafka, "admins_of", lambda _: nullcontext(admins))
+
+
+def test_plan_of_the_same_clusters_is_carried_out_under_other_connections(
+    home: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]
+) -> None:
+    """Another Airflow has armed the way back, or somebody by hand: this one has its own names for both."""
+    store_plan(home, ELSEWHERE)
+    here = replace(ELSEWHERE.mirror, source="src", target="dst")
+    clusters(monkeypatch, ELSEWHERE.source_cluster_id, ELSEWHERE.target_cluster_id)
+    assert load_plan(ELSEWHERE.hash, here) == ELSEWHERE
+    clusters(monkeypatch, ELSEWHERE.source_cluster_id, "another")
+    with pytest.raises(PlanOfAnother, match="target: planned 'their-old', now 'dst'"):
+        load_plan(ELSEWHERE.hash, here)
+
+
+def test_plan_whose_topics_are_named_after_a_connection_is_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]
+) -> None:
+    named = store_plan(home, replace(ELSEWHERE, mirror=replace(ELSEWHERE.mirror, policy="prefix")))
+    clusters(monkeypatch, named.source_cluster_id, named.target_cluster_id)
+    with pytest.raises(PlanOfAnother, match="source: planned 'their-new', now 'src'"):
+        load_plan(named.hash, replace(named.mirror, source="src", target="dst"))
