@@ -264,10 +264,10 @@ with DAG(
         approval_valid_s="{{ params.approval_valid_s }}",
         **LIKE_THE_PREVIEW,
     )
-    # Does nothing unless the cutover was killed before it could lift its fence.
-    lift_fence = LiftFenceOperator(
-        task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}", trigger_rule="all_done"
-    )
+    # Does nothing unless the cutover was killed before it could lift its fence. A teardown, so that it runs also where
+    # somebody marks the whole run; of no setup, because one that was killed would skip it.
+    lift_fence = LiftFenceOperator(task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}")
+    lift_fence.as_teardown(on_failure_fail_dagrun=True)
     watch = WatchCutoverSensor(task_id="watch", mirror=MIRROR, watch_s="{{ params.watch_s }}")
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, spark_conn_id=SPARK)
 

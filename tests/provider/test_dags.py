@@ -107,6 +107,15 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
     assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over"]
 
 
+@pytest.mark.parametrize("dag_id", ["kafka_migration", "kafka_failback"])
+def test_fence_is_lifted_also_in_a_run_that_somebody_marks(bag: Any, dag_id: str) -> None:
+    """A run that is marked as failed, or successful, still runs its teardowns, and nothing else."""
+    dag = bag.dags[dag_id]
+    assert [task.task_id for task in dag.teardowns] == ["lift_fence"]
+    assert dag.get_task("lift_fence").on_failure_fail_dagrun, "a fence that stands turns the run red"
+    assert not any(task.is_setup for task in dag.tasks), "a cutover that was killed would skip it"
+
+
 def test_windows_have_a_length(bag: Any) -> None:
     dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(bag.dags["kafka_window_backfill"]))
     window = dag.timetable.infer_manual_data_interval(run_after=pendulum.datetime(2026, 5, 1, 10, 20, tz="UTC"))
