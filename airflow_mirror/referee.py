@@ -1,4 +1,4 @@
-"""A second opinion on a comparison: records drawn by lot, read from both clusters with confluent-kafka alone.
+"""A second opinion on a comparison: records drawn by lot, and every difference, read with confluent-kafka alone.
 
 It shares no code with what copies and compares: no wire client, no decoder, no verifier. A mistake that the copy and the
 comparison have in common would show here. It sees what an application sees, a few dozen records of it.
@@ -41,6 +41,21 @@ class Stretch:
     start: int
     end: int
     may_lack: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a comparison has found a difference.
+
+    :param source_offset: the offset on the source, ``target_offset`` on the target.
+    :param corrupt: a batch there could not be read.
+    """
+
+    source: TopicPartition
+    source_offset: int
+    target: TopicPartition
+    target_offset: int
+    corrupt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +116,43 @@ def spot_check(
     return SpotCheck(seed=seed, records=len(seen), gone=gone, differences=differences)
 
 
+def second_look(
+    places: Sequence[Place], source: ClientConfig, target: ClientConfig, *, isolation: str
+) -> list[str]:  # fmt: skip
+    """Return what an independent client finds at each place of a difference, in words that go on from "it".
+
+    :param places: at most one of each partition. :param isolation: as for :func:`spot_check`.
+    """
+    # A batch that is damaged ends a client's reading, so each of those is asked for alone.
+    whole = [one for one in places if not one.corrupt]
+    found = dict[Place, str]()
+    for some in [whole, *([one] for one in places if one.corrupt)]:
+        found |= _seen(some, source, target, isolation)
+    return [found[one] for one in places]
+
+
+def _seen(some: Sequence[Place], source: ClientConfig, target: ClientConfig, isolation: str) -> dict[Place, str]:
+    from confluent_kafka import KafkaException
+
+    if not some:
+        return {}
+    try:
+        with closing(_Reader(source, isolation)) as here, closing(_Reader(target, isolation)) as there:
+            rows = here.first({one.source: (one.source_offset, one.source_offset + 1) for one in some})
+            copies = there.first({one.target: (one.target_offset, one.target_offset + 1) for one in some})
+    except (KafkaException, TimeoutError) as e:
+        return dict.fromkeys(some, f"an independent client could not read there: {e}")
+    found = dict[Place, str]()
+    for one in some:
+        row, copy = rows.get(one.source), copies.get(one.target)
+        if row is None and copy is None:
+            found[one] = "an independent client finds no record there on either side"
+        else:
+            what = _differs(row and row[1], copy and copy[1])
+            found[one] = f"an independent client {what or 'reads the same record on both sides'}"
+    return found
+
+
 def _drawn(stretches: Sequence[Stretch], places: int, lot: random.Random) -> Iterator[dict[Stretch, int]]:
     """Yield rounds with at most one place of each stretch; a long one has more of them than a short one."""
     some = [one for one in stretches if one.end > one.start]
@@ -157,7 +209,8 @@ class _Reader:
                 raise KafkaException(error)
             if tp in waiting:
                 waiting.discard(tp)
-                if error is None and message.offset() < places[tp][1]:
+                # Behind the end of a log the client begins anew at its start.
+                if error is None and places[tp][0] <= message.offset() < places[tp][1]:
                     _, at_ms = message.timestamp()
                     found[tp] = message.offset(), (message.key(), message.value(), message.headers(), at_ms)
         return found
@@ -169,14 +222,19 @@ class _Reader:
 
 def _difference(tp: TopicPartition, offset: int, source: Row, target: Row | None) -> str:
     """Return what an independent client sees differently; "" if nothing."""
-    if target is None:
-        return f"{tp} offset {offset}: an independent client finds no record on the target"
+    what = _differs(source, target)
+    return f"{tp} offset {offset}: an independent client {what}" if what else ""
+
+
+def _differs(source: Row | None, target: Row | None) -> str:
+    if source is None or target is None:
+        return f"finds no record on the {'target' if target is None else 'source'}"
     parts = [
         f"{name} {_digest(a)} on the source, {_digest(b)} on the target"
         for name, a, b in zip(_FIELDS, source, target, strict=True)
         if a != b
     ]
-    return f"{tp} offset {offset}: an independent client reads {'; '.join(parts)}" if parts else ""
+    return f"reads {'; '.join(parts)}" if parts else ""
 
 
 def _digest(value: object) -> str:

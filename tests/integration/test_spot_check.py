@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.referee import SpotCheck, Stretch, spot_check
+from airflow_mirror.referee import Place, SpotCheck, Stretch, second_look, spot_check
 from demo.clients import admin, create_topics, delete_topic
 from demo.faults import inflict
 from demo.filling import Writer, write_in_batches
@@ -70,6 +70,45 @@ def test_a_record_that_only_the_source_has_counts_unless_brokers_take_some(
     assert (found.gone > 0) == may_lack and not found.left_out
 
 
+def look_again(source: Cluster, target: Cluster, *places: Place) -> list[str]:
+    clusters = (ClientConfig(c.admin_properties(), c.name) for c in (source, target))
+    return second_look(places, *clusters, isolation="read_committed")
+
+
+def place(topic: str, source: tuple[int, int], target: tuple[int, int]) -> Place:
+    """A place by partition and offset on either side."""
+    here, there = (TopicPartition(topic, partition) for partition, _ in (source, target))
+    return Place(source=here, source_offset=source[1], target=there, target_offset=target[1])
+
+
+def test_each_difference_is_looked_at_by_another_client(
+    source_cluster: Cluster, target_cluster: Cluster, topic: str
+) -> None:
+    where, _, offset = inflict("corrupt", target_cluster.admin_properties(), topic, []).partition(" offset ")
+    damaged, at = int(where.rpartition("-")[2]), int(offset)
+    other = 1 - damaged
+    found = look_again(
+        source_cluster, target_cluster, place(topic, (damaged, at), (damaged, at)), place(topic, (other, 5), (other, 5)),
+        place(topic, (2, 7), (2, 7)),
+    )  # fmt: skip
+    assert found[0].startswith("an independent client reads value ") and " on the target" in found[0]
+    assert found[1:] == [
+        "an independent client reads the same record on both sides",
+        "an independent client finds no record there on either side",
+    ]
+
+
+def test_difference_behind_the_end_of_one_log_is_not_taken_for_its_beginning(
+    source_cluster: Cluster, target_cluster: Cluster, topic: str
+) -> None:
+    """A client that is sent behind the end of a log begins anew at its start."""
+    behind = RECORDS + 1000
+    found = look_again(
+        source_cluster, target_cluster, place(topic, (0, 5), (0, behind)), place(topic, (1, behind), (1, 5))
+    )
+    assert found == [f"an independent client finds no record on the {side}" for side in ("target", "source")]
+
+
 def test_client_that_can_not_be_made_is_said_and_fails_nothing(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
@@ -78,3 +117,5 @@ def test_client_that_can_not_be_made_is_said_and_fails_nothing(
     clusters = ClientConfig(source_cluster.admin_properties(), "source"), ClientConfig(settings, "target")
     found = spot_check(stretches(topic), *clusters, places=10, seed=1, isolation="read_committed")
     assert found.records == 0 and found.left_out[0].startswith("an independent client could not read: ")
+    (line,) = second_look([place(topic, (0, 5), (0, 5))], *clusters, isolation="read_committed")
+    assert line.startswith("an independent client could not read there: ")

@@ -336,6 +336,20 @@ def test_job_compares_in_the_isolation_of_its_mirror(
     assert summary["records"] == len(read(target_cluster, topic_name))
 
 
+@pytest.mark.spark
+def test_job_has_another_client_look_at_what_differs(
+    source_cluster: Cluster, target_cluster: Cluster, warm_jobs: WarmJobs, topic_name: str, tmp_path: Path
+) -> None:
+    rows = irregular(20)
+    for cluster, kept in ((source_cluster, rows), (target_cluster, rows[:9])):
+        create(cluster, topic_name)
+        fill(cluster, topic_name, kept)
+    clusters, which = properties_of(tmp_path, source_cluster, target_cluster), ["--include", topic_name]
+    status = warm_jobs.run("verify", *clusters, *which, "--end", "latest", log=tmp_path / "log")
+    said = str(summary_of(tmp_path / "log")["differences"])
+    assert status == 1 and said.count("; an independent client finds no record on the target") == 1, said
+
+
 def test_window_leaves_out_what_was_not_asked_for(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:

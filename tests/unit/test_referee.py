@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 from hypothesis import given
 
+from airflow_mirror import referee
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.referee import SpotCheck, Stretch, _difference, _drawn, spot_check
+from airflow_mirror.referee import Place, SpotCheck, Stretch, _difference, _drawn, second_look, spot_check
+
+if TYPE_CHECKING:
+    import pytest
 
 TP = TopicPartition("orders", 0)
 
@@ -48,3 +53,28 @@ def test_what_differs_is_told_without_the_records_content() -> None:
 def test_nothing_to_draw_from_asks_no_cluster() -> None:
     found = spot_check([stretch(0, 5, 5)], None, None, places=9, seed=3, isolation="read_committed")  # type: ignore[arg-type]
     assert found == SpotCheck(seed=3)
+
+
+def test_damaged_batch_keeps_no_other_difference_from_being_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the reading of a client, with all that was asked together with it."""
+
+    class Reader:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def first(self, places: dict[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, object]:
+            if TopicPartition("orders", 1) in places:
+                raise TimeoutError("bad checksum")
+            return {tp: (place, (b"key", b"value", None, 1)) for tp, (place, _) in places.items()}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(referee, "_Reader", Reader)
+    tps = [TopicPartition("orders", p) for p in range(3)]
+    places = [
+        Place(source=tp, source_offset=7, target=tp, target_offset=7, corrupt=tp.partition == 1) for tp in tps
+    ]  # fmt: skip
+    same, bad, again = second_look(places, None, None, isolation="read_committed")  # type: ignore[arg-type]
+    assert same == again == "an independent client reads the same record on both sides"
+    assert bad == "an independent client could not read there: bad checksum"

@@ -31,10 +31,10 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
 from airflow_mirror.plan.wording import some
-from airflow_mirror.referee import SpotCheck, Stretch, spot_check
+from airflow_mirror.referee import Place, SpotCheck, Stretch, second_look, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs, keys_of
-from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences, untouched
+from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -116,9 +116,13 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
+    asks_another = arguments.level != "offsets" and arguments.spot_checks
     if summary["differences"]:
+        if asks_another:
+            status.update("reading what differs with another client")
+            summary["differences"] = _looked_at_again(verdicts, arguments, mirror.isolation)
         return summary, VerificationFailed(summary["differences"])
-    if arguments.level != "offsets" and arguments.spot_checks:
+    if asks_another:
         status.update("reading records drawn by lot")
         mapped = {r.source_topic for r in ranges if r.is_mapped}
         kept = held - {name for name, sides in cleaned.items() if "target" in sides}
@@ -157,6 +161,26 @@ def _spot_check(
     for line in checked.left_out:
         log.warning("spot check: left out: %s", line)
     return checked
+
+
+def _looked_at_again(
+    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, isolation: str
+) -> list[str]:  # fmt: skip
+    """Return a line for each partition that differs, with what a client that is not ours finds at that offset."""
+    differing = [v for v in verdicts if not v.equal]
+    places = [_place_of(v, v.first_difference) for v in differing if v.first_difference is not None]
+    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    seen = second_look(places, *clusters, isolation=isolation)
+    found = {one.source: f"; {what}" for one, what in zip(places, seen, strict=True)}
+    return [f"{v}{found.get(TopicPartition(v.source_topic, v.partition), '')}" for v in differing]
+
+
+def _place_of(verdict: PartitionComparison, at: Difference) -> Place:
+    return Place(
+        source=TopicPartition(verdict.source_topic, verdict.partition), source_offset=at.offset,
+        target=TopicPartition(verdict.target_topic, verdict.partition),
+        target_offset=at.offset if at.target_offset is None else at.target_offset, corrupt=at.kind == "corrupt",
+    )  # fmt: skip
 
 
 def only_new(
