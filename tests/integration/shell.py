@@ -28,6 +28,16 @@ def commands_of(page: str, heading: str, names: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def sections_with_commands(page: str) -> set[str]:
+    """The headings of a page below which there are commands to type."""
+    sections = re.split(r"^#+ (.*)\n", page, flags=re.MULTILINE)
+    return {
+        heading
+        for heading, text in zip(sections[1::2], sections[2::2], strict=True)
+        if re.search(r"^```\n(?:airflow-mirror|kafka-)", text, re.MULTILINE)
+    }
+
+
 class Shell:
     """Types lines in a directory.
 

@@ -39,7 +39,7 @@ from tests.builders import rule
 from tests.integration.copying import assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence
-from tests.integration.shell import ROOT, Shell, commands_of
+from tests.integration.shell import ROOT, Shell, commands_of, sections_with_commands
 
 pytestmark = pytest.mark.tools
 PAGE = (ROOT / "docs" / "after-a-disaster.md").read_text(encoding="utf-8")
@@ -279,6 +279,13 @@ def test_source_that_was_formatted_anew_is_another_cluster(world: World, tmp_pat
     assert f"the source is cluster {another}; mirror {world.mirror.name!r} copied from {before}" in shell.said, shell.said
     with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
         assert admin.describe_acls(resource_type="TOPIC") == []
+
+
+def test_every_command_of_the_page_is_typed_by_a_test() -> None:
+    """A section of commands that nobody types here would be right only by chance."""
+    assert sections_with_commands(PAGE) == set(
+        re.findall(r'commands\("([^"]+)"', Path(__file__).read_text(encoding="utf-8"))
+    )
 
 
 def test_every_error_of_the_page_is_said_by_the_software() -> None:

@@ -12,16 +12,22 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror import errors
+from airflow_mirror.cutover.after import After
+from airflow_mirror.cutover.check import precheck
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.marker import name_fence, set_marker
+from airflow_mirror.cutover.run import lift_leftover_fence, recover, run_cutover
+from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import keep, prefix
 from airflow_mirror.plan.life import claim
+from airflow_mirror.rollback.arm import arm
+from airflow_mirror.rollback.run import roll_back
 from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.cutover_world import Tail, World, wait_for, writer_lease
-from tests.integration.shell import ROOT, Shell, commands_of
+from tests.integration.shell import ROOT, Shell, commands_of, sections_with_commands
 
 pytestmark = pytest.mark.tools
 PAGE = (ROOT / "docs" / "the-night.md").read_text(encoding="utf-8")
@@ -113,7 +119,20 @@ def test_fence_is_removed_without_this_software(world: World, shell: Shell, was_
 
 
 def test_every_error_of_the_page_is_one_of_ours() -> None:
-    """And every one that a cutover says it raises is on the page."""
+    """And every one that a cutover, what looks after it, and its way back say they raise is on the page."""
     (table,) = re.findall(r"^\| error \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([A-Z]\w+)`", table))
     assert {name for name in named if not hasattr(errors, name)} == set()
+    raised = set[str]()
+    for one in (run_cutover, recover, precheck, lift_leftover_fence, After.raise_if_wrong, arm, swap_fence, roll_back):
+        for names in re.findall(r":raises ([\w,\s]+):", one.__doc__ or ""):
+            raised |= set(re.findall(r"\w+", names))
+    # Wrong arguments, and what only has to be tried again, say themselves what to do.
+    assert len(raised) > 30 and raised - named == {"InvalidField", "InputError", "TryAgain"}
+
+
+def test_every_command_of_the_page_is_typed_by_a_test() -> None:
+    """A section of commands that nobody types here would be right only by chance."""
+    assert sections_with_commands(PAGE) == set(
+        re.findall(r'commands\("([^"]+)"', Path(__file__).read_text(encoding="utf-8"))
+    )
