@@ -2,7 +2,8 @@
 
 Each write of the report stands between two effects, so that n walks through every place where a cutover can be cut off.
 Arguments: run directory, plan file, n (0: never; -1: in the middle of opening the target). SOURCE and TARGET hold the
-clusters' settings. Opening the target appends a line to the file ``opened`` in the run directory.
+clusters' settings, MAX_FENCE_S how long the fence may be up. Opening the target appends a line to the file ``opened`` in
+the run directory.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_mirror.config import load
@@ -76,8 +78,9 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     with ClusterAdmin(source, timeout_s=120) as admin, ClusterAdmin(target, timeout_s=120) as there:
         run_cutover(
             plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
-            verify=verify_rest(plan, source, target), limits=LIMITS, open_target=open_target,
-            life=Ledger(there), alarm="tests.integration.cutover_once.page",
+            verify=verify_rest(plan, source, target), open_target=open_target, life=Ledger(there),
+            limits=replace(LIMITS, max_fence_s=float(os.environ["MAX_FENCE_S"])),
+            alarm="tests.integration.cutover_once.page",
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -95,7 +96,9 @@ class World:
         """The file in which is said that a person was called."""
         return self.directory / "called"
 
-    def process(self, run_dir: Path | None = None, kill_after: int = 0) -> subprocess.Popen[bytes]:
+    def process(
+        self, run_dir: Path | None = None, kill_after: int = 0, max_fence_s: float = 900.0
+    ) -> subprocess.Popen[bytes]:  # fmt: skip
         """Start a cutover in a process of its own (``cutover_once.py``), which kills itself, or does not."""
         plan = self.directory / "plan.json"
         if not plan.exists():
@@ -104,8 +107,19 @@ class World:
         settings = {"SOURCE": self.source.config.dump(), "TARGET": self.target.config.dump()}
         script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
         command = [sys.executable, str(script), str(run_dir or self.run_dir), str(plan), str(kill_after)]
-        env = {**os.environ, **settings, "PYTHONPATH": root, "CALLED": str(self.called)}
+        settings |= {"MAX_FENCE_S": str(max_fence_s), "CALLED": str(self.called)}
+        env = {**os.environ, **settings, "PYTHONPATH": root}
         return subprocess.Popen(command, env=env, cwd=root)
+
+    def lose(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a cutover, once its fence is up, with the guard that it has started: its host is lost."""
+        wait_for(lambda: "DENY WRITE User:*" in self.acls() or process.poll() is not None, 300)
+        assert process.poll() is None
+        guards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(guards) == 1
+        for pid in (*map(int, guards), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
 
     def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
         """Commit positions for a group without members."""

@@ -27,6 +27,7 @@ from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
 from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
+from airflow_mirror.cutover.marker import name_fence, remove_marker
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
 from airflow_mirror.cutover.steps import STEPS
@@ -35,6 +36,7 @@ from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
     DrainTimedOut,
+    FencedByAnother,
     FenceGone,
     FenceLeaks,
     GroupActive,
@@ -635,6 +637,38 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 assert world.target.offsets(world.tps) == report_ends(report)
             assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
     assert killed >= 18 and fenced_when_killed >= 14 and forward >= 1  # the opening is one decision
+
+
+@pytest.mark.faults
+def test_cutover_of_another_run_lifts_what_a_lost_host_has_left(world: World) -> None:
+    """Both guards are gone, and the next process has heard of nothing: it finds the fence on the target, and goes on."""
+    world.write(10)
+    ledger(world)
+    with writer_lease(world):
+        world.lose(world.process(world.directory / "lost"))
+    with Tail(world):
+        caught_up(world)
+        report = cut_over(world, run_dir=world.directory / "another run")
+    assert report.outcome == reports.DONE and (report.attempt, report.earlier) == (1, [])
+    left = kept(world, world.directory / "lost").load()
+    assert left is not None and left.fence is not None and left.fence.lifted is not None
+
+
+@pytest.mark.faults
+def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: World) -> None:
+    """Whose fence it is says an ACL on a group that nobody uses."""
+    world.write(4)
+    fence = HeardFence(world.source)
+    name_fence(world.source, "another", "night", 3)
+    fence.raise_(fence.intent([world.topic]))
+    before = world.acls()
+    try:
+        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another\.night\.3"):
+            caught_up(world)
+            cut_over(world)
+        assert world.acls() == before and not (world.run_dir / "report.json").exists()
+    finally:
+        remove_marker(world.source, "another", "night", 3)
 
 
 def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(

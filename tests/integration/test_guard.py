@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, FenceState, fence_state
+from airflow_mirror.cutover.alive import watch_of
+from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, UP, FenceState, fence_state
+from airflow_mirror.cutover.guard import Guard
+from airflow_mirror.cutover.kept import reports_of
+from airflow_mirror.cutover.marker import set_marker
 from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import owned_topics
 from sandbox import Cluster
@@ -66,14 +71,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World, monkeypa
     with writer_lease(world):
         with guarded(*clusters, world.mirror.name, every_s=1.0, wait_s=120.0) as ready:
             ready()
-            process = world.process()
-            wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
-            assert process.poll() is None
-            guards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            assert len(guards) == 1
-            for pid in (*map(int, guards), process.pid):
-                os.kill(pid, signal.SIGKILL)
-            process.wait(60)
+            world.lose(world.process())
         # The tail's driver has ended by now: it could not, while the fence stood.
         assert world.acls() == [] and decided(world).phase == LIFTED
     assert not is_open(world) and "is lifted" in world.called.read_text(), "it knows from the ledger whom to call"
@@ -96,6 +94,39 @@ def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> 
         assert process.wait(120) == 1
     assert world.acls() == [] and not is_open(world) and decided(world).phase == LIFTED
     assert json.loads((world.run_dir / "report.json").read_text())["outcome"] == reports.BACKED_OUT
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("marked", [False, True])
+def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_open(
+    world: World, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    """Not before an opening of the owner would be void. With the owner's marker at the source a person is called."""
+    monkeypatch.setenv("CALLED", str(world.called))
+    name, target = world.mirror.name, world.target
+    nowhere = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "target")
+    with ClusterAdmin(nowhere, timeout_s=0.5) as away, writer_lease(world):
+        life, cut_off = Ledger(target, PATIENCE_S), Ledger(away, 0.5)
+        guard = Guard(name, world.source, target, life, reports_of(target, name), watch_of(target, name))
+        process = world.process(max_fence_s=30.0)
+        wait_for(lambda: guard.look() or guard._fence is not None or process.poll() is not None, 300)
+        if marked:
+            set_marker(world.source, name, world.run_dir.name, 1)
+        world.lose(process)
+        guard._life = cut_off
+
+        def said(words: str) -> bool:
+            guard.look()
+            return world.called.exists() and words in world.called.read_text()
+
+        wait_for(lambda: said("can't be decided on, and comes down in"), 60)
+        assert DENIED in world.acls() and decided(world).phase == UP
+        wait_for(lambda: said("find out whether its target is open" if marked else "without a word"), 300)
+        assert (DENIED in world.acls()) is marked
+        guard._life = life
+        wait_for(lambda: guard.look() or decided(world).phase == LIFTED, 120)
+        assert world.acls() == [] and not is_open(world)
+        guard.alarm.wait(60)
 
 
 def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -89,12 +87,7 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
 def test_fence_of_a_killed_cutover_is_seen_and_lifted(world: World, shell: Shell) -> None:
     world.write(10)
     with writer_lease(world):  # it takes that for a tail, and waits for it
-        process = world.process()
-        wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
-        (guard,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for pid in (int(guard), process.pid):  # its host is lost
-            os.kill(pid, signal.SIGKILL)
-        process.wait(60)
+        world.lose(world.process())
     status, lift = commands("Nobody can write", world)
     assert shell.type(status) == 0 and "the source is fenced (acl)" in shell.said
     assert shell.type(lift) == 0, shell.said
