@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
@@ -114,6 +118,30 @@ def test_fence_is_lifted_also_in_a_run_that_somebody_marks(bag: Any, dag_id: str
     assert [task.task_id for task in dag.teardowns] == ["lift_fence"]
     assert dag.get_task("lift_fence").on_failure_fail_dagrun, "a fence that stands turns the run red"
     assert not any(task.is_setup for task in dag.tasks), "a cutover that was killed would skip it"
+
+
+def test_notifiers_of_ones_own_are_called_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By Airflow's own code, in a DAG's file that is made of the page's block."""
+    page = (DAGS.parent / "docs" / "operators.md").read_text(encoding="utf-8")
+    (block,) = (
+        one for one in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "on_success_callback = " in one
+    )
+    shipped = {name: migration.get_task(name) for name in ("cutover", "lift_fence", "watch")}
+    for task in shipped.values():  # whatever the file does to the shipped DAG ends with this test
+        for kind in ("on_success_callback", "on_failure_callback"):
+            monkeypatch.setattr(task, kind, ())
+    (tmp_path / "with_notifiers.py").write_text(block)
+    bag = DagBag(str(tmp_path))
+    assert bag.import_errors == {}
+    for name in shipped:
+        task = bag.dags["kafka_migration"].get_task(name)
+        ti = SimpleNamespace(dag_id="kafka_migration", task_id=name, state="over")
+        for kind in ("on_success_callback", "on_failure_callback"):
+            _run_task_state_change_callbacks(task, kind, cast("Any", {"ti": ti}), cast("Any", logging.getLogger()))
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("kafka_migration.")]
+    assert said == [f"kafka_migration.{name}: over" for name in ("cutover", "cutover", "lift_fence", "watch")]
 
 
 def test_windows_have_a_length(bag: Any) -> None:
