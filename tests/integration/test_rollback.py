@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.options import CopyOptions
@@ -180,6 +180,13 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     found = counted(way, world.source, world.target)
     assert len(found.written) == PARTITIONS and not found.problems
     assert sum(one.records or 0 for one in found.written) > 1000
+    reader = Consumer({**new.properties("alice"), "group.id": f"{topic}-reads-on", "enable.auto.commit": False})
+    with closing(reader):
+        reader.subscribe([topic])
+        wait_until(lambda: reader.poll(0.5) is not None, "the group has a member on the target")
+        assert any("has members on the target" in one for one in counted(way, world.source, world.target).problems)
+        assert not counted(way, world.source, world.target, [f"{topic}-reads-on"]).problems, "a person has picked"
+    wait_until(lambda: not counted(way, world.source, world.target).problems, "nobody is in it any more")
     world.commit(world.source, "reads-on", 61)
     with pytest.raises(RollbackRefused, match="committed on both sides"):
         roll_back(
