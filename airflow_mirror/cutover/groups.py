@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.context import Settled
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
-from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, InputError, MirrorError, MissingRight
+from airflow_mirror.errors import (
+    GroupActive,
+    GroupAhead,
+    GroupsStillMoving,
+    InputError,
+    MirrorError,
+    MissingRight,
+    NotKept,
+)
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, some
@@ -46,18 +54,30 @@ Positions = dict[TopicPartition, GroupPosition]
 def commit_groups(run: Run) -> dict[str, Any]:
     """Wait for the groups, commit their positions on the target, read them back, check the source once more.
 
+    The tail's driver lets groups follow until its lease has run out. So what differs may be its work, and is looked at
+    again before it counts as somebody else's.
+
     :raises GroupsStillMoving: a group was not at rest in time.
     :raises GroupActive: a group has members on the target.
     :raises GroupAhead: a group is further on the target than on the source.
+    :raises NotKept: somebody sets positions on the target again and again.
     """
     settled = settle(run) if run.settled is None else run.settled
-    for _ in range(_ATTEMPTS):
-        _commit(run, settled)
-        # A consumer may have committed since its positions were read. All positions are then read and committed again.
-        if _is_settled(run, settled):
-            still_quiet(run)
-            return {group: s.why for group, s in settled.items()}
-        run.log.info("commit_groups: a group moved on the source meanwhile; reading the positions again")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _commit(run, settled)
+        except NotKept:
+            if attempt == _ATTEMPTS:
+                raise
+        except GroupAhead:
+            if attempt == _ATTEMPTS or _is_settled(run, settled):
+                raise
+        else:
+            # A consumer may have committed since its positions were read.
+            if _is_settled(run, settled):
+                still_quiet(run)
+                return {group: s.why for group, s in settled.items()}
+        run.log.info("commit_groups: a group moved meanwhile; reading all positions again, and committing them")
         settled = settle(run)
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
@@ -190,14 +210,16 @@ def require_free_groups(run: Run) -> None:
     run.report.left_out = _left_out(run)
     for group, what in run.report.left_out.items():
         run.log.warning("group %s is left out: %s", group, what)
+    # The target first: read second, a group that reads on, and that a tail lets follow, would seem ahead.
+    there = {} if run.allow_rewind else run.target.groups_offsets(selected(run))
     positions = moving(run)
     for group, state in run.target.group_states(sorted(positions)).items():
         if state not in NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
     if not run.allow_rewind:
         # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
-        moves = translate(run, positions, strict=False).moves
-        _require_none_ahead(run, sync.decide(moves, run.target.groups_offsets(positions), allow_rewind=False))
+        moves = [move for move in translate(run, positions, strict=False).moves if move.group in there]
+        _require_none_ahead(run, sync.decide(moves, there, allow_rewind=False))
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
         run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))

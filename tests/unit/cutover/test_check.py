@@ -193,6 +193,21 @@ def test_group_further_on_the_target_blocks_before_the_fence(run: Run) -> None:
     precheck(run)
 
 
+def test_group_that_reads_on_and_follows_meanwhile_is_not_ahead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds lie between the two readings where there are many groups; a tail sets its position every five."""
+    run.source.offsets = run.target.offsets = {"billing": at(40)}  # type: ignore[attr-defined]
+    ask = Topics.groups_offsets
+
+    def reads_on(self: Topics, ids: list[str], only: object = None) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        found = ask(self, ids, only)
+        now = run.source.offsets["billing"][ORDERS].offset  # type: ignore[attr-defined, index]
+        run.source.offsets = run.target.offsets = {"billing": at(now + 1)}  # type: ignore[attr-defined]
+        return found
+
+    monkeypatch.setattr(Topics, "groups_offsets", reads_on)
+    precheck(run)
+
+
 def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}]

@@ -16,7 +16,7 @@ from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.run import recover
-from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
+from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MissingRight, NotKept
 from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
@@ -141,6 +141,44 @@ def test_position_that_moves_meanwhile_is_moved_again(tmp_path: Path) -> None:
     assert seen > 2 and at(world.target.positions) == {ORDERS: 93}
     groups.restore_groups(world.run)
     assert at(world.target.positions) == {ORDERS: 40}
+
+
+def test_group_that_reads_on_and_follows_is_not_taken_for_one_that_is_ahead(tmp_path: Path, clock: list[float]) -> None:
+    """It has members, and stood still in between; the tail has copied its new position before its lease ran out."""
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 90})
+    groups.read_ahead(world.run)
+    groups.settle_groups(world.run)
+    world.source.positions[ORDERS] = world.target.positions[ORDERS] = GroupPosition(93)
+    groups.commit_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 93}
+    world.run.settled = None
+    world.target.positions[ORDERS] = GroupPosition(97)  # somebody else's
+    with pytest.raises(GroupAhead):
+        groups.commit_groups(world.run)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_position_that_a_tail_sets_right_behind_ours_is_set_again(tmp_path: Path, times: int) -> None:
+    """It had read it before the lease was taken. Whoever does so each time is no tail."""
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    commit, left = world.target.commit_group_offsets, times
+
+    def commit_and_follow(group: str, wanted: Positions) -> None:
+        nonlocal left
+        commit(group, wanted)
+        if left:
+            left -= 1
+            world.target.positions = {ORDERS: GroupPosition(80)}
+
+    world.target.commit_group_offsets = commit_and_follow  # type: ignore[method-assign]
+    if times == 1:
+        groups.commit_groups(world.run)
+        assert at(world.target.positions) == {ORDERS: 90}
+    else:
+        with pytest.raises(NotKept):
+            groups.commit_groups(world.run)
+    groups.restore_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 40 if times == 1 else 80}
 
 
 def test_a_group_that_never_rests_ends_the_attempt(tmp_path: Path) -> None:
