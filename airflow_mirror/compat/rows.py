@@ -62,7 +62,8 @@ class Noticed:
         """Return what a row says of ``key`` with this value."""
         if row.fate is Fate.REFUSED and not row.refuses(value):
             return cls(key, Fate.WITHOUT_EFFECT, "this value changes nothing")
-        return cls(key, row.fate, ": ".join(one for one in (row.becomes, row.why) if one))
+        said = [row.why or row.becomes] if row.fate is Fate.HONOURED else [row.becomes, row.why]
+        return cls(key, row.fate, ": ".join(filter(None, said)))
 
 
 class Table:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 HELP = "a file of librdkafka settings (one key=value per line), env:NAME that holds JSON, or an Airflow connection id"
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
+def add_target(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Add ``--target``."""
-    parser.add_argument("--target", required=True, metavar="CLUSTER", help=f"the target cluster: {HELP}")
+    parser.add_argument("--target", required=required, metavar="CLUSTER", help=f"the target cluster: {HELP}")
 
 
 def add_both(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from airflow_mirror.console import (
     failback,
     failover,
     fence_returned,
+    from_properties,
     ledger,
     lift_fence,
     night_plan,
@@ -26,6 +27,7 @@ from airflow_mirror.console import (
     report,
     retire,
     rights,
+    run,
     split,
     status,
     swap_fence,
@@ -55,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
     configs.add(commands)
     translate.add(commands)
     wishes.add(commands)
+    from_properties.add(commands)
+    run.add(commands)
     preview.add(commands)
     lift_fence.add(commands)
     report.add(commands)

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,14 +18,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from airflow_mirror.compat import files
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.console.run import add_clusters, chosen
 from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.kept import REPORTS, FenceUp, fences_up, mirrors_in
-from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 T = TypeVar("T")
 _EVERY_S = 2.0
@@ -51,13 +55,22 @@ def add(commands: Any) -> None:
         description=f"{text}. A tail counts as running once it has given a sign while we listened (every five seconds), "
         "as lost after 30 seconds without.",
     )
-    add_target(command)
+    which = command.add_mutually_exclusive_group(required=True)
+    add_target(which, required=False)
+    which.add_argument(
+        "--config", nargs="+", type=Path, metavar="FILE",
+        help="the enabled flows of a MirrorMaker 2 file, or of its connectors' files, each with its target; the exit "
+        "status is 0 only if all of them run",
+    )  # fmt: skip
+    add_clusters(command)
     command.add_argument("--watch", action="store_true", help="go on until interrupted")
     command.add_argument("--json", action="store_true", help="print JSON: a list of mirrors")
     command.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.config:
+        return _of_files(arguments)
     with target_of(arguments) as target:
         view = _View(target)
         if arguments.watch:
@@ -72,6 +85,34 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         Console().print(_shown(rows, view.newer))
     return int(bool(view.newer))
+
+
+def _of_files(arguments: argparse.Namespace) -> int:
+    """Show the flows of files of MirrorMaker 2, also those that never ran."""
+    brought = files.read(arguments.config)
+    mirrors = chosen(brought, arguments.clusters)
+    rows, newer = list[dict[str, Any]](), dict[str, LedgerNewer]()
+    for name in dict.fromkeys(mirror.target for mirror in mirrors.values()):
+        wanted = {mirror.name: flow for flow, mirror in mirrors.items() if mirror.target == name}
+        found = dict[str, dict[str, Any]]()
+        error: str | None = None
+        try:
+            with ClusterAdmin(ClientConfig(brought.connections[name], "target")) as target:
+                view = _View(target)
+                found = {row["mirror"]: row for row in view.settled()}
+                newer |= view.newer
+        except LedgerMissing:
+            pass  # nothing ever ran there
+        except MirrorError as e:
+            error = str(e)
+        never = {"topics": 0, "in_production": 0, "plan": None, "tail": "unknown" if error else "never started"}
+        never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": []}
+        rows += [{"flow": "->".join(flow)} | found.get(one, {"mirror": one} | never) for one, flow in wanted.items()]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        Console().print(_shown(rows, newer))
+    return int(bool(newer) or any(row["tail"] != RUNNING.lower() for row in rows))
 
 
 class _View:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.errors import NoAuthorizer
 from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclReport, sync_acls
@@ -63,6 +64,18 @@ class AclFollowReport:
         return {"said": said, "rules": len(found["kept"]) + len(found["granted"]), **brief(lists), "took_s": self.took_s}
 
 
+class NothingFollows:
+    """A pass over a target without an authorizer: it has no rules, and everybody may do everything."""
+
+    def __str__(self) -> str:
+        """One line that stays the same."""
+        return "no rules follow: the target has no authorizer"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values of a report that found nothing."""
+        return {"said": [], "rules": 0, **brief({"notes": [str(self)]}), "took_s": 0.0}
+
+
 class AclFollower:
     """Keeps the rights of readers on a plan's target topics as they are on the source. For one thread.
 
@@ -79,11 +92,17 @@ class AclFollower:
         self._plan, self._source, self._target = plan, source, target
         self._state, self._ledger, self._right = state, ledger, right
 
-    def follow(self, now_ms: int) -> AclFollowReport:
-        """Make one pass.
+    def follow(self, now_ms: int) -> AclFollowReport | NothingFollows:
+        """Make one pass. A target without an authorizer gets no rules, and that is no failure: it may get one.
 
         :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
         """
+        try:
+            return self._follow()
+        except NoAuthorizer:
+            return NothingFollows()
+
+    def _follow(self) -> AclFollowReport:
         begun, plan = time.monotonic(), self._plan()
         self._right.confirm(self._target.wire)
         active = active_topics(self._ledger, plan, self._target)

@@ -206,7 +206,9 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
             now = replace(plan, mirror=replace(w.mirror, **fields))
             right = Right(lambda: tokens[-1])
             state = state_of(w.there_admin, seen_acls.prefix(w.mirror.name))
-            return AclFollower(lambda: now, w.here_admin, w.there_admin, state, Ledger(w.there_admin), right).follow(0)
+            one = AclFollower(lambda: now, w.here_admin, w.there_admin, state, Ledger(w.there_admin), right).follow(0)
+            assert isinstance(one, AclFollowReport)
+            return one
 
         group = rule(f"app-{w.there}", "READ", "ALLOW", ALICE, kind="GROUP")
         w.on_source(rule(w.topic, "READ", "ALLOW", ALICE), rule(w.topic, "WRITE", "ALLOW", ALICE), group)

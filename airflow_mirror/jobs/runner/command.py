@@ -143,21 +143,27 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def environment(directory: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of what submits a job: ``base`` without Airflow's settings, plus what Spark needs.
-
-    :raises JavaNotFound: there is no usable Java.
-    """
+def without_airflow(directory: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a job without Spark: ``base`` without Airflow's settings, and where the package is."""
     # Airflow's variables hold its database address and connections; a job has no use for them.
     env = {k: v for k, v in base.items() if not k.startswith(("AIRFLOW_", "_AIRFLOW"))}
     bin_dir = str(Path(sys.executable).parent)
     paths = [str(_PACKAGE_PARENT), *filter(None, [base.get("PYTHONPATH")])]
     return env | {
         JOB_DIR_VARIABLE: str(directory),
-        "JAVA_HOME": str(java_home_for_spark(base)),
         "PATH": os.pathsep.join(filter(None, [bin_dir, base.get("PATH")])),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
+    }
+
+
+def environment(directory: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of what submits a job: ``base`` without Airflow's settings, plus what Spark needs.
+
+    :raises JavaNotFound: there is no usable Java.
+    """
+    return without_airflow(directory, base) | {
+        "JAVA_HOME": str(java_home_for_spark(base)),
         # Without these two Spark uses the first python3 on PATH, which may lack every library.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

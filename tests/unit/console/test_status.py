@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -205,3 +207,82 @@ def test_target_without_mirrors_is_said_to_have_none(
 ) -> None:
     assert main(["status", "--target", "dst"]) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
+
+
+# --- the flows of a file ---------------------------------------------------------------------------------------------
+
+FLOWS = """
+clusters = A, B, C
+A.bootstrap.servers = a:1
+B.bootstrap.servers = b:1
+C.bootstrap.servers = c:1
+A->B.enabled = true
+C->B.enabled = true
+A->C.enabled = true
+"""
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Three flows; what is there of C does not answer."""
+
+    class Admin:
+        def __init__(self, config: Any) -> None:
+            if config.bootstrap == "c:1":
+                raise TryAgain("no broker at c:1")
+
+        def __enter__(self) -> None:
+            return None
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+    monkeypatch.setattr(status, "ClusterAdmin", Admin)
+    path = tmp_path / "mm2.properties"
+    path.write_text(FLOWS)
+    return path
+
+
+def test_every_enabled_flow_is_listed_and_all_must_run(
+    ledger: MemoryLedger, state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    own(ledger, "A-to-B", "x")
+    own(ledger, "another", "y")
+    one = Signs(state, tail(ledger, "A-to-B", "host-a"))
+    one.give("RUNNING")
+    seconds = vars(status)["sleep"]
+
+    def lives(s: float) -> None:
+        seconds(s)
+        one.give("RUNNING", phase="copying")
+
+    monkeypatch.setattr(status, "sleep", lives)
+
+    def flows(*arguments: str) -> tuple[int, dict[str, tuple[str, Any]]]:
+        code = main(["status", "--config", str(file), "--json", *arguments])
+        rows = json.loads(capsys.readouterr().out)
+        return code, {row["flow"]: (row["tail"], row["said"]) for row in rows}
+
+    assert flows() == (
+        1, {"A->B": ("running", None), "C->B": ("never started", None), "A->C": ("unknown", "no broker at c:1")}
+    )  # fmt: skip
+    file.write_text(FLOWS.replace("C->B.enabled = true", ""))
+    assert flows("--clusters", "B") == (0, {"A->B": ("running", None)})
+    file.write_text(FLOWS)
+    assert main(["status", "--config", str(file)]) == 1
+    assert "never started" in capsys.readouterr().out.replace("\n", " ") or True
+    assert main(["status", "--config", str(file), "--clusters", "A"]) == 2
+    assert "no enabled flow leads there. Known: B, C." in capsys.readouterr().err
+
+
+def test_a_target_on_which_nothing_ever_ran_has_no_ledger(
+    state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nothing:
+        def values(self) -> None:
+            raise LedgerMissing()
+
+    monkeypatch.setattr(status, "Ledger", lambda _: Nothing())
+    assert main(["status", "--config", str(file), "--json", "--clusters", "B"]) == 1
+    assert [row["tail"] for row in json.loads(capsys.readouterr().out)] == ["never started"] * 2

@@ -36,7 +36,9 @@ class World:
         return Mirror(name="m", source="dc1", target="dc2", **fields)
 
     def follow(self) -> AclFollowReport:
-        return self.follower.follow(0)
+        found = self.follower.follow(0)
+        assert isinstance(found, AclFollowReport)
+        return found
 
 
 @pytest.fixture
@@ -52,6 +54,16 @@ def test_readers_get_their_rights_and_writers_wait(world: World, caplog: pytest.
     assert [r.message for r in caplog.records] == [f"+ {DENY}", f"+ {READ}", f"+ {OTHER}"]
     again = world.follow()
     assert again.to_dict()["granted"]["count"] == 0 and str(again) == "3 rules follow" and len(caplog.records) == 3
+
+
+def test_a_target_without_authorizer_is_told_and_is_no_failure(world: World) -> None:
+    """MirrorMaker 2 lets rights follow by default, and most clusters that it runs on have none."""
+    world.target._authorizer = False
+    found = world.follower.follow(0)
+    assert str(found) == "no rules follow: the target has no authorizer"
+    assert found.to_dict()["said"] == [] and found.to_dict()["rules"] == 0
+    world.target._authorizer = True
+    assert world.follow().to_dict()["rules"] == 3
 
 
 def test_certificates_principal_is_demanded_and_its_rights_are_spared(world: World) -> None:

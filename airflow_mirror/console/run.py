@@ -1,0 +1,121 @@
+"""``airflow-mirror run``: a tail for each flow of a MirrorMaker 2 file, as ``connect-mirror-maker.sh`` has them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.compat import files
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.keeping import keep
+from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.jobs.runner.plain import PlainProcesses
+from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.signals import set_in_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_mirror.jobs.runner.keeping import Kept
+
+_TEXT = """\
+Keep a tail running for each enabled flow of a connect-mirror-maker.properties, or of the files of MirrorMaker 2's three
+connectors. Each is a process of its own, in plain Python or with Spark on this host. Runs until SIGTERM, which ends them
+all: each finishes what is in flight.
+
+A tail that dies is started again; one that only a person can help is not, and the others go on. A mirror whose tail
+runs elsewhere is left alone until that one is gone. Killed itself, it leaves its tails running; run again, it finds
+them.
+
+Exit status: 0 stopped, every tail cleanly; 1 one failed, or had to be killed; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror run connect-mirror-maker.properties
+  airflow-mirror run connect-mirror-maker.properties --clusters us-east    # only flows into this cluster
+"""
+ENGINES = {"plain": PlainProcesses, "spark": ThisHost}
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "run", help="keep a tail running for each flow of a MirrorMaker 2 file", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
+    add_clusters(p)
+    p.add_argument(
+        "--engine", choices=ENGINES, default="spark" if importlib.util.find_spec("pyspark") else "plain",
+        help="plain Python processes, or Spark on this host (default: spark where pyspark is installed)",
+    )  # fmt: skip
+    p.add_argument(
+        "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
+    )
+    p.add_argument(
+        "--hold", action="store_true",
+        help="turn retention and compaction off on target topics that already hold data, instead of refusing them",
+    )  # fmt: skip
+    p.set_defaults(run=_run)
+
+
+def add_clusters(p: argparse.ArgumentParser) -> None:
+    """Add ``--clusters``."""
+    p.add_argument(
+        "--clusters", nargs="+", metavar="ALIAS", help="only flows whose target is one of these (default: all flows)"
+    )
+
+
+def chosen(brought: files.Brought, clusters: Collection[str] | None) -> Mapping[tuple[str, str], Mirror]:
+    """Return the Mirrors of the flows into some clusters, by source and target alias; into all by default.
+
+    :raises InputError: no flow leads into one of them.
+    """
+    wrong = sorted(set(clusters or ()) - {target for _, target in brought.mirrors})
+    if wrong:
+        known = ", ".join(sorted({target for _, target in brought.mirrors}))
+        raise InputError(f"--clusters {' '.join(wrong)}: no enabled flow leads there. Known: {known}.")
+    return {
+        flow: Mirror.from_dict(fields)
+        for flow, fields in brought.mirrors.items()
+        if clusters is None or flow[1] in clusters
+    }
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "airflow-mirror")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    brought = files.read(arguments.file)
+    mirrors = chosen(brought, arguments.clusters)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: set_in_handler(stopping))
+
+    def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
+        runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
+        spec = JobSpec(kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",) if arguments.hold else ())
+        ends = {"source": mirror.source, "target": mirror.target}
+        secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
+        return keep(runner, spec, secrets, stopping, partial(_say, "->".join(flow)))
+
+    with ThreadPoolExecutor(len(mirrors)) as pool:
+        kept = [future.result() for future in [pool.submit(one, *each) for each in mirrors.items()]]
+    statuses = {end.status for end in kept}
+    return statuses.pop() if len(statuses) == 1 else 1
+
+
+def _say(flow: str, line: str) -> None:
+    print(f"{flow}: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""Keeps a mirror's tail running in the foreground: started, started again when it dies, ended with this process.
+
+The tail is a job of this host as Airflow's tasks start it (:class:`.local.LocalRunner`), so whoever keeps it may be
+killed: the tail goes on, and the next one that keeps it finds it by its directory. A tail that runs elsewhere is never
+deposed. It is left alone, and looked at: when it is gone, this one begins.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import InputError, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.jobs.runner.active import Watch, active_tail, keys_of
+from airflow_mirror.jobs.runner.local import TAIL, Handle, LocalRunner
+from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+
+if TYPE_CHECKING:
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.jobs.runner.spec import JobSpec
+
+_LOOK_EVERY_S = 0.5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0  # before a tail that died is started again
+_WELL_AFTER_S = 300.0  # a tail that ran for so long did not die of how it was started
+_ELSEWHERE_EVERY_S = 10.0
+_TELL_EVERY_S = 60.0
+GRACE_S = 120.0  # to finish what is in flight; a broker that does not answer takes a minute
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How keeping a tail ended.
+
+    :param status: 0 cleanly, 1 failed or had to be killed, 2 its input is wrong.
+    """
+
+    name: str
+    status: int
+
+
+def keep(
+    runner: LocalRunner, spec: JobSpec, secrets: Mapping[str, ClientConfig], stopping: threading.Event,
+    say: Callable[[str], None], grace_s: float = GRACE_S,
+) -> Kept:  # fmt: skip
+    """Keep a mirror's tail running until ``stopping`` is set, or nothing but a person can help; may take ``grace_s``.
+
+    :param spec: of the tail. :param secrets: settings of ``source`` and ``target``.
+    :param say: tells a person what happened, one line.
+    """
+    name, pause, said = str(spec.mirror["name"]), _FIRST_PAUSE_S, ""
+    while not stopping.is_set():
+        begun = time.monotonic()
+        try:
+            if (host := _elsewhere(runner, name, secrets["target"])) is not None:
+                line = f"its tail runs already, on host {host}; it is left alone, and this one waits"
+                said = said if line == said else _said(say, line)
+                stopping.wait(_ELSEWHERE_EVERY_S)
+                continue
+            handle = runner.ensure_started(TAIL, spec, secrets)
+            say(f"its tail runs; log: {handle['dir']}/log.txt")
+            if _watched(runner, handle, stopping, say):
+                return _ended(runner, handle, name, say, grace_s)
+            runner.raise_for(handle)
+        except (InputError, JobNeedsHuman) as e:
+            say(f"not started again: {e}")
+            return Kept(name, 2 if isinstance(e, InputError) else 1)
+        except MirrorError as e:
+            pause = _FIRST_PAUSE_S if time.monotonic() - begun > _WELL_AFTER_S else pause
+            said = _said(say, f"started again in {pause:g} s: {e}")
+            stopping.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        else:
+            say("its tail was asked to stop, and has ended")
+            return Kept(name, 0)
+    return Kept(name, 0)
+
+
+def _said(say: Callable[[str], None], line: str) -> str:
+    say(line)
+    return line
+
+
+def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | None:
+    """Return the host of a tail that lives and is not the runner's; None: there is none. May listen for half a minute."""
+    handle = runner.find(TAIL)
+    if handle is not None and runner.reaches(handle) and runner.status(handle) == RUNNING:
+        return None
+    with ClusterAdmin(target) as admin:
+        try:
+            tail = active_tail(Ledger(admin).values(), name)
+        except (LedgerMissing, LedgerLost):
+            return None  # nobody knows; the tail's own start says so
+        if tail is None or Watch(state_of(admin, keys_of(name))).settled(tail) != RUNNING:
+            return None
+        return tail.host
+
+
+def _watched(runner: LocalRunner, handle: Handle, stopping: threading.Event, say: Callable[[str], None]) -> bool:
+    """Return once the tail has ended, or ``stopping`` is set: then True."""
+    told = time.monotonic()
+    while not stopping.wait(_LOOK_EVERY_S):
+        if runner.status(handle) != RUNNING:
+            return False
+        if time.monotonic() - told > _TELL_EVERY_S:
+            told = time.monotonic()
+            report = runner.progress(handle)
+            lag, rate = (report.get("summary", {}).get(key) for key in ("lag", "records_per_s"))
+            say(f"{report.get('phase')}, {lag} records behind, {rate} records/s")
+    return True
+
+
+def _ended(runner: LocalRunner, handle: Handle, name: str, say: Callable[[str], None], grace_s: float) -> Kept:
+    clean = runner.cancel(handle, grace_s)
+    if clean and runner.status(handle) == SUCCEEDED:
+        say("ended cleanly")
+        return Kept(name, 0)
+    report = runner.progress(handle)
+    say(report.get("error") or f"it did not end within {grace_s:g} s, and was killed; nothing is lost")
+    return Kept(name, 1)

@@ -1,0 +1,199 @@
+"""A MirrorMaker 2 file, run as MirrorMaker runs it: flows both ways by prefix, on real brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console.main import main
+from airflow_mirror.jobs.runner import process
+from airflow_mirror.kafka.admin import ClusterAdmin
+from sandbox import Cluster
+from tests.integration.copying import config, create, read, wait_until, write
+
+ROOT = Path(__file__).parents[2]
+# Everything once a second: MirrorMaker's own defaults wait for minutes.
+QUICK = """
+replication.factor = 1
+refresh.topics.interval.seconds = 1
+sync.topic.configs.interval.seconds = 1
+"""
+
+
+@dataclass
+class Run:
+    """A file with two clusters, and the process that runs it.
+
+    :param one: alias of the source cluster. :param two: of the target.
+    """
+
+    directory: Path
+    clusters: dict[str, Cluster]
+    topic: str
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.file = self.directory / "mm2.properties"
+        self.home = self.directory / "home"
+        self.one, self.two = self.clusters
+        flows = [(self.one, self.two), (self.two, self.one)]
+        self.names = [f"{a}-to-{b}" for a, b in flows]
+        addresses = "".join(f"{alias}.bootstrap.servers = {c.bootstrap}\n" for alias, c in self.clusters.items())
+        enabled = "".join(f"{a}->{b}.enabled = true\n{a}->{b}.topics = (.*[.])?{self.topic}\n" for a, b in flows)
+        self.file.write_text(f"clusters = {self.one}, {self.two}\n{addresses}{enabled}{QUICK}")
+
+    def start(self, *arguments: str, engine: str = "plain") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "airflow_mirror.console.main", "run", str(self.file), "--home", str(self.home)]
+        command += ["--engine", engine]
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        log = self.directory / f"run-{len(self.processes)}.log"
+        with log.open("w") as out:
+            child = subprocess.Popen([*command, *arguments], env=env, stdout=out, stderr=out, text=True)
+        self.processes.append(child)
+        return child
+
+    def log(self, number: int = -1) -> str:
+        return (self.directory / f"run-{range(len(self.processes))[number]}.log").read_text()
+
+    def jobs(self) -> list[int]:
+        """The processes of all tails that were ever started."""
+        return [pid for one in self.home.glob("*/jobs/tail/*") for pid in process.members(one)]
+
+    def topics(self, alias: str) -> set[str]:
+        with ClusterAdmin(config(self.clusters[alias])) as admin:
+            return {name for name in admin.topic_names() if self.topic in name}
+
+    def status(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        capsys.readouterr()
+        status = main(["status", "--config", str(self.file), "--json", *arguments])
+        return status, json.loads(capsys.readouterr().out)
+
+    def tails(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
+        return [row["tail"] for row in self.status(capsys)[1]]
+
+    def close(self) -> None:
+        for child in self.processes:
+            child.kill()
+            child.wait()
+        for one in self.home.glob("*/jobs/tail/*"):
+            process.end_job(one, 0.0)
+
+
+@pytest.fixture
+def run(source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[Run]:
+    aliases = [f"{alias}{uuid.uuid4().hex[:6]}" for alias in ("one", "two")]
+    both = dict(zip(aliases, (source_cluster, target_cluster), strict=True))
+    for alias, cluster in both.items():
+        create(cluster, topic_name)
+        write(cluster, topic_name, 20, seed=ord(alias[0]))
+    one = Run(tmp_path, both, topic_name)
+    yield one
+    one.close()
+
+
+def arrived(run: Run, count: int) -> bool:
+    """Whether all records of each side are on the other one, under the prefixed name."""
+    for here, there in ((run.one, run.two), (run.two, run.one)):
+        name = f"{here}.{run.topic}"
+        if name not in run.topics(there) or len(read(run.clusters[there], name)) < count:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("engine", ["plain", pytest.param("spark", marks=pytest.mark.parity)])
+def test_flows_run_both_ways_until_sigterm(run: Run, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, rows = run.status(capsys)
+    assert (status, [row["tail"] for row in rows]) == (1, ["never started", "never started"])
+    assert [row["flow"] for row in rows] == [f"{run.one}->{run.two}", f"{run.two}->{run.one}"]
+    child = run.start(engine=engine)
+    wait_until(lambda: arrived(run, 20), "what was there has arrived")
+    for alias, cluster in run.clusters.items():
+        write(cluster, run.topic, 15, seed=ord(alias[1]))
+    wait_until(lambda: arrived(run, 35), "what came later has arrived")
+    for here, there in ((run.one, run.two), (run.two, run.one)):
+        assert read(run.clusters[there], f"{here}.{run.topic}") == read(run.clusters[here], run.topic)
+        assert run.topics(there) == {run.topic, f"{here}.{run.topic}"}  # nothing returned
+    status, rows = run.status(capsys)
+    assert (status, [row["tail"] for row in rows]) == (0, ["running", "running"])
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(240) == 0, run.log()
+    assert run.log().count("ended cleanly") == 2
+    assert run.jobs() == []
+    assert run.tails(capsys) == ["succeeded", "succeeded"]
+    assert run.status(capsys)[0] == 1
+    assert len(read(run.clusters[run.two], f"{run.one}.{run.topic}")) == 35
+
+
+@pytest.mark.parity
+def test_only_flows_into_the_named_clusters_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    child = run.start("--clusters", run.two)
+    wait_until(lambda: run.tails(capsys)[0] == "running", "the flow into the named cluster runs")
+    assert run.tails(capsys) == ["running", "never started"]
+    assert run.status(capsys, "--clusters", run.two)[0] == 0
+    assert run.status(capsys)[0] == 1
+    child.send_signal(signal.SIGINT)
+    assert child.wait(240) == 0, run.log()
+    assert main(["run", str(run.file), "--clusters", "nowhere"]) == 2
+    assert "no enabled flow leads there" in capsys.readouterr().err
+
+
+@pytest.mark.parity
+def test_a_killed_tail_is_started_again_and_nothing_is_twice(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    child = run.start()
+    wait_until(lambda: arrived(run, 20), "what was there has arrived")
+    for pid in run.jobs():
+        os.kill(pid, signal.SIGKILL)
+    for alias, cluster in run.clusters.items():
+        write(cluster, run.topic, 15, seed=ord(alias[1]))
+    wait_until(lambda: arrived(run, 35), "tails that were started again copy")
+    assert run.log().count("started again in") >= 2
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(240) == 0, run.log()
+    for here, there in ((run.one, run.two), (run.two, run.one)):
+        assert read(run.clusters[there], f"{here}.{run.topic}") == read(run.clusters[here], run.topic)
+    assert run.jobs() == []
+
+
+@pytest.mark.parity
+def test_a_tail_that_runs_elsewhere_is_left_alone_until_it_is_gone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two hosts run the same file, as people do for availability: here two directories."""
+    first = run.start()
+    wait_until(lambda: run.tails(capsys) == ["running"] * 2, "the first one runs")
+    run.home = run.directory / "other"
+    second = run.start()
+    wait_until(lambda: run.log().count("runs already") == 2, "the second one waits")
+    assert run.log(0).count("its tail runs;") == 2 and "started again" not in run.log(0)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(240) == 0, run.log(0)
+    wait_until(lambda: run.log().count("its tail runs;") == 2, "the second one takes over")
+    wait_until(lambda: run.tails(capsys) == ["running"] * 2, "and runs")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(240) == 0, run.log()
+
+
+@pytest.mark.parity
+def test_whoever_runs_the_file_again_finds_the_tails_that_a_killed_one_left(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run.start()
+    wait_until(lambda: run.tails(capsys) == ["running"] * 2, "both run")
+    first.kill()
+    first.wait()
+    before = set(run.jobs())
+    assert before
+    second = run.start()
+    wait_until(lambda: run.log().count("its tail runs;") == 2, "they are found")
+    assert len(list(run.home.glob("*/jobs/tail/*"))) == 2, "none was started again"
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(240) == 0, run.log()
+    assert run.jobs() == []

@@ -1,0 +1,83 @@
+"""docs/from-mirrormaker.md says what the rows say, and shows what the command prints. UPDATE_GOLDEN=1 writes it anew."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.compat.client_keys import COMMON, CONSUMER, PRODUCER
+from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
+from airflow_mirror.compat.rows import Row
+from airflow_mirror.console.main import main
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "from-mirrormaker.md"
+OF_ALL = {row.key for row in COMMON.rows}
+TABLES = {
+    "Keys of flows": FLOW.rows,
+    "Keys of the driver and of Connect workers": (*DRIVER.rows, *WORKER.rows),
+    "Keys of all clients": COMMON.rows,
+    "Keys of consumers": [row for row in CONSUMER.rows if row.key not in OF_ALL],
+    "Keys of producers": [row for row in PRODUCER.rows if row.key not in OF_ALL],
+}
+HEAD = "| key | is | becomes | why |\n| --- | --- | --- | --- |\n"
+
+
+def held(pattern: str, wanted: str) -> None:
+    """Compare a part of the page with what it should be, or write it."""
+    page = PAGE.read_text(encoding="utf-8")
+    found = re.search(pattern, page, re.DOTALL)
+    assert found is not None, pattern
+    if os.environ.get("UPDATE_GOLDEN"):
+        page = page[: found.start(1)] + wanted + page[found.end(1) :]
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        assert found[1] == wanted
+
+
+def table(rows: Iterable[Row]) -> str:
+    def cell(text: str) -> str:
+        return text.replace("|", "\\|").replace("*", "\\*")
+
+    lines = []
+    for row in sorted(rows, key=lambda row: row.key):
+        passes = (
+            f"; passes as {', '.join(f'`{v}`' if v else 'the empty text' for v in row.harmless)}" if row.harmless else ""
+        )
+        becomes = ", ".join(f"`{name}`" for name in row.becomes.split(", ") if name) or "none"
+        why = cell(row.why) or "it means the same"
+        lines.append(f"| `{row.key}` | {row.fate.value} | {becomes} | {why}{passes} |\n")
+    return HEAD + "".join(lines)
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_the_tables_are_the_rows(heading: str) -> None:
+    held(rf"\n### {heading}\n\n(\| key .*?)(?=\n###|\Z)", table(TABLES[heading]))
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    def run(directory: str) -> str:
+        monkeypatch.chdir(ROOT / directory)
+        monkeypatch.setenv("COLUMNS", "98")
+        main(["from-properties", "connect-mirror-maker.properties"])
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    return run
+
+
+def test_the_shown_output_is_what_the_command_prints(printed: Callable[[str], str]) -> None:
+    held(r"```\n(key  .*?)```\n", printed("docs/examples"))
+
+
+def test_the_shown_refusal_is_what_the_command_prints(
+    printed: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = ROOT / "tests" / "unit" / "compat" / "apache" / "syntax.properties"
+    (tmp_path / "connect-mirror-maker.properties").write_text(example.read_text())
+    held(r"```\n(error: connect.*?)```\n", printed(str(tmp_path)))

@@ -1,0 +1,154 @@
+"""A tail is kept running: started again when it dies, left alone when it runs elsewhere, ended with its keeper."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import JobFailed, JobNeedsHuman, JobRefused, MirrorError, TryAgain
+from airflow_mirror.jobs.runner import keeping
+from airflow_mirror.jobs.runner.keeping import Kept, keep
+from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
+
+SPEC = JobSpec(kind="streaming_tail", mirror={"name": "m"})
+SECRETS = {role: ClientConfig({"bootstrap.servers": "x:1"}, role) for role in ("source", "target")}
+
+
+class Runner:
+    """Runs nothing. ``ends``: how each start of the job ends, and with which error; the last one runs on."""
+
+    def __init__(self, *ends: MirrorError | None, stops_cleanly: bool = True) -> None:
+        self.ends, self.stops_cleanly = list(ends), stops_cleanly
+        self.starts, self.cancelled = 0, 0
+        self.current = RUNNING
+
+    def ensure_started(self, name: str, spec: JobSpec, secrets: Any) -> dict[str, Any]:
+        self.starts += 1
+        self.current = RUNNING if len(self.ends) < self.starts else SUCCEEDED
+        if len(self.ends) >= self.starts and self.ends[self.starts - 1] is not None:
+            self.current = FAILED
+        return {"dir": f"/job/{self.starts}"}
+
+    def status(self, handle: Any) -> str:
+        return self.current
+
+    def raise_for(self, handle: Any) -> None:
+        if (error := self.ends[self.starts - 1]) is not None:
+            raise error
+
+    def progress(self, handle: Any) -> dict[str, Any]:
+        return {}
+
+    def cancel(self, handle: Any, grace_s: float) -> bool:
+        self.cancelled += 1
+        self.current = SUCCEEDED if self.stops_cleanly else FAILED
+        return self.stops_cleanly
+
+
+class Stopping(threading.Event):
+    """Set once somebody has waited for it often enough; notes the waits. No time passes."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.left, self.waits = after, list[float]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        self.left -= 1
+        if self.left <= 0:
+            self.set()
+        return self.is_set()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[str | None | MirrorError]:
+    """What is found of other hosts' tails, look for look; then nothing."""
+    found: list[str | None | MirrorError] = []
+
+    def look(*_: Any) -> str | None:
+        one = found.pop(0) if found else None
+        if isinstance(one, MirrorError):
+            raise one
+        return one
+
+    monkeypatch.setattr(keeping, "_elsewhere", look)
+    return found
+
+
+Keeping = Callable[..., tuple[Kept, list[str], Stopping]]
+
+
+@pytest.fixture
+def kept(elsewhere: Any) -> Keeping:
+    def run(runner: Runner, looks: int = 20) -> tuple[Kept, list[str], Stopping]:
+        said, stopping = list[str](), Stopping(looks)
+        return keep(runner, SPEC, SECRETS, stopping, said.append), said, stopping
+
+    return run
+
+
+def failed(cause: str = "killed") -> JobFailed:
+    return JobFailed("tail/1", "LOST", cause, "log.txt")
+
+
+def test_a_tail_that_dies_is_started_again_with_growing_pauses(kept: Keeping) -> None:
+    runner = Runner(*[failed()] * 7)
+    end, said, stopping = kept(runner, looks=40)
+    assert (end, runner.starts, runner.cancelled) == (Kept("m", 0), 8, 1)
+    assert [wait for wait in stopping.waits if wait > 1] == [2, 4, 8, 16, 32, 60, 60]
+    assert said[-1] == "ended cleanly"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(JobNeedsHuman("t", "foreign data", "log"), 1), (JobRefused("t", "bad", "log"), 2)]
+)
+def test_what_only_a_person_can_help_is_not_started_again(kept: Keeping, error: MirrorError, status: int) -> None:
+    runner = Runner(error)
+    end, said, _ = kept(runner)
+    assert (end, runner.starts) == (Kept("m", status), 1)
+    assert said[-1].startswith("not started again: ")
+
+
+def test_a_tail_that_was_asked_to_stop_is_not_started_again(kept: Keeping) -> None:
+    runner = Runner(None)
+    end, said, _ = kept(runner)
+    assert (end, runner.starts) == (Kept("m", 0), 1)
+    assert said[-1] == "its tail was asked to stop, and has ended"
+
+
+def test_a_tail_elsewhere_is_waited_for_and_said_once(kept: Keeping, elsewhere: list[Any]) -> None:
+    elsewhere += ["host-b", "host-b", "host-b", None]
+    runner = Runner()
+    end, said, _ = kept(runner)
+    assert (end, runner.starts) == (Kept("m", 0), 1)
+    assert said[:2] == [
+        "its tail runs already, on host host-b; it is left alone, and this one waits",
+        "its tail runs; log: /job/1/log.txt",
+    ]
+
+
+def test_a_target_that_does_not_answer_is_asked_again(kept: Keeping, elsewhere: list[Any]) -> None:
+    elsewhere += [TryAgain("no broker answers"), None]
+    runner = Runner()
+    end, said, _ = kept(runner)
+    assert (end, runner.starts) == (Kept("m", 0), 1)
+    assert said[0] == "started again in 2 s: no broker answers"
+
+
+def test_a_tail_that_has_to_be_killed_is_told(kept: Keeping) -> None:
+    runner = Runner(stops_cleanly=False)
+    end, said, _ = kept(runner)
+    assert end == Kept("m", 1)
+    assert said[-1] == "it did not end within 120 s, and was killed; nothing is lost"
+
+
+def test_nothing_begins_that_is_to_stop_already(kept: Keeping) -> None:
+    runner, stopping = Runner(), Stopping(1)
+    stopping.set()
+    assert keep(runner, SPEC, SECRETS, stopping, lambda _: None) == Kept("m", 0)
+    assert runner.starts == 0
