@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import xxhash
@@ -21,6 +22,7 @@ from airflow_mirror.wire.single import read_batches
 
 # Usually one batch is compared, which a broker sends whole, however large; fetching more bytes would be wasted.
 GLANCE_BYTES = 1 << 17
+_HEAD = struct.Struct("<qii")  # timestamp, and lengths of key and value, -1 for none
 
 
 def committed_records(
@@ -55,6 +57,18 @@ def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
 def digest(record: Record) -> str:
     """Return a short digest of timestamp, key, value and headers."""
     return xxhash.xxh3_64_hexdigest(repr((record.timestamp, record.key, record.value, record.headers)).encode())
+
+
+def number_of(record: Record, *, timed: bool = True) -> int:
+    """Return the digest as a number of 64 bits, several times as fast.
+
+    :param timed: the timestamp counts, too.
+    """
+    key, value = record.key, record.value
+    lengths = (-1 if part is None else len(part) for part in (key, value))
+    head = _HEAD.pack(record.timestamp if timed else 0, *lengths)
+    headers = repr(record.headers).encode() if record.headers else b""
+    return xxhash.xxh3_64_intdigest(b"".join((head, key or b"", value or b"", headers)))
 
 
 def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], log_start: int) -> tuple[int, str] | None:

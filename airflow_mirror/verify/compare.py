@@ -32,7 +32,7 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from airflow_mirror.copy.offsets.map import OffsetMap
     from airflow_mirror.wire.batch import RawBatch
@@ -85,12 +85,14 @@ class Cursor:
     :param floor: records below it are skipped.
     :param end: records at or above it are ignored.
     :param through: the offset map to the copies; records then get their copies' offsets.
+    :param passes_over: returns for an offset whether a record there is not compared.
     """
 
     def __init__(
-        self, side: str, batches: Iterable[RawBatch], floor: Floor, end: int, through: OffsetMap | None = None
-    ) -> None:
-        self._side, self._through = side, through
+        self, side: str, batches: Iterable[RawBatch], floor: Floor, end: int, through: OffsetMap | None = None,
+        passes_over: Callable[[int], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self._side, self._through, self._passes_over = side, through, passes_over
         self._batches: Iterator[RawBatch] = iter(batches)
         self._floor, self._end = floor, end
         self._raw: RawBatch | None = None
@@ -164,6 +166,8 @@ class Cursor:
             records = [r for r in wire_records.decode(raw) if self._floor.offset <= r.offset < self._end]
         except ValueError as e:
             raise UnreadableBatch(self._side, raw.first_offset, str(e)) from e
+        if self._passes_over is not None:
+            records = [r for r in records if not self._passes_over(r.offset)]
         # Fillers that the target's log cleaner left, or that a mirror of a mirror put into a batch with other records.
         kept = [r for r in records if not tombstones.is_filler_record(r)]
         self.fillers += len(records) - len(kept)
@@ -190,7 +194,9 @@ def compare(
     target_start, target_end = target_window or (start, end)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
     left = Cursor("source", source, source_floor, end, through)
-    right = Cursor("target", target, target_floor, target_end)
+    # What another tool had written before this mirror adopted its copies may hold some of them twice.
+    adopted = through.passes_over if through is not None and through.adopted_until else None
+    right = Cursor("target", target, target_floor, target_end, passes_over=adopted)
     equal, expired, difference = 0, 0, None
     try:
         while True:

@@ -40,11 +40,19 @@ def data_batches(fetched: Iterable[tuple[RawBatch, Aborted]], *, committed: bool
     :param fetched: batches, each with the aborted list of its response (the same object for all batches of a response).
     :param committed: skip aborted batches.
     """
+    return (raw for raw, is_aborted in told_apart(fetched) if not (committed and is_aborted))
+
+
+def told_apart(fetched: Iterable[tuple[RawBatch, Aborted]]) -> Iterator[tuple[RawBatch, bool]]:
+    """Yield the batches as :func:`data_batches` does, each with whether it was aborted: as far as responses tell.
+
+    A fetch that reads uncommitted is told of none.
+    """
     seen: Aborted | None = None
     aborted_filter = AbortedFilter([])
     for raw, aborted in fetched:
         if aborted is not seen:
             seen, aborted_filter = aborted, AbortedFilter(aborted)
-        is_aborted = committed and aborted_filter.is_aborted(raw)
-        if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)):
-            yield raw
+        is_aborted = aborted_filter.is_aborted(raw)
+        if raw.header is None or (not raw.header.is_control and raw.header.record_count > 0):
+            yield raw, is_aborted

@@ -60,6 +60,8 @@ class OffsetMap:
     :ivar target_end: target offset after the last mirrored record.
     :ivar target_log_end: target offset up to which the map is complete: ``target_end``, or after markers that follow it.
     :ivar columns: all segments.
+    :ivar adopted_until: below this target offset, records that no segment names are another tool's, which filled the
+        topic before: repetitions, aborted records. 0 where nothing was adopted. A part of a map does not know it.
     """
 
     def __init__(self, source_start: int, target_start: int) -> None:
@@ -68,6 +70,7 @@ class OffsetMap:
         self.source_start = self.source_end = source_start
         self.target_start = self.target_end = self.target_log_end = target_start
         self.columns: Columns = (array("q"), array("q"), array("q"))
+        self.adopted_until = 0
 
     @classmethod
     def of_columns(cls, starts: tuple[int, int], ends: tuple[int, int], columns: Columns) -> OffsetMap:
@@ -156,6 +159,10 @@ class OffsetMap:
         if offset >= self.target_end:
             return Translated(self.source_end, Where.END if offset <= self.target_log_end else Where.BEYOND)
         return self._find(offset, target, source, self.source_end)
+
+    def passes_over(self, target_offset: int) -> bool:
+        """Return whether a record at a target offset is another tool's, and no segment names it."""
+        return target_offset < self.adopted_until and self.to_source(target_offset).where is not Where.RECORD
 
     def segments(self, start: int = 0, end: int = FOREVER) -> Iterator[Segment]:
         """Yield the segments in order, clipped to the source offsets [start, end)."""

@@ -5,7 +5,9 @@ A key names what its record can say only once, so that no record ever replaces a
 
 - ``begin@<source offset>@<target offset>``: the origin of a copy, written before its first record. The token is drawn
   there, and every piece carries it;
-- ``<start>-<end>x<runs>``: a piece of the map, over the source offsets [start, end).
+- ``<start>-<end>x<runs>``: a piece of the map, over the source offsets [start, end);
+- ``adopted@<target offset>``: another tool has written what lies below that offset, and the map up to there was made
+  afterwards. It is written before its origin, as the pieces are, so that all of them begin to count with that one.
 
 The *version* counts the openings of a partition: a writer takes one above the highest that it reads. It trusts the map
 that it read and goes on at its end, so what older writers say from there on does not count any more. A writer that was
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 _BEGIN = re.compile(r"begin@(\d+)@(\d+)")
+_ADOPTED = re.compile(r"adopted@(\d+)")
 _PIECE = re.compile(r"(\d+)-(\d+)x(\d+)")
 _FIELDS = 7
 
@@ -64,11 +67,13 @@ class Stored(NamedTuple):
 
     :ivar pieces: those that count, in order. Each begins at or before the end of those before it.
     :ivar leftover: keys of this map that count no more.
+    :ivar adopted_until: see :attr:`OffsetMap.adopted_until`.
     """
 
     origin: Origin
     pieces: tuple[Piece, ...]
     leftover: tuple[str, ...]
+    adopted_until: int = 0
 
 
 def piece_key(name: str, topic_id: str, token: str, version: int, bounds: tuple[int, int, int]) -> str:
@@ -78,6 +83,11 @@ def piece_key(name: str, topic_id: str, token: str, version: int, bounds: tuple[
     """
     start, end, runs = bounds
     return f"{name}/{topic_id}/{token}/{version}/{start}-{end}x{runs}"
+
+
+def adopted_key(name: str, topic_id: str, origin: Origin, until: int) -> str:
+    """Return the key of the record that says up to which target offset a map was made afterwards."""
+    return f"{name}/{topic_id}/{origin.token}/{origin.version}/adopted@{until}"
 
 
 def name_of(key: str) -> str | None:
@@ -128,7 +138,9 @@ def stored(keys: Mapping[str, int], topic_id: str) -> Stored | None:
     ]
     used = _chain(origin.source_start, _below_newer_ones(pieces))
     kept = {one.key for one in used}
-    return Stored(origin, tuple(used), tuple(one.key for one in pieces if one.key not in kept))
+    leftover = tuple(one.key for one in pieces if one.key not in kept)
+    adopted = [int(at[1]) for token, _, what, _ in ours if token == origin.token and (at := _ADOPTED.fullmatch(what))]
+    return Stored(origin, tuple(used), leftover, max(adopted, default=0))
 
 
 def _below_newer_ones(pieces: Iterable[Piece]) -> list[Piece]:

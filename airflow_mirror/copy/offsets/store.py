@@ -161,6 +161,27 @@ class MapStore:
         # Cleanup only: none of it counts any more.
         self._remove(target, name, self._writers[name], before, check)
 
+    def adopt(self, target: WireCluster, one: CopyRange, whole: OffsetMap, check: Check) -> None:
+        """Store the map of what another tool has copied, which replaces what is stored.
+
+        It begins to count as a whole: until its origin is written, which comes last, readers find what was there before.
+
+        :param whole: up to the target's log end; all that lies below is the other tool's.
+        :param check: raises if this process must not write now. :raises: as :meth:`begin`; it may be tried again.
+        """
+        name = self._name(one.map_key)
+        shelf = self._shelf(name)
+        shelf.read_on(target)
+        before, topic_id = shelf.keys(name), _topic_id(target, one.target_topic)
+        version = pieces.highest_version(before) + 1
+        origin = Origin(whole.source_start, whole.target_start, uuid.uuid4().hex[:16], version)
+        writer = _Writer(topic_id=topic_id, token=origin.token, version=version, open=[], leftover=[])
+        self._write_pieces(target, name, writer, encoding.split(whole), check)
+        adopted = pieces.adopted_key(name, topic_id, origin, whole.target_log_end)
+        self._write(target, name, {adopted: _ORIGIN_VALUE}, check)
+        self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
+        self._remove(target, name, writer, before, check)
+
     def append(self, target: WireCluster, one: CopyRange, part: OffsetMap, check: Check) -> None:
         """Store a part of the map, and join small pieces. Stores nothing unless :meth:`resume` or :meth:`begin` did.
 
@@ -325,6 +346,7 @@ class MapStore:
                 whole.extend(self._value(target, name, piece))
             except ValueError as e:
                 log.warning("%s is not used: %s", piece.key, e)
+        whole.adopted_until = found.adopted_until
         return whole
 
     def _end(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:

@@ -362,3 +362,22 @@ def test_bounds_of_a_mapped_target_are_told_in_source_offsets() -> None:
     assert through_map(MAP, LogBounds(0, 60, 60)) == LogBounds(0, 20, 20)
     assert through_map(MAP, LogBounds(42, 60, 60)) == LogBounds(5, 20, 20)  # retention took two records there
     assert through_map(MAP, LogBounds(0, 46, 60)) == LogBounds(0, 11, 20)  # an open transaction hides the rest
+
+
+def test_records_that_another_tool_left_are_passed_over_below_the_adopted_end_only() -> None:
+    through = OffsetMap(3, 0)
+    for at, there, count in ((3, 0, 2), (5, 4, 1), (9, 5, 4)):
+        through.add(at, there, count)
+    through.adopted_until = 6
+    again = [
+        Record(offset, *one[1:])
+        for offset, one in zip((0, 1, 2, 3, 4, 5, 6, 7, 8), [*LOG[:2], *LOG[:2], *LOG[2:]], strict=True)
+    ]
+
+    def compared() -> Difference | None:
+        return compare(log(LOG), log(again), 3, 13, through=through, target_window=(0, 9)).difference
+
+    assert compared() is None
+    through.adopted_until = 3  # the record at 3 is nobody's
+    found = compared()
+    assert found is not None and found.kind == "extra" and found.target_offset == 3
