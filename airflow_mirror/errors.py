@@ -339,6 +339,33 @@ class MirrorNotOver(InputError):
         super().__init__(f"mirror {mirror!r} is not over: {cause}. Nothing was changed. {remedy}")
 
 
+class MirrorMakerUnknown(InputError):
+    """Nothing of a flow of MirrorMaker 2 is on the target, so that nothing shows whether it is stopped."""
+
+    def __init__(self, alias: str, offsets: str, group: str) -> None:
+        self.alias = alias
+        super().__init__(
+            f"the target has neither topic {offsets!r} nor group {group!r}, by which MirrorMaker 2 would be known whose "
+            f"source is called {alias!r}. Nothing was changed. Give the alias of its file (--source-alias), and where it "
+            "runs on a Connect cluster of your own, that one's offset.storage.topic and group.id."
+        )
+
+
+class MirrorMakerRuns(InputError):
+    """MirrorMaker 2 is not proven stopped: what it still copied would be on the target twice.
+
+    :param signs: a line for each thing that says so.
+    """
+
+    def __init__(self, signs: Iterable[str]) -> None:
+        self.signs = list(signs)
+        lines = "\n".join(f"  - {sign}" for sign in self.signs)
+        super().__init__(
+            "MirrorMaker 2 may still copy. Nothing was changed. Stop it everywhere, wait for its sessions to end, try "
+            f"again:\n{lines}"
+        )
+
+
 class JobConflict(InputError):
     """A job with this name is running with another specification."""
 
@@ -845,6 +872,21 @@ class VerificationFailed(NeedsHuman):
         shown = "\n".join(f"  - {d}" for d in self.differences[:20])
         more = f"\n  ... and {len(self.differences) - 20} more" if len(self.differences) > 20 else ""
         super().__init__(f"{len(self.differences)} partition(s) differ between source and target:\n{shown}{more}")
+
+
+class NotAdoptable(NeedsHuman):
+    """What another tool has copied can't be taken over as it is.
+
+    :param reasons: a line for each, with partition and offsets.
+    """
+
+    def __init__(self, reasons: Iterable[str]) -> None:
+        self.reasons = list(reasons)
+        lines = "\n".join(f"  - {reason}" for reason in self.reasons)
+        super().__init__(
+            f"{len(self.reasons)} reason(s) against taking over this target. Nothing was changed. Look at these records. "
+            f"Raise the limit if you can answer for them, or copy the topic again under another name:\n{lines}"
+        )
 
 
 class FenceLeaks(NeedsHuman):

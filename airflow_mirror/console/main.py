@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
 from airflow_mirror.console import (
+    adopt,
     arm_reverse,
     configs,
     copies,
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     night_plan.add(commands)
     configs.add(commands)
     translate.add(commands)
+    adopt.add(commands)
     wishes.add(commands)
     from_properties.add(commands)
     run.add(commands)

@@ -49,6 +49,7 @@ OWN = (
     "airflow_mirror.console.main verify-report", "airflow_mirror.console.main night-plan",
     "airflow_mirror.console.main drills", "airflow_mirror.console.main copy", "airflow_mirror.console.main follow",
     "airflow_mirror.console.main from-properties", "airflow_mirror.console.main run",
+    "airflow_mirror.console.main adopt",
 )  # fmt: skip
 
 

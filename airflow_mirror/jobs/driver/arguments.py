@@ -179,14 +179,15 @@ def add_metrics(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def mirror_of(arguments: argparse.Namespace) -> Mirror:
+def mirror_of(arguments: argparse.Namespace, base: Mirror | None = None) -> Mirror:
     """Build the Mirror that the arguments describe.
 
+    :param base: what they change, instead of one that ``--mirror`` names.
     :raises InputError: names the field, its value and the remedy.
     """
     values: dict[str, Any] = {"name": "cli", "source": _SOURCE_ID, "target": _TARGET_ID}
-    if arguments.mirror:
-        values = Mirror.from_file(arguments.mirror).to_dict()
+    if base is not None or arguments.mirror:
+        values = (base or Mirror.from_file(arguments.mirror)).to_dict()
     given: Mapping[str, Sequence[str] | str | float | None] = {
         "name": arguments.name,
         "topics": arguments.include,

@@ -1,0 +1,62 @@
+"""Make what another tool has copied a mirror's own.
+
+**In which order.** First the maps, then one decision that the topics are the mirror's, then its plan. A map counts as a
+whole or not at all. Killed before the decision, nothing is the mirror's: a plan refuses topics that hold data which are
+not, and the next call stores the maps again. Killed after it, the mirror goes on where its maps end.
+
+All of it happens under the mirror's writer lease, and after the target's logs were seen to end where they were matched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from airflow_mirror.adopt.examine import Adoption, require_still
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import make_ready
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import NotAdoptable
+from airflow_mirror.jobs.ending import require_at_rest
+from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.ledger import state
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan import kept
+from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.upstream import upstream_of
+from airflow_mirror.sync.maps import mapped_range
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+
+def take(
+    adoption: Adoption, source: ClusterAdmin, target: ClusterAdmin, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Store the maps, and decide that the topics are the mirror's. Safe to repeat after a crash.
+
+    :raises NotAdoptable: with every reason. :raises MirrorMakerRuns: the target was written to since it was matched.
+    :raises MirrorNotOver: a job of the mirror runs. :raises MirrorLoop: the records would come back to the target.
+    """
+    if adoption.refusals:
+        raise NotAdoptable(adoption.refusals)
+    plan, ledger = adoption.plan, Ledger(target)
+    name = plan.mirror.name
+    upstream = upstream_of(plan, Ledger(source).peek())
+    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, keys_of(name))), may_be_held=False)
+    make_ready(target)
+    token = lease.take(target.wire, name)
+    try:
+        pause(token.wait_s)
+        require_still(target, adoption.matches)
+        proof, store = lease.LeaseProof(target.wire, token), MapStore(name)
+        for one in adoption.matches:
+            if one.through is not None:
+                flow = mapped_range(one.source.topic, one.target.topic, one.target.partition)
+                store.adopt(target.wire, flow, one.through, proof.confirm)
+        proof.confirm()
+        claim(ledger, plan, target, upstream.of)
+        kept.keep(plan, state.state_of(target, kept.prefix(name), keys_only=True), ledger)
+    finally:
+        lease.release(target.wire, token)

@@ -1,0 +1,50 @@
+"""What refuses to be taken over, and which option would allow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_mirror.adopt.examine import Limits
+from airflow_mirror.adopt.matching import KINDS, Match
+from airflow_mirror.partition import TopicPartition
+
+CLEAN = Match(
+    source=TopicPartition("orders", 0), target=TopicPartition("A.orders", 0), source_end=100, target_start=0,
+    target_end=100, records=100, copies=100, counts=dict.fromkeys(KINDS, 0),
+)  # fmt: skip
+
+
+def one(kind: str, count: int) -> Match:
+    return replace(CLEAN, counts={**CLEAN.counts, kind: count}, ranges={kind: [(3, 3 + count)]})
+
+
+@pytest.mark.parametrize("kind", ["repeated", "aborted", "older", "left out at the start"])
+def test_what_is_only_reported_refuses_nothing(kind: str) -> None:
+    assert list(Limits().refusals(one(kind, 50))) == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "unknown"])
+def test_what_is_missing_or_unknown_is_refused_up_to_its_limit(kind: str) -> None:
+    (reason,) = Limits().refusals(one(kind, 5))
+    assert f"5 records {kind}" in reason and f"(--max-{kind})" in reason and "[3, 8)" in reason
+    assert list(Limits(missing=5, unknown=5).refusals(one(kind, 5))) == []
+    assert list(Limits(missing=4, unknown=4).refusals(one(kind, 5)))
+    assert list(Limits().refusals(replace(one(kind, 5), compacted=True))) == []
+
+
+def test_ambiguous_copies_are_refused_above_their_share() -> None:
+    (reason,) = Limits(ambiguous=0.04).refusals(one("ambiguous", 5))
+    assert "5.000% of its copies, and may be 4.000% (--max-ambiguous)" in reason
+    assert list(Limits(ambiguous=0.05).refusals(one("ambiguous", 5))) == []
+
+
+def test_copies_of_open_transactions_are_waited_for() -> None:
+    (reason,) = Limits().refusals(replace(CLEAN, undecided=2))
+    assert "2 copies are of transactions that are still open on the source" in reason
+
+
+def test_no_option_allows_what_can_only_be_read_out_of_order() -> None:
+    (reason,) = Limits(ambiguous=1, missing=99, unknown=99).refusals(one("disordered", 1))
+    assert "orders-0: 1 records disordered, at source offsets [3, 4)" in reason
