@@ -56,8 +56,8 @@ class Limits:
                 yield f"{one.named(kind)}; {most} may be (--max-{kind})"
         if one.undecided:
             yield (
-                f"{one.source}: {one.undecided:,} copies are of transactions that are still open on the source. Try again "
-                "once they have ended, or abort them"
+                f"{one.source}: {one.undecided:,} copies are of transactions that are still open on the source. Try "
+                "again once they have ended, or abort them"
             )
         if one.counts["disordered"]:
             yield f"{one.named('disordered')}: whoever read them would miss or reorder others. No option allows that"
