@@ -38,7 +38,7 @@ from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import kept, life, traces
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
 from airflow_mirror.sync import seen_acls, seen_configs
@@ -436,6 +436,13 @@ def linking(world: World, n: int) -> None:
     chain.add(world.ledger, world.mirror.name, f"manual__{n:05d}", world.hex(64))
 
 
+def marking(world: World, n: int) -> None:
+    """A mirror that writes traces says which topics hold them: two of its own, and the one of heartbeats."""
+    traces.mark(
+        world.ledger, [f"source{n}.checkpoints.internal", f"mm2-offset-syncs.source{n}.internal", f"heartbeats{n}"]
+    )
+
+
 def beginning(world: World, n: int) -> None:
     """The first decision of a ledger."""
     world.ledger.decide(lambda _: {"ledger": {"v": 1, "topic_id": _ID}})
@@ -515,6 +522,7 @@ DECISION_KINDS = (
     Kind("fence/", "fences", fencing, _every(7 * DAY_S)),
     Kind("evidence/", "links of reports", linking, _every(7 * DAY_S)),
     Kind("direction/", "directions", turning, _every(365 * DAY_S)),
+    Kind("trace/", "topics of traces", marking, _every(365 * DAY_S)),
 )
 MAP_KINDS = (Kind("", "offset maps", mapping, lambda shape: shape.busy * DAY_S / EVERY_S / MANY),)
 

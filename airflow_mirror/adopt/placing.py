@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from airflow_mirror.adopt.alignment import Run, Span, joined
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Placed:
     """Where readers go on.
 
@@ -64,7 +64,13 @@ def place(runs: Sequence[Run]) -> Placed:
             low = run.source
     chosen.reverse()
     placed = joined(Span(run.source, run.source_end) for run in chosen)
-    return Placed(chosen, covered, between(covered), without(covered, placed), sum(run.count for run in runs))
+    return Placed(
+        runs=chosen,
+        covered=covered,
+        missing=between(covered),
+        disordered=without(covered, placed),
+        copies=sum(run.count for run in runs),
+    )
 
 
 def length(spans: Sequence[Span]) -> int:

@@ -71,7 +71,7 @@ class Offsets:
             start, run = stop, run + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Log:
     """The data records of a log, by their index.
 
@@ -119,7 +119,8 @@ def _read(cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, committed
             is_open = raw.header is not None and raw.header.is_transactional and raw.first_offset >= bounds.stable
             if (is_aborted or is_open) and span.end > span.start:
                 (aborted if is_aborted else undecided).append(span)
-        return Log(bounds, _mapped(file, offsets.count), offsets, aborted, undecided)
+        digests = _mapped(file, offsets.count)
+        return Log(bounds=bounds, digests=digests, offsets=offsets, aborted=aborted, undecided=undecided)
 
 
 def _batches(

@@ -40,7 +40,7 @@ class Flow:
     source: str
     target: str
     fields: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, kw_only=True)
     problems: list[str] = field(default_factory=list)
 
 

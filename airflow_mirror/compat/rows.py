@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Fate(enum.Enum):
@@ -34,7 +34,7 @@ class Row:
     fate: Fate
     becomes: str = ""
     why: str = ""
-    harmless: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = field(default=(), kw_only=True)
 
     def covers(self, key: str) -> bool:
         """Return whether this row is about ``key``."""

@@ -43,8 +43,8 @@ class Upstream:
     cluster_id: str = ""
     owners: Mapping[str, Owned] = field(default_factory=dict)
     unreadable: str = ""
-    is_target: bool = False
-    traces: frozenset[str] = frozenset()
+    is_target: bool = field(default=False, kw_only=True)
+    traces: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     def of(self, topic: str) -> frozenset[str]:
         """Return the ids of all clusters that records of ``topic`` come from, the source among them."""

@@ -25,6 +25,7 @@ EXEMPT = {
     "FetchedPartition": "for each partition of an answer",
     "Record": "for each record",
     "_Entry": "for each record of an old format",
+    "Checkpoint": "for each group and partition of a pass of traces",
     "ProducerState": "for each producer of an answer",
     "Tally": "for each batch that is compared",
     "Delays": "for each partition of a task's report, where it is a list",

@@ -24,7 +24,8 @@ def log(records: Sequence[tuple[int, int]], end: int | None = None, start: int =
         offsets.append(offset)
     gone = [Span(i, i + 1) for i, (offset, _) in enumerate(records) if offset in aborted]
     end = records[-1][0] + 1 if end is None and records else end or start
-    return Log(Bounds(start, end, end), np.array([c for _, c in records], dtype=np.uint64), offsets, gone, [])
+    digests = np.array([c for _, c in records], dtype=np.uint64)
+    return Log(bounds=Bounds(start, end, end), digests=digests, offsets=offsets, aborted=gone, undecided=[])
 
 
 def dense(contents: Sequence[int], start: int = 0) -> Log:

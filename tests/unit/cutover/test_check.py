@@ -49,6 +49,9 @@ class Topics(Described, Acls):
         self.offsets: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.states: dict[str, str] = {}
 
+    def cluster_id(self) -> str:
+        return "id-of-cluster"
+
     def topic_names(self) -> list[str]:
         return sorted(self.names)
 
