@@ -112,7 +112,8 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     """Read settings from a reference.
 
     ``env:NAME`` is an environment variable and ``hadoop:NAME`` a secret of this container's Hadoop credentials
-    (:mod:`.tokens`), both with a JSON object. Else it is a properties file (``key=value`` per line, ``#`` comments).
+    (:mod:`.tokens`), both with a JSON object. Else it is a file: a JSON object if its name ends in ``.json``, else
+    properties (``key=value`` per line, ``#`` comments).
     Settings that a driver handed over to this process take precedence.
 
     :raises InputError: the variable, secret or file is missing or malformed; the error never quotes values.
@@ -131,18 +132,27 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     if reference.startswith("hadoop:"):
         return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
     try:
-        lines = Path(reference).read_text(encoding="utf-8").splitlines()
+        text = Path(reference).read_text(encoding="utf-8")
     except OSError as e:
         raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
+    if reference.endswith(".json"):
+        try:
+            return ClientConfig(dict(json.loads(text)), role)
+        except (ValueError, TypeError):
+            raise InputError(f"{role} settings: file {reference!r} holds no JSON object.") from None
+    return ClientConfig(_properties(text, reference, role), role)
+
+
+def _properties(text: str, reference: str, role: str) -> dict[str, str]:
     properties: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         key, separator, value = line.partition("=")
         if not separator:
             raise InputError(f"{role} settings: {reference!r} line {number} is no 'key=value'.")
         properties[key.strip()] = value.strip()
-    return ClientConfig(properties, role)
+    return properties
 
 
 def _of_container(name: str, role: str) -> Mapping[str, str]:

@@ -44,7 +44,9 @@ class Policy:
             )
         if self.kind == "prefix" and not self.source_alias:
             raise InvalidField("source_alias", self.source_alias, "policy='prefix' needs it", "Name the source cluster.")
-        if not isinstance(self.separator, str) or not _SEPARATOR.fullmatch(self.separator):
+        # The Go mirror maker's prefixes have none.
+        nothing = self.separator == "" and self.kind == "prefix"
+        if not nothing and (not isinstance(self.separator, str) or not _SEPARATOR.fullmatch(self.separator)):
             raise InvalidField(
                 "separator", self.separator, "not usable in a topic's name", "Use letters, digits, '.', '_' or '-'."
             )

@@ -8,6 +8,7 @@ hold at that moment, because it was about to wait for this event: then it would 
 from __future__ import annotations
 
 import _thread
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,3 +21,9 @@ def set_in_handler(event: threading.Event) -> None:
     :mod:`_thread`, because starting a ``threading.Thread`` needs locks, too.
     """
     _thread.start_new_thread(event.set, ())
+
+
+def stop_by_signals(event: threading.Event) -> None:
+    """Let SIGTERM and SIGINT set an event from now on. To be called by the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: set_in_handler(event))

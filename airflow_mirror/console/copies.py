@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, references_of
+from airflow_mirror.jobs.driver import older
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.entry import carry_out
+from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.plain import options, run
-from airflow_mirror.signals import set_in_handler
+from airflow_mirror.signals import stop_by_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from airflow_mirror.jobs.driver.entry import Outcome
     from airflow_mirror.jobs.runner.status import StatusFile
 
@@ -33,6 +37,9 @@ _FOLLOW = f"""\
 Follow the source until SIGTERM: same records, same bytes, same offsets, milliseconds later.
 {_SAME.format("streaming_tail.py")}
 Safe to kill and start again: each partition continues at the target's log end offset.
+
+The options of the first MirrorMaker and of the Go mirror maker are understood, too (--consumer.config and so on); see
+docs/from-mirrormaker-1.md.
 
 Exit status: 0 stopped by SIGTERM or SIGINT, every partition cleanly; 1 failed, or partitions had failed when it was
 stopped, partition and cause on stderr; 2 wrong input. The last line on stdout is one JSON object.
@@ -55,10 +62,14 @@ def add(commands: Any) -> None:
             name, help=what, description=text, epilog=_EXAMPLES.format(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
-        add_both(p)
-        add_flow(p)
-        add_options(p)
+        _add_all(p, add_options)
         p.set_defaults(run=partial(carry_out, work=do))
+
+
+def _add_all(p: argparse.ArgumentParser, add_options: Callable[[argparse.ArgumentParser], None]) -> None:
+    add_both(p)
+    add_flow(p)
+    add_options(p)
 
 
 def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
@@ -66,8 +77,23 @@ def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     return run.copy(*references_of(arguments, mirror), mirror, arguments, status)
 
 
+def follow_older(argv: Sequence[str]) -> int:
+    """Run ``follow`` with a command line of the first MirrorMaker or the Go mirror maker; return the exit status."""
+    p = argparse.ArgumentParser(prog="airflow-mirror follow")
+    _add_all(p, options.add_follow)
+    return older.run(argv, p.parse_args, _follow, _of_several, tasks="--processes")
+
+
+@contextmanager
+def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
+    def one(arguments: argparse.Namespace) -> Outcome:
+        mirror = mirror_of(arguments)
+        return run.follow(*references_of(arguments, mirror), mirror, arguments, stopping=stopping)
+
+    yield one
+
+
 def _follow(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     mirror, stopping = mirror_of(arguments), threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: set_in_handler(stopping))
+    stop_by_signals(stopping)
     return run.follow(*references_of(arguments, mirror), mirror, arguments, status, stopping=stopping)

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
+from airflow_mirror.compat import flags
 from airflow_mirror.console import (
     adopt,
     arm_reverse,
@@ -79,7 +80,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; see the module's text."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["follow"] and flags.is_old(words[1:]):
+        return copies.follow_older(words[1:])
+    arguments = parser().parse_args(words)
     try:
         status: int = arguments.run(arguments) or 0
         return status

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from types import MappingProxyType
@@ -51,7 +51,7 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
 
     :param known: by source topic id and partition: where it is known to have begun. A job that was killed while it
         remembered that has remembered some.
-    :raises InputError: the group has no position in any of the mirror's topics.
+    :raises InputError: the group has no position in any of the mirror's topics, although the target's hold records.
     :raises TakeOverTooEarly: the group has members: the tool still runs.
     :raises TakeOverUnclear: what the tool has written can't be told with certainty.
     """
@@ -64,10 +64,7 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
         if tp.topic in topics and found.offset >= 0 and tp.partition < topics[tp.topic].partitions
     }
     if not positions and not known:
-        raise InputError(
-            f"start_group={group!r}: it has no position in any topic that the mirror selects. Check the group's id; "
-            "positions that the tool kept in ZooKeeper have to be committed to Kafka first."
-        )
+        _require_empty(mirror, topics, target)
     starts = {topic_id: dict(several) for topic_id, several in known.items()}
     new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(topics[tp.topic].topic_id, {})}
     if new and (state := source.group_states([group])[group]) not in NO_MEMBERS:
@@ -79,6 +76,22 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
             starts[info.topic_id] = _without_position(mirror, info, of_topic, source)
         starts[info.topic_id] |= _of_topic(mirror, info, of_topic, source, target)
     return Begun(starts)
+
+
+def _require_empty(mirror: Mirror, topics: Collection[str], target: ClusterAdmin) -> None:
+    """Return if no tool can have written anything. A group's wrong id would copy everything again.
+
+    :raises InputError: the group has no position, and the target's topics hold records.
+    """
+    there = target.topics([mirror.naming.target_topic(topic) for topic in topics])
+    ends = target.offsets([TopicPartition(name, p) for name, info in there.items() for p in range(info.partitions)])
+    if filled := sorted({tp.topic for tp, end in ends.items() if end > 0}):
+        raise InputError(
+            f"start_group={mirror.start_group!r}: it has no position in any topic that the mirror selects, and the "
+            f"target's {', '.join(filled[:5])} hold records. Check the group's id; positions that a tool kept in "
+            "ZooKeeper have to be committed to Kafka first."
+        )
+    log.info("%r has no position: nothing to take over, the copy begins at %s", mirror.start_group, mirror.start)
 
 
 def _of_topic(

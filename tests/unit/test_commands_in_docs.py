@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.compat import flags
 from tests.parts import PARTS
 from tests.unit.test_docs import PAGES, ROOT, prose, text
 
@@ -105,6 +106,9 @@ def program_of(words: Any) -> Any:
     return None
 
 
+OLDER = set(flags.OPTIONS.keys)  # which jobs take besides their own
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None:
     targets = [*TARGETS, *(f"test-{part.name}" for part in PARTS), "test-PART"]
@@ -124,8 +128,9 @@ def test_documented_modules_scripts_and_options_exist() -> None:
             elif program:
                 assert importlib.util.find_spec(program.split()[0]) is not None, (page, words)
             if program and options(arguments):
-                assert options(arguments) <= known(program), (page, words)
-    ours = set().union(*map(known, OWN), *FOREIGN.values())
+                theirs = OLDER if flags.is_old(arguments) else set()
+                assert options(arguments) <= known(program) | theirs, (page, words)
+    ours = set().union(*map(known, OWN), *FOREIGN.values(), OLDER)
     for page in CURRENT:
         named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))))
         assert named <= ours, (page, named - ours)

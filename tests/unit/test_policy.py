@@ -99,6 +99,7 @@ def test_a_prefix_is_alias_separator_and_name() -> None:
     policy = Mirror(name="m", source="dc1", target="t", policy="prefix", separator="_").naming
     assert (policy.target_topic("orders"), policy.target_prefix("o")) == ("dc1_orders", "dc1_o")
     assert Policy().target_topic("a.b") == Policy().target_prefix("a.b") == "a.b"
+    assert Policy("prefix", "dc1_", "").target_topic("test") == "dc1_test"
 
 
 def test_a_class_of_ones_own_names_topics() -> None:

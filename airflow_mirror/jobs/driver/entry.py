@@ -27,7 +27,7 @@ def run(
 
 def carry_out(arguments: argparse.Namespace, work: Callable[[argparse.Namespace, StatusFile], Outcome]) -> int:
     """Run ``work`` as :func:`run` does, with arguments that somebody has parsed."""
-    _log_to_stderr()
+    log_to_stderr()
     status = StatusFile(arguments.job_dir)
     summary: dict[str, Any] | None = None
     error: MirrorError | None
@@ -54,7 +54,7 @@ def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> Mirror
     return kind("\n".join(errors))
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Set up logging. spark-submit merges stderr into stdout, whose last line belongs to the summary."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs its shutdown after the summary

@@ -118,8 +118,12 @@ class SparkCrew:
 @contextmanager
 def spark_crew(name: str, settings_from: str, stopping: threading.Event | None = None) -> Iterator[SparkCrew]:
     """Yield the tasks of a session of this name; errors as of :func:`.spark_session`."""
-    with (
-        tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch,
-        spark_session(name, stopping) as spark,
-    ):
+    with spark_session(name, stopping) as spark, crew_of(spark, settings_from) as crew:
+        yield crew
+
+
+@contextmanager
+def crew_of(spark: Any, settings_from: str) -> Iterator[SparkCrew]:
+    """Yield tasks of a session that others use as well."""
+    with tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch:
         yield SparkCrew(spark, Path(scratch), settings_from)

@@ -7,44 +7,63 @@ stopped; partition and cause on stderr. 2: wrong arguments.
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 
 from airflow_mirror.jobs.driver import arguments as cli
-from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver import older
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.following import follow
 from airflow_mirror.jobs.driver.publication import open_publication
-from airflow_mirror.jobs.driver.spark_crew import spark_crew
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.spark_crew import crew_of, spark_crew
+from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.signals import set_in_handler
+from airflow_mirror.signals import stop_by_signals
 
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 
-Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset."""
+Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset.
+
+The options of the first MirrorMaker and of the Go mirror maker are understood, too (--consumer.config and so on); see
+docs/from-mirrormaker-1.md."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tail; see the module docstring for exit status."""
+    """Run the tail; see the module docstring for exit status. Command lines of older tools are understood, too."""
+    return older.run(argv, _parser().parse_args, _work, _of_several)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = cli.parser("streaming_tail.py", DESCRIPTION)
     cli.add_spark(parser)
     cli.add_tail(parser)
     cli.add_hold(parser)
     cli.add_progress(parser)
     cli.add_metrics(parser)
-    return entry.run(parser, argv, _work)
+    return parser
 
 
 def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with closing(open_publication(arguments, status)) as publication:
         mirror, stopping = cli.mirror_of(arguments), threading.Event()
-
-        def hear_signals() -> None:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: set_in_handler(stopping))
-
         muster = partial(spark_crew, f"airflow-mirror tail {mirror.name}", arguments.settings_from)
-        return follow(arguments, mirror, status, publication, muster, stopping=stopping, on_present=hear_signals)
+        heard = partial(stop_by_signals, stopping)
+        return follow(arguments, mirror, status, publication, muster, stopping=stopping, on_present=heard)
+
+
+@contextmanager
+def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
+    """Yield what follows one of several sources, all of them in one application of Spark."""
+    with spark_session("airflow-mirror tail", stopping) as spark:
+
+        def one(arguments: argparse.Namespace) -> Outcome:
+            status = StatusFile(None)
+            with closing(open_publication(arguments, status)) as publication:
+                mirror = cli.mirror_of(arguments)
+                muster = lambda _: crew_of(spark, arguments.settings_from)  # noqa: E731
+                return follow(arguments, mirror, status, publication, muster, stopping=stopping)
+
+        yield one

@@ -1,0 +1,270 @@
+"""Command lines of the first MirrorMaker and of the Go mirror maker, as flows of our own.
+
+:data:`OPTIONS` has a row for each of their options: what it becomes, or why it is refused. A default that is not the one
+of the old tool is in its row, too. Pure, but for the files that a command line names.
+
+Of the first MirrorMaker it is the newest form (3.9) and what older ones had besides (``--blacklist``,
+``--num.producers``, ``--queue.size``, several ``--consumer.config``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from airflow_mirror.compat import properties, scala_keys
+from airflow_mirror.compat.clients import Settings, convert
+from airflow_mirror.compat.providers import Providers
+from airflow_mirror.compat.rows import Fate, Noticed, Row, Table, honoured, mapped, no_effect, refused
+from airflow_mirror.errors import InputError
+
+_HANDLER = (
+    "it is code of Java, which can't run here. Records pass as bytes; names are changed by --prefix, or by a policy "
+    "of your own"
+)
+
+OPTIONS = Table(
+    mapped("--consumer.config", "--source", "a file of Java's; may be repeated: a flow for each source, whose group.id "
+           "is its name and where it takes over (start_group); auto.offset.reset and isolation.level as in Java, absent "
+           "latest and read_uncommitted"),
+    mapped("--producer.config", "--target", "a file of Java's"),
+    honoured("--whitelist", "--include", "a name or expression of Java's; `,` means `|`, `*` alone means all topics"),
+    honoured("--include", "--include", "as --whitelist"),
+    honoured("--blacklist", "--exclude", "all other topics; instead of --whitelist, never besides it"),
+    honoured("--exclude", "--exclude", "as --blacklist"),
+    mapped("--num.streams", "--tasks, --processes", "how many copy at once; default: as many as there are cores, "
+           "where it was 1"),
+    mapped("--prefix", "policy='prefix'", "before each topic's name, and nothing in between"),
+    mapped("--preserve.partitions", "partitioning", "false: by_key, as the Java producer chooses; default: preserve, "
+           "where it was false"),
+    mapped("--preserve.order", "", "always: order within a partition is never lost"),
+    mapped("--abort.on.send.failure", "", "true, also by default: a record that the target refuses stops its partition "
+           "and ends the job, named; false is refused, because nothing is ever left out"),
+    *no_effect("one connection for each leader of the target, which is what more producers were for", "--num.producers"),
+    *no_effect("what waits between reading and writing is bounded by what is in flight", "--queue.size"),
+    *no_effect("nothing to commit: each acknowledged batch is progress", "--offset.commit.interval.ms"),
+    *no_effect("there is no other consumer by now", "--new.consumer"),
+    refused("--message.handler", _HANDLER),
+    refused("--message.handler.args", _HANDLER),
+    refused("--consumer.rebalance.listener", "it is code of Java, which can't run here. Remove it"),
+    refused("--rebalance.listener.args", "it is code of Java, which can't run here. Remove it"),
+)  # fmt: skip
+
+_OURS_TOO = frozenset({"--include", "--exclude"})
+_SWITCHES = frozenset({"--preserve.partitions", "--preserve.order", "--abort.on.send.failure", "--new.consumer"})
+_REPEATED = frozenset({"--consumer.config"})
+# What neither tool did: all that follows the data. A Mirror of one's own may switch it on.
+_RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, "sync_log_starts": False}
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One source of a command line.
+
+    :param source: settings of its connection, secrets included; ``target`` too.
+    :param fields: of the Mirror.
+    """
+
+    source: Mapping[str, str] = field(repr=False)
+    target: Mapping[str, str] = field(repr=False)
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What a command line of an older tool asks for.
+
+    :param flows: one for each source.
+    :param streams: how many copy at once; None: not said.
+    :param noticed: what became of each option, and of each key of the files.
+    :param rest: arguments that none of the tools had.
+    """
+
+    flows: tuple[Flow, ...]
+    streams: int | None
+    noticed: tuple[Noticed, ...]
+    rest: tuple[str, ...]
+
+
+def is_old(argv: Sequence[str]) -> bool:
+    """Return whether a command line has an option that only the older tools had."""
+    names = {argument.partition("=")[0] for argument in argv}
+    return bool(names & (set(OPTIONS.keys) - _OURS_TOO))
+
+
+def read(argv: Sequence[str]) -> CommandLine:
+    """Read a command line and the files that it names.
+
+    :raises InputError: lists all that is wrong, unknown or refused, each with the remedy. No line has a secret.
+    """
+    given, rest = _parsed(argv)
+    problems = [*_refused(given), *_topics_of(given)[1]]
+    sources = [_client(Path(path), scala_keys.CONSUMER) for path in given.get("--consumer.config", [])]
+    targets = [_client(Path(path), scala_keys.PRODUCER) for path in given.get("--producer.config", [])]
+    problems += [problem for client in (*sources, *targets) for problem in client.settings.problems]
+    for option, clients in (("--consumer.config", sources), ("--producer.config", targets)):
+        if not clients:
+            problems.append(f"{option}: missing. Give the old tool's file.")
+        problems += [
+            f"{client.path}: bootstrap.servers is missing. Name the cluster's brokers."
+            for client in clients
+            if not client.settings.properties.get("bootstrap.servers") and not client.settings.problems
+        ]
+    streams, problem = _number(given, "--num.streams")
+    problems += problem
+    if problems:
+        raise InputError("\n".join(problems))
+    noticed = [
+        *(
+            Noticed.by(row, option, text[-1])
+            for option, text in given.items()
+            if (row := OPTIONS.find(option)) is not None
+        ),
+        *(one for client in (*sources, *targets) for one in client.settings.noticed),
+    ]
+    fields = _fields(given)
+    names = _names(sources, given)
+    flows = tuple(
+        Flow(client.settings.properties, targets[0].settings.properties, {**fields, **client.fields(), "name": name})
+        for client, name in zip(sources, names, strict=True)
+    )
+    return CommandLine(flows, streams, tuple(noticed), tuple(rest))
+
+
+# --- the command line ---------------------------------------------------------------------------------------------------
+
+_Given = Mapping[str, list[str]]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}. See docs/from-mirrormaker-1.md for the options of the older tools.")
+
+
+def _parsed(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for option in OPTIONS.keys:
+        if option in _SWITCHES:
+            parser.add_argument(option, action="append", nargs="?", const="true", dest=option)
+        else:
+            parser.add_argument(option, action="append", dest=option)
+    parser.add_argument("--name", action="append", dest="--name")
+    known, rest = parser.parse_known_args(list(argv))
+    return {option: values for option, values in vars(known).items() if values is not None}, rest
+
+
+def _refused(given: _Given) -> list[str]:
+    found = []
+    for option, values in given.items():
+        row = OPTIONS.find(option)
+        if row is not None and row.fate is Fate.REFUSED:
+            found.append(f"{option}: {row.why}.")
+        elif len(values) > 1 and option not in _REPEATED:
+            found.append(f"{option}: given {len(values)} times. Give it once.")
+        elif option in _SWITCHES and values[0].lower() not in ("true", "false"):
+            found.append(f"{option}={values[0]}: neither true nor false. Give one of them.")
+    if _switch(given, "--abort.on.send.failure") is False:
+        found.append(
+            "--abort.on.send.failure=false: a record that can't be written is never dropped; it stops its partition, and "
+            "the error names it. Remove the option."
+        )
+    return found
+
+
+def _switch(given: _Given, option: str) -> bool | None:
+    return given[option][0].lower() == "true" if option in given else None
+
+
+def _number(given: _Given, option: str) -> tuple[int | None, list[str]]:
+    if option not in given:
+        return None, []
+    text = given[option][0]
+    if not text.isdecimal() or not int(text):
+        return None, [f"{option}={text}: no number from 1. Correct it."]
+    return int(text), []
+
+
+def _topics_of(given: _Given) -> tuple[dict[str, str], list[str]]:
+    """Return the Mirror's patterns, and what is wrong with them. Both tools ask for exactly one list."""
+    wanted = [text for option in ("--whitelist", "--include") for text in given.get(option, [])]
+    unwanted = [text for option in ("--blacklist", "--exclude") for text in given.get(option, [])]
+    if len(wanted) + len(unwanted) != 1:
+        count = "none is" if not wanted and not unwanted else f"{len(wanted) + len(unwanted)} are"
+        return {}, [f"exactly one of --whitelist (--include) and --blacklist (--exclude) is needed; {count} given."]
+    if wanted:
+        return {"topics": _expression(wanted[0])}, []
+    return {"topics": ".*", "exclude_topics": _expression(unwanted[0])}, []
+
+
+def _expression(text: str) -> str:
+    # TopicFilter of both tools takes off quotes that a shell has left, and means `|` by `,`, as our own lists do.
+    bare = "".join(text.split()).strip("\"'")
+    return ",".join(".*" if item == "*" else item for item in bare.split(","))
+
+
+def _fields(given: _Given) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": "source", "target": "target", **_RECORDS_ALONE, **_topics_of(given)[0]}
+    if "--prefix" in given:
+        found |= {"policy": "prefix", "source_alias": given["--prefix"][0], "separator": ""}
+    if _switch(given, "--preserve.partitions") is False:
+        found["partitioning"] = "by_key"
+    return found
+
+
+# --- files --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Client:
+    path: Path
+    settings: Settings
+    group: str
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the file says of the Mirror; where it is silent, what Java's consumer does."""
+        fields = {"start": "latest", "isolation": "read_uncommitted", **self.settings.fields}
+        return {**fields, "start_group": self.group} if self.group else fields
+
+
+def _client(path: Path, table: Table) -> _Client:
+    given = scala_keys.modern({entry.key: entry.value for entry in properties.read(path)})
+    providers, problems = Providers.declared(given)
+    resolved = {key: providers.resolve(key, value) for key, value in given.items()}
+    settings = convert(resolved, table, f"{path}: ")
+    settings.problems += [f"{path}: {problem}" for problem in problems]
+    return _Client(path, settings, given.get("group.id", "").strip())
+
+
+def _names(sources: Sequence[_Client], given: _Given) -> list[str]:
+    """Return a Mirror's name for each source: its group's, as several processes of one group are one mirror."""
+    asked = given.get("--name", [""])[-1]
+    if len(sources) == 1:
+        return [asked or _name(sources[0].group) or "cli"]
+    groups = [asked or client.group or "cli" for client in sources]
+    hosts = [client.settings.properties["bootstrap.servers"].split(",")[0] for client in sources]
+    apart = len(set(groups)) == len(groups)
+    names = [_name(group if apart else f"{group}.{host}") for group, host in zip(groups, hosts, strict=True)]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"--consumer.config: two of them are of one group and one source, {', '.join(names)}. Give each source once."
+        )
+    return names
+
+
+def _name(text: str) -> str:
+    return _NAME.sub("-", text).strip("-._")[:128]
+
+
+def describe(noticed: Sequence[Noticed]) -> list[str]:
+    """Return a line for each option and key that does not simply mean what it meant."""
+    return [f"{one.key}: {one.fate.value}: {one.text}" for one in noticed if one.fate is not Fate.HONOURED]
+
+
+def rows() -> tuple[Row, ...]:
+    """Return the options' rows, for the documentation."""
+    return OPTIONS.rows

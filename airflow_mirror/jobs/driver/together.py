@@ -1,0 +1,71 @@
+"""Several tails in one process, each of a mirror and under a lease of its own: a dead source stops nothing but its own.
+
+The first MirrorMaker and the Go mirror maker read several sources into one target like that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
+
+from airflow_mirror.errors import InputError, MirrorError, TryAgain
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.signals import stop_by_signals
+
+log = logging.getLogger(__name__)
+
+FollowOne = Callable[[argparse.Namespace], Outcome]
+"""Follows one source until the event is set with which it was made."""
+
+_AGAIN_S = 10.0
+
+
+def follow_together(
+    jobs: Mapping[str, argparse.Namespace], of_several: Callable[[threading.Event], AbstractContextManager[FollowOne]]
+) -> int:
+    """Follow all sources until SIGTERM or SIGINT; print one summary of all, and return the exit status.
+
+    One that ends because of what may pass is begun again. One that only a person can help ends alone.
+
+    :param jobs: the arguments of each, by the mirror's name.
+    :return: 0 all ended cleanly; 1 one failed, or had failed when it was stopped; 2 wrong input, of all of them.
+    """
+    entry.log_to_stderr()
+    stopping = threading.Event()
+    stop_by_signals(stopping)
+    with of_several(stopping) as one, ThreadPoolExecutor(len(jobs)) as pool:
+        running = {name: pool.submit(_keep, name, partial(one, job), stopping) for name, job in jobs.items()}
+        ended = {name: future.result() for name, future in running.items()}
+    for name, (_, error) in ended.items():
+        if error is not None:
+            print(f"error: {name}: {error}", file=sys.stderr)
+    print(json.dumps({"mirrors": {name: summary for name, (summary, _) in ended.items()}}), flush=True)
+    errors = [error for _, error in ended.values() if error is not None]
+    wrong = [error for error in errors if isinstance(error, InputError)]
+    return 0 if not errors else 2 if len(wrong) == len(ended) else 1
+
+
+def _keep(name: str, follow: Callable[[], Outcome], stopping: threading.Event) -> Outcome:
+    """Follow a source until stopped; return how it ended."""
+    while True:
+        try:
+            summary, error = follow()
+        except MirrorError as e:
+            summary, error = {}, e
+        if error is None or not isinstance(error, TryAgain):
+            if error is not None and not stopping.is_set():
+                log.error("%s has ended, and the others go on: %s", name, error)
+            return summary, error
+        if stopping.is_set():
+            return summary, error
+        log.warning("%s begins again in %.0f s: %s", name, _AGAIN_S, error)
+        if stopping.wait(_AGAIN_S):
+            return summary, error

@@ -1,0 +1,160 @@
+"""Command lines of the first MirrorMaker and of the Go mirror maker: each option has its old meaning, or is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.compat import flags
+from airflow_mirror.compat.rows import Fate
+from airflow_mirror.errors import InputError
+from airflow_mirror.mirror import Mirror
+
+PAGE = Path(__file__).parents[3] / "docs" / "from-mirrormaker-1.md"
+CONSUMER = "bootstrap.servers=old1:9092,old2:9092\ngroup.id=mirror-1\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    return [
+        "--consumer.config", written(tmp_path / "consumer.properties", CONSUMER),
+        "--producer.config", written(tmp_path / "producer.properties", "bootstrap.servers=new:9092\nacks=-1\n"),
+    ]  # fmt: skip
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def mirror(argv: list[str]) -> Mirror:
+    (flow,) = flags.read(argv).flows
+    return Mirror.from_dict(flow.fields)
+
+
+def error(argv: list[str]) -> str:
+    with pytest.raises(InputError) as caught:
+        flags.read(argv)
+    return str(caught.value)
+
+
+def test_files_become_clusters_and_the_group_is_where_the_mirror_takes_over(files: list[str]) -> None:
+    given = flags.read([*files, "--whitelist", "orders.*"])
+    (flow,) = given.flows
+    assert flow.source == {"bootstrap.servers": "old1:9092,old2:9092"}
+    assert flow.target == {"bootstrap.servers": "new:9092"}
+    found = Mirror.from_dict(flow.fields)
+    assert (found.name, found.start_group, found.topics) == ("mirror-1", "mirror-1", ("orders.*",))
+    assert (found.start, found.isolation, found.policy) == ("latest", "read_uncommitted", "identity")
+    assert not (found.sync_groups or found.sync_configs or found.sync_acls or found.sync_log_starts)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "wanted", "others"),
+    [
+        ("--whitelist", "*", ["anything"], ["__consumer_offsets"]),
+        ("--whitelist=*", None, ["anything"], []),
+        ("--include", "a.*, b", ["ab", "b"], ["bb", "c"]),
+        ("--whitelist", "'x|y'", ["x", "y"], ["xy"]),
+        ("--whitelist", "t{1,2}", ["t", "tt"], ["ttt"]),
+        ("--blacklist", "a.*,b", ["c"], ["aa", "b"]),
+        ("--exclude", "a.*", ["b"], ["a1"]),
+    ],
+)
+def test_topics_are_chosen_as_they_were(
+    files: list[str], option: str, text: str | None, wanted: list[str], others: list[str]
+) -> None:
+    found = mirror([*files, option, *([] if text is None else [text])])
+    assert [t for t in wanted + others if found.selects_topic(t)] == wanted
+
+
+@pytest.mark.parametrize("lists", [[], ["--whitelist", "a", "--blacklist", "b"], ["--include", "a", "--whitelist", "a"]])
+def test_exactly_one_list_is_asked_for(files: list[str], lists: list[str]) -> None:
+    assert "exactly one of --whitelist (--include) and --blacklist (--exclude) is needed" in error([*files, *lists])
+
+
+def test_a_prefix_is_put_before_the_name_and_nothing_in_between(files: list[str]) -> None:
+    assert mirror([*files, "--whitelist=.*", "--prefix", "dc1_"]).naming.target_topic("test") == "dc1_test"
+
+
+@pytest.mark.parametrize(
+    ("given", "partitioning"),
+    [([], "preserve"), (["--preserve.partitions"], "preserve"), (["--preserve.partitions=false"], "by_key")],
+)
+def test_partitions(files: list[str], given: list[str], partitioning: str) -> None:
+    assert mirror([*files, "--whitelist=.*", *given]).partitioning == partitioning
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--abort.on.send.failure", "false"], "a record that can't be written is never dropped"),
+        (["--message.handler", "com.acme.Mask"], "--message.handler: it is code of Java"),
+        (["--consumer.rebalance.listener=com.acme.L"], "--consumer.rebalance.listener: it is code of Java"),
+        (["--num.streams", "0"], "--num.streams=0: no number from 1"),
+        (["--preserve.order=perhaps"], "--preserve.order=perhaps: neither true nor false"),
+        (["--prefix=a", "--prefix=b"], "--prefix: given 2 times"),
+    ],
+)
+def test_what_can_not_be_kept_is_refused_by_name(files: list[str], given: list[str], says: str) -> None:
+    assert says in error([*files, "--whitelist=.*", *given])
+
+
+def test_all_problems_are_listed_at_once_and_no_secret_is(tmp_path: Path) -> None:
+    consumer = written(tmp_path / "c", "zookeeper.connect=zk:2181\nsasl.jaas.config=hush-hush\ngroop.id=x\n")
+    said = error(["--consumer.config", consumer, "--message.handler=X", "--whitelist=a"])
+    for part in (
+        "zookeeper.connect",
+        "The nearest known is 'group.id'",
+        "--message.handler",
+        "--producer.config: missing",
+    ):
+        assert part in said
+    assert "hush" not in said
+
+
+def test_names_and_values_of_the_oldest_clients_are_understood(tmp_path: Path) -> None:
+    consumer = written(tmp_path / "c", CONSUMER + "auto.offset.reset=smallest\nnum.consumer.fetchers=4\n")
+    producer = written(tmp_path / "p", "metadata.broker.list=new:9092\nproducer.type=sync\ncompression.codec=none\n")
+    (flow,) = flags.read(["--consumer.config", consumer, "--producer.config", producer, "--whitelist=a"]).flows
+    assert (flow.fields["start"], flow.target) == ("earliest", {"bootstrap.servers": "new:9092"})
+
+
+def test_several_sources_are_a_mirror_each(tmp_path: Path, files: list[str]) -> None:
+    second = written(tmp_path / "second", "bootstrap.servers=far:9092\ngroup.id=mirror-1\n")
+    third = ["--consumer.config", second, *files, "--whitelist=.*", "--num.streams=3"]
+    given = flags.read(third)
+    assert [flow.fields["name"] for flow in given.flows] == ["mirror-1.far-9092", "mirror-1.old1-9092"]
+    assert [flow.fields["start_group"] for flow in given.flows] == ["mirror-1", "mirror-1"]
+    assert given.streams == 3
+
+
+def test_what_is_our_own_is_passed_on(files: list[str]) -> None:
+    given = flags.read([*files, "--whitelist=.*", "--hold", "--turn-s", "60", "--name", "mine"])
+    assert given.rest == ("--hold", "--turn-s", "60")
+    assert given.flows[0].fields["name"] == "mine"
+
+
+def test_a_command_line_of_ours_is_none_of_theirs() -> None:
+    ours: list[Any] = ["--source", "a", "--target", "b", "--include", "x", "--exclude", "y", "--tasks=2"]
+    assert not flags.is_old(ours)
+    assert flags.is_old(["--consumer.config=c"]) and flags.is_old(["--num.streams", "1"])
+
+
+def test_every_option_has_a_row_in_the_documentation_and_no_other() -> None:
+    rows = re.findall(r"^\| `(--[\w.]+)` \| (\S.*?) \| (\S.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = {option: (fate, text) for option, fate, text in rows}
+    wanted = {row.key: (row.fate.value, cell(row.becomes, row.why)) for row in flags.OPTIONS.rows}
+    assert shown == wanted
+
+
+def cell(becomes: str, why: str) -> str:
+    return ": ".join(part for part in (f"`{becomes}`" if becomes else "", why) if part).replace("|", "\\|")
+
+
+def test_no_option_is_without_its_reason() -> None:
+    assert all(row.why for row in flags.OPTIONS.rows)
+    assert {row.fate for row in flags.OPTIONS.rows} == set(Fate)

@@ -1,0 +1,142 @@
+"""How a command line of an older tool becomes a job: its settings stand in files that only this user can read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import load
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.jobs.driver import older, together
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.together import FollowOne
+from airflow_mirror.jobs.runner.status import StatusFile
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> list[str]:
+    consumer, producer = tmp_path / "consumer", tmp_path / "producer"
+    login = "sasl.mechanism=PLAIN\nsecurity.protocol=SASL_PLAINTEXT\nsasl.jaas.config="
+    login += 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
+    consumer.write_text(f"bootstrap.servers=old:9092\ngroup.id=g\n{login}")
+    producer.write_text(f"bootstrap.servers=new:9092\n{login}")
+    return ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a.*"]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    p = cli.parser("tail", "")
+    cli.add_spark(p)
+    cli.add_tail(p)
+    cli.add_metrics(p)
+    return p.parse_args(argv)
+
+
+def never(*_: Any) -> Any:
+    pytest.fail("nothing may run")
+
+
+def test_a_job_finds_settings_and_mirror_in_files_of_this_user_alone_which_go(
+    theirs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Path] = []
+
+    def work(given: argparse.Namespace, _: StatusFile) -> Outcome:
+        assert load(given.source).properties["sasl.password"] == "hush"
+        assert load(given.target).bootstrap == "new:9092"
+        assert cli.mirror_of(given).start_group == "g"
+        assert (given.tasks, given.turn_s) == (2, 60)
+        seen.append(Path(given.source))
+        assert seen[0].parents[1].stat().st_mode & 0o077 == 0
+        return {"done": 1}, None
+
+    assert older.run([*theirs, "--num.streams=2", "--turn-s", "60"], parse, work, never) == 0
+    assert seen and not seen[0].exists()
+    said = capsys.readouterr()
+    assert "--num.streams: mapped: --tasks, --processes" in said.err and "hush" not in said.err
+    assert json.loads(said.out) == {"done": 1}
+
+
+def test_a_command_line_of_our_own_is_passed_as_it_is() -> None:
+    asked = ["--source", "a", "--target", "b", "--include", "x"]
+    assert older.run(asked, parse, lambda given, _: ({"source": given.source}, None), never) == 0
+
+
+def test_wrong_input_is_said_and_nothing_runs(theirs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert older.run([*theirs, "--message.handler", "X"], parse, never, never) == 2
+    assert "error: --message.handler: it is code of Java" in capsys.readouterr().err
+    assert older.run([*theirs[:2], *theirs], parse, never, never) == 2
+    assert "Give each source once" in capsys.readouterr().err
+
+
+class Sources:
+    """Stands for what follows a source each; its tries end as they are listed."""
+
+    def __init__(self, **tries: list[MirrorError | None]) -> None:
+        self._left = {name: list(several) for name, several in tries.items()}
+        self._stopping = threading.Event()
+        self.tried: dict[str, int] = dict.fromkeys(tries, 0)
+
+    @contextmanager
+    def __call__(self, stopping: threading.Event) -> Iterator[FollowOne]:
+        self._stopping = stopping
+        yield self.follow
+
+    def follow(self, given: argparse.Namespace) -> Outcome:
+        name = cli.mirror_of(given).name
+        self.tried[name] += 1
+        error = self._left[name].pop(0)
+        if not self._left[name]:
+            if all(not left for left in self._left.values()):
+                self._stopping.set()
+            self._stopping.wait(30)
+        if error is not None:
+            raise error
+        return {"records": len(name)}, None
+
+
+@pytest.fixture
+def two(theirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
+    other = tmp_path / "other"
+    other.write_text("bootstrap.servers=far:9092\ngroup.id=h\n")
+    return ["--consumer.config", str(other), *theirs]
+
+
+def test_what_one_job_writes_to_is_refused_for_two(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert older.run([*two, "--metrics-port=0"], parse, never, never) == 2
+    assert "--metrics-port: of one job, and there are 2 sources" in capsys.readouterr().err
+
+
+def test_a_source_that_fails_for_a_while_is_begun_again_and_the_others_go_on(
+    two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = Sources(g=[None], h=[TryAgain("away"), TryAgain("away"), None])
+    assert older.run(two, parse, never, sources) == 0
+    assert sources.tried == {"g": 1, "h": 3}
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said == {"mirrors": {"g": {"records": 1}, "h": {"records": 1}}}
+
+
+def test_a_source_that_only_a_person_can_help_ends_alone(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sources = Sources(g=[TryAgain("away"), None], h=[NeedsHuman("broken")])
+    assert older.run(two, parse, never, sources) == 1
+    assert sources.tried == {"g": 2, "h": 1}
+    assert "error: h: broken" in capsys.readouterr().err
+
+
+def test_settings_in_a_json_file_may_have_lines_that_properties_can_not(tmp_path: Path) -> None:
+    file = tmp_path / "source.json"
+    file.write_text(json.dumps({"bootstrap.servers": "a:1", "ssl.ca.pem": "-----BEGIN\nx\n"}))
+    assert load(str(file)).properties["ssl.ca.pem"] == "-----BEGIN\nx\n"
+    file.write_text('"hush"')
+    with pytest.raises(InputError, match="holds no JSON object") as caught:
+        load(str(file))
+    assert "hush" not in str(caught.value)
