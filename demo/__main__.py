@@ -180,6 +180,7 @@ def _migrate_and_judge(
         "approval": False,
         "open_by_default": True,  # as the sandbox sets up its brokers
         "watch_s": 0,
+        "way_back": False,  # the referee compares with what the source held when it was cut over
     }
     migration = migrate(airflow, conf, console, moved)
     if not live:

@@ -48,6 +48,11 @@ class Preview:
         if self.blocks:
             raise CutoverBlocked(self.mirror, [str(f) for f in self.blocks])
 
+    @property
+    def no_way_back(self) -> str:
+        """Why what applications write to the target can't be copied back; empty if it can, or if nobody has asked."""
+        return "; ".join(f.evidence for f in self.findings if f.check == "way_back" and f.level != "pass")
+
     def lines(self) -> list[str]:
         """Return a line for each finding, and one for the forecast: for a log, and for whoever approves."""
         said = [f for f in self.findings if (f.check, f.level) != ("length", "pass")]  # the first line says it

@@ -7,6 +7,7 @@ fails, it is rolled back.
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -154,9 +155,10 @@ PARAMS = {
         "it.",
     ),
     "way_back": Param(
-        False, type="boolean", section=AFTER,
-        description_md="Arm the way back as soon as the target is open: what applications write there is copied back to "
-        "the old source. The approval's text says whether that is possible.",
+        True, type="boolean", section=AFTER,
+        description_md="Where the old source can be a target, arm the way back as soon as this one is open: what "
+        "applications write here is copied back, by a second tail, until you stop it. The approval's text says whether "
+        "that is possible.",
     ),
     "watch_s": Param(
         600.0, type="number", minimum=0, section=AFTER,
@@ -281,14 +283,16 @@ with DAG(
     with TaskGroup("way_back") as way_back:
 
         @task.short_circuit
-        def is_wanted(params: dict[str, Any]) -> bool:
-            """Return whether to copy back what applications write to the target."""
-            return bool(params["way_back"])
+        def is_wanted(found: Any, params: dict[str, Any]) -> bool:
+            """Return whether to copy back what applications write to the target: if it is wanted, and possible."""
+            if params["way_back"] and found["no_way_back"]:
+                logging.getLogger(__name__).warning(found["no_way_back"])
+            return bool(params["way_back"] and params["keep_fence"] and not found["no_way_back"])
 
         arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR)
         hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
         start_reverse = StartMirrorOperator(task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id=SPARK)
-        is_wanted() >> arm >> hold >> start_reverse
+        is_wanted(preview.output) >> arm >> hold >> start_reverse
 
     plan >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify >> preview_groups
     preview_groups >> preview >> wanted >> [approve_cutover, verify_since]

@@ -149,7 +149,7 @@ class PreviewCutoverOperator(_OfACutover):
     Give it the same arguments as the CutoverOperator behind it, which refuses what was seen more than
     ``approval_valid_s`` ago, or of another revision of the plan. Every line is in the log with its verdict and remedy,
     and in ``preview.json`` in the run's directory. If anything blocks, the task fails with all of it. Returns the lines,
-    for the text of an approval.
+    for the text of an approval, and why there will be no way back (``no_way_back``, empty if there will be one).
 
     :param fence: as for CutoverOperator, and so are all other parameters (templated).
     """
@@ -178,9 +178,8 @@ class PreviewCutoverOperator(_OfACutover):
         found.raise_if_blocked()
         predicted = None if found.forecast is None else round(found.forecast.seconds, 1)
         known = {"mirror": mirror.name, "plan": found.plan, "revision": found.revision, "at": found.at}
-        return compact(
-            {**known, "predicted_seconds": predicted, "lines": found.lines(), "path": str(path)}, full=str(path)
-        )
+        foreseen = {"predicted_seconds": predicted, "no_way_back": found.no_way_back}
+        return compact({**known, **foreseen, "lines": found.lines(), "path": str(path)}, full=str(path))
 
 
 class CutoverOperator(_OfACutover):

@@ -38,6 +38,7 @@ def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
         "offsets": "identical",
         "wait_groups_s": 20,
         "watch_s": 0,
+        "way_back": False,
         **ends,
         **more,
     }
@@ -108,7 +109,7 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflo
     assert set(states.values()) == DONE, states
     assert states["approve_cutover"] == "skipped" and states["verify_since"] == states["cutover"] == "success"
     assert [states[task] for task in ("let_readers_in", "let_writers_in", "watch")] == ["success"] * 3
-    assert states["way_back.arm"] == "skipped", "nobody asked for it"
+    assert states["way_back.arm"] == "skipped", "nobody wanted it"
     (event,) = airflow.api("GET", f"assets/events?source_run_id={quote(run)}")["asset_events"]
     assert (event["name"], event["extra"]["outcome"]) == ("kafka_cut_over", "cut_over")
     runner = LocalRunner(airflow.mirror_home / "whole")

@@ -27,6 +27,7 @@ from airflow_mirror.plan import Finding, Plan
 from tests.provider.conftest import PLAN
 
 WARN = Finding("warn", "disk", "target", "2.0 GB free", "Look.")
+NO_WAY = Finding("warn", "way_back", "old source", "no way back after opening: brokers before 3.0", "Go on if")
 BACK = Finding("pass", "way_back", "old source", "it can be armed")
 BLOCK = Finding("block", "lag", "orders-0", "stands still", "Look there.")
 
@@ -63,8 +64,18 @@ def test_preview_returns_its_lines_and_keeps_them(
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
         "ok: way_back: old source: it can be armed.",
     ]  # fmt: skip
+    assert found["no_way_back"] == ""
     kept = json.loads((directory(mirror) / "preview.json").read_text())
     assert kept["predicted"]["seconds"] == 8.2 and kept["findings"][0]["evidence"] == "2.0 GB free"
+
+
+def test_preview_says_why_there_will_be_no_way_back(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **_: seen(WARN))
+    monkeypatch.setattr("airflow_mirror.rollback.foresee.foresee", lambda *_: NO_WAY)
+    found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert found["no_way_back"] == NO_WAY.evidence and found["lines"][-1].startswith("warn: way_back: old source: no way")
 
 
 def test_preview_that_blocks_fails_with_all_of_it(

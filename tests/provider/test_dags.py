@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import subprocess
@@ -106,7 +107,10 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
     assert dag.get_task("cutover").upstream_task_ids == {"verify_since"}
     assert dag.get_task("watch").upstream_task_ids == {"cutover"}
     back = dag.get_task("way_back.is_wanted")
-    assert [back.python_callable(params={"way_back": one}) for one in (False, True)] == [False, True]
+    for wanted, kept, why_not in itertools.product((True, False), (True, False), ("", "offsets differ")):
+        params = {"way_back": wanted, "keep_fence": kept}
+        assert back.python_callable({"no_way_back": why_not}, params) is (wanted and kept and not why_not)
+    assert dag.params["way_back"] is True, "where it is possible nobody has to ask for it"
     assert back.get_flat_relative_ids() == {f"way_back.{name}" for name in ("arm", "hold", "start_tail")}
     assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over"]
 
