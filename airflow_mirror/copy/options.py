@@ -22,6 +22,10 @@ class CopyOptions:
         wait for it, and the target's broker keeps its state.
     :param max_bytes_per_second: average write rate of this task; None for no limit.
     :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
+    :param give_up_after_s: how long a partition may make no progress, and the whole task may pause because the lease
+        can't be confirmed, before it is given up; ``inf``: never. None: two minutes, and ten for the lease.
+    :param abort_on_send_failure: end the task with the first partition that stops for good, instead of copying the
+        others; also with the first that is given up, if ``give_up_after_s`` says after how long.
     :param tombstone_topics: target topics whose holes are filled with tombstones of a reserved key, not with markers.
     """
 
@@ -33,7 +37,14 @@ class CopyOptions:
     max_bytes_per_second: float | None = None
     merge_below: int = 1024
     transaction_bytes: int = 32 << 20
+    give_up_after_s: float | None = None
+    abort_on_send_failure: bool = False
     tombstone_topics: Collection[str] = ()
+
+    @property
+    def aborts_when_given_up(self) -> bool:
+        """True if one partition that is given up ends everything."""
+        return self.abort_on_send_failure and self.give_up_after_s is not None
 
     @property
     def transactional(self) -> bool:

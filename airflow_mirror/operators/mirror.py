@@ -69,6 +69,10 @@ class StartMirrorOperator(SparkJobOperator):
     :param replaces: tail only: the tail that an earlier task of the run has found to be lost, as
         :func:`airflow_mirror.hooks.tail.replicates` returns it: it is not listened for again, unless it has given a sign
         since (templated).
+    :param give_up_after_s: how long a partition may make no progress before it is given up, in seconds; ``inf``: never. A
+        tail tries it again in any case (default: 120; templated).
+    :param abort_on_send_failure: end the job with the first partition that stops, instead of copying the others; in a
+        tail one that was given up counts if ``give_up_after_s`` is set (templated).
     :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
         shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
         ends when it is stopped or cut over. A task that is killed ends the tail that it started, also in an earlier try,
@@ -77,6 +81,7 @@ class StartMirrorOperator(SparkJobOperator):
 
     template_fields: Sequence[str] = (
         *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace", "replaces", "attached",
+        "give_up_after_s", "abort_on_send_failure",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +95,8 @@ class StartMirrorOperator(SparkJobOperator):
         replace: bool | str = False,
         replaces: str = "",
         attached: bool | str = False,
+        give_up_after_s: float | str | None = None,
+        abort_on_send_failure: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -104,13 +111,19 @@ class StartMirrorOperator(SparkJobOperator):
                 raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
         self.replace, self.replaces, self.attached, self.kind = replace, replaces, attached, KIND_OF_MODE[mode]
+        self.give_up_after_s, self.abort_on_send_failure = give_up_after_s, abort_on_send_failure
         self._store: Any = None
         self._is_killed = False
         self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the plan and the bounds."""
-        return (*super().job_args(mirror), *bounds(self.start, self.end, self.late_s))
+        """Return the plan, the bounds, and when it gives up."""
+        given_up = () if self.give_up_after_s is None else ("--give-up-after-s", str(self.give_up_after_s))
+        abort = flag("abort_on_send_failure", self.abort_on_send_failure)
+        return (
+            *super().job_args(mirror), *bounds(self.start, self.end, self.late_s), *given_up,
+            *(("--abort-on-send-failure",) if abort else ()),
+        )  # fmt: skip
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Copy, or make sure that the tail copies.

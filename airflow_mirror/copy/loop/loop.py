@@ -36,7 +36,7 @@ from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LeaseUnconfirmed, MirrorError
+from airflow_mirror.errors import LeaseUnconfirmed, MirrorError, SourceGone, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -47,7 +47,7 @@ _MEMORY_BYTES = 48 << 20
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker responds within the request's timeout
 _IDLE_S = 0.25  # how often an idle loop wakes up for stop requests and retries
 _HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched data while others starve
-LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed
+LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed, unless its options say otherwise
 _OPENERS = 4  # threads
 _MAPS_S = 60.0  # how long an ending copy waits until its offset maps are stored
 
@@ -69,7 +69,10 @@ class CopyLoop:
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
         self._store = store or _map_store(self.partitions, options)
-        self._retries = Retries(clock)
+        bound_s = options.give_up_after_s
+        self._retries = Retries(clock) if bound_s is None else Retries(clock, bound_s)
+        self._lease_patience_s = LEASE_PATIENCE_S if bound_s is None else bound_s
+        self._aborted = False
         self._seen: dict[PartitionCopy, int] = {}  # positions of partitions with a step in flight at the last `_shed`
         self._looked_at = clock()
         self._paused_at: float | None = None
@@ -87,13 +90,15 @@ class CopyLoop:
     def run(self, should_stop: Callable[[], bool]) -> list[PartitionCopy]:
         """Copy until all partitions have ended or ``should_stop`` returns True; wait for batches in flight.
 
+        It ends before that when a partition stops and the options say that this is to end everything.
+
         :raises LeaseLost: the lease is lost; nothing is written after that.
-        :raises LeaseUnconfirmed: the lease could not be confirmed for :data:`LEASE_PATIENCE_S`.
+        :raises LeaseUnconfirmed: the lease could not be confirmed for :data:`LEASE_PATIENCE_S`, or as the options say.
         """
         with ExitStack() as stack:
             self._begin(stack)
             self._retries.now(self.partitions)
-            while not should_stop() and not self._ended():
+            while not should_stop() and not self._ended() and not self._aborted:
                 self._step()
             self._watch.look(self.partitions, now=True)
             self._drain()
@@ -166,7 +171,7 @@ class CopyLoop:
             if self._paused_at is None:
                 self._paused_at = now
                 log.warning("paused: %s", e)
-            elif now - self._paused_at > LEASE_PATIENCE_S:
+            elif now - self._paused_at > self._lease_patience_s:
                 raise
             return True
         if self._paused_at is not None:
@@ -303,16 +308,24 @@ class CopyLoop:
                 self.stop(p, error)
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
-        """Stop a partition for good; the others continue."""
+        """Stop a partition for good; the others continue, unless the options say that one is enough."""
         log.error("%s stopped: %s", p.range.source, error)
         p.stop(error)
         self._retries.drop(p)
+        self._aborted |= _aborts(self._options, error)
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         """Discard what is in flight for a partition, and re-read the target's end after a pause."""
         p.fail()
         if (error := self._retries.again(p, cause)) is not None:
             self.stop(p, error)
+
+
+def _aborts(options: CopyOptions, error: MirrorError) -> bool:
+    """Return whether one partition's error ends the task. A topic that is gone is no failure to send."""
+    if isinstance(error, TryAgain):
+        return options.aborts_when_given_up
+    return options.abort_on_send_failure and not isinstance(error, SourceGone)
 
 
 def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:

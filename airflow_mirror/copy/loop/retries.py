@@ -50,10 +50,11 @@ class Retries:
     """Keeps the partitions that wait to be opened.
 
     :param clock: monotonic, in seconds.
+    :param patience_s: how long a partition may make no progress.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], patience_s: float = PATIENCE_S) -> None:
+        self._clock, self._patience_s = clock, patience_s
         self._records: dict[PartitionCopy, _Record] = {}
         self._due: dict[PartitionCopy, float] = {}  # when each waiting partition is opened
 
@@ -71,7 +72,7 @@ class Retries:
         if p.failures == 1:
             record.failing_since = now
         failing_s = now - record.failing_since
-        if failing_s > PATIENCE_S:
+        if failing_s > self._patience_s:
             return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}")
         level = logging.INFO if p.failures < 3 else logging.WARNING
         log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)

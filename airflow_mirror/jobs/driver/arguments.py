@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.jobs.metrics.collector import LISTED
 from airflow_mirror.jobs.progress.listener import Hosts
@@ -144,6 +147,31 @@ def add_hold(p: argparse.ArgumentParser) -> None:
         help="without --plan: turn retention and compaction off on target topics that already hold data,\n"
         "instead of refusing them",
     )  # fmt: skip
+
+
+def add_failures(p: argparse.ArgumentParser) -> None:
+    """Add the options of a job that copies: when it gives up."""
+    p.add_argument(
+        "--give-up-after-s", type=float, metavar="S",
+        help="how long a partition may make no progress before it is given up, in seconds; inf: never\n"
+        "(default: 120, and 600 while nobody can tell whether this job may write). A tail tries it again",
+    )  # fmt: skip
+    p.add_argument(
+        "--abort-on-send-failure", action="store_true",
+        help="end the job with the first partition that stops, instead of copying the others; a tail that is\n"
+        "to end because the target is away needs --give-up-after-s as well",
+    )  # fmt: skip
+
+
+def failing(options: CopyOptions, arguments: argparse.Namespace) -> CopyOptions:
+    """Return options with what the arguments say of failures.
+
+    :raises InvalidField: no time makes sense as the bound.
+    """
+    bound_s = arguments.give_up_after_s
+    if bound_s is not None and not bound_s > 0:  # nan, too
+        raise InvalidField("--give-up-after-s", bound_s, "no time to copy in", "Give seconds above 0, or inf.")
+    return replace(options, give_up_after_s=bound_s, abort_on_send_failure=arguments.abort_on_send_failure)
 
 
 def add_progress(p: argparse.ArgumentParser) -> None:

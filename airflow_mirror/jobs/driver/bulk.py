@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     cli.add_spark(parser)
     cli.add_bulk(parser)
     cli.add_hold(parser)
+    cli.add_failures(parser)
     cli.add_progress(parser)
     cli.add_metrics(parser)
     return entry.run(parser, argv, _work)

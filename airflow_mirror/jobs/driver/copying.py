@@ -15,7 +15,7 @@ from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.arguments import progress_hosts
+from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import (
@@ -51,6 +51,7 @@ def copy(
     """
     begun = time.monotonic()
     job = prepare(arguments, mirror)
+    job = replace(job, options=failing(job.options, arguments))
     wishes = wishes_at_start(job)
     with (
         WireCluster(load(arguments.source, "source")) as source,
@@ -85,10 +86,13 @@ def copy(
                 )
                 return crew.copy(dealt, work)
 
+            def has_failed() -> bool:
+                return job.options.abort_on_send_failure and progress.table.has_stopped()
+
             results: list[PartitionResult] = []
             progress.start()
             try:
-                with listening(job, arguments, held, status, wishes) as ear:
+                with listening(job, arguments, held, status, wishes, has_failed) as ear:
                     results = copy_in_rounds(ranges, one_round, ear, held, progress.table.begin_turn)
             finally:
                 progress.stop(results)

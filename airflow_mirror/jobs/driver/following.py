@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
@@ -21,7 +23,7 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.arguments import progress_hosts
+from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
@@ -74,6 +76,7 @@ def follow(
             with ClusterAdmin(load(getattr(arguments, role), role)) as cluster:
                 own_principal(cluster, mirror.own_principals)
     job = prepare(arguments, mirror)
+    job = replace(job, options=failing(job.options, arguments))
     clusters = load(arguments.source, "source"), load(arguments.target, "target")
     with (
         presence(job, arguments, status, stopping) as there,
@@ -118,7 +121,7 @@ def _follow(
     progress = Progress(*clusters, tail.ranges, committed, status, progress_hosts(arguments, crew.hosts))
     tail.on_turn_end, tail.report_to = progress.table.begin_turn, progress.report_to
     tail.deal()
-    turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
+    turn_s = _turn_s(arguments, told=progress.report_to is not None)
 
     def start() -> Stream:
         work = CopyWork(
@@ -139,6 +142,18 @@ def _follow(
         _end(held, tail)
     if tail.failed is not None:
         raise tail.failed
+
+
+def _turn_s(arguments: argparse.Namespace, *, told: bool) -> float:
+    """Return the seconds of a turn: long enough for a partition to be given up in it, where that is to end the tail.
+
+    :param told: tasks can be told to end early.
+    """
+    turn_s = arguments.turn_s if told else min(arguments.turn_s, _TURN_UNTOLD_S)
+    bound_s = arguments.give_up_after_s
+    if arguments.abort_on_send_failure and bound_s is not None and math.isfinite(bound_s):
+        return float(max(turn_s, bound_s + _TURN_UNTOLD_S))
+    return float(turn_s)
 
 
 def _copy_on(

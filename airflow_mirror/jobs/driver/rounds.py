@@ -45,11 +45,16 @@ class Ear:
     """Hears what is wished of a mirror while a bulk copy runs, and ends its round then. Use :func:`listening`.
 
     :param wishes: what was wished when it began.
-    :ivar wishes: what is wished by now.
+    :param has_failed: returns whether something happened that is to end the copy.
+    :ivar wishes: what is wished by now. :ivar has_failed: see there; its answer, once it was yes.
     """
 
-    def __init__(self, me: ActiveTail, target: str, held: HeldLease, status: StatusFile, wishes: Wishes) -> None:
+    def __init__(
+        self, me: ActiveTail, target: str, held: HeldLease, status: StatusFile, wishes: Wishes,
+        has_failed: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self._me, self._reference, self._held, self._status = me, target, held, status
+        self._ask_failed, self.has_failed = has_failed, False
         self.wishes = wishes
         self._unheeded = threading.Event()  # heard, but the lease is not withdrawn yet
         self._ended = threading.Event()
@@ -78,6 +83,7 @@ class Ear:
                     if speaks and time.monotonic() - given >= SIGN_EVERY_S:
                         given = time.monotonic()
                         signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
+                    self._look()
                     self._hear(signs.wishes())
                 except MirrorError as e:
                     self._complain(e)
@@ -94,6 +100,13 @@ class Ear:
         except MirrorError as e:
             self._complain(e)
         return True
+
+    def _look(self) -> None:
+        """Have the lease withdrawn from all tasks, once, if one of them has met what is to end the copy."""
+        if not self.has_failed and self._ask_failed():
+            log.error("a partition has stopped, and that is to end the copy")
+            self.has_failed = True
+            self._unheeded.set()
 
     def _hear(self, wishes: Wishes) -> None:
         if wishes != self.wishes:
@@ -118,14 +131,18 @@ class Ear:
 
 @contextmanager
 def listening(
-    job: CopyJob, arguments: argparse.Namespace, held: HeldLease, status: StatusFile, wishes: Wishes
-) -> Iterator[Ear]:
-    """Listen until the block ends; inside of it the lease's connection belongs to the listener."""
+    job: CopyJob, arguments: argparse.Namespace, held: HeldLease, status: StatusFile, wishes: Wishes,
+    has_failed: Callable[[], bool] = lambda: False,
+) -> Iterator[Ear]:  # fmt: skip
+    """Listen until the block ends; inside of it the lease's connection belongs to the listener.
+
+    :param has_failed: see :class:`Ear`.
+    """
     me = ActiveTail(
         mirror=job.mirror.to_dict(), plan=job.plan.hash, inputs=job.plan.digest, directory=arguments.job_dir or "",
         bulk=True,
     )  # fmt: skip
-    ear = Ear(me, arguments.target, held, status, wishes)
+    ear = Ear(me, arguments.target, held, status, wishes, has_failed)
     ear.thread.start()
     try:
         yield ear
@@ -147,7 +164,7 @@ def copy_in_rounds(
             if withdrawn and result.lease_lost:
                 result = result.without_lost_lease()
             totals[result.key] = add(totals, result)
-        if not withdrawn:
+        if not withdrawn or ear.has_failed:
             break
         on_round_end()
         left = [r for r in left if _goes_on(totals, r)]

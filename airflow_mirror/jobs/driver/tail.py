@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_spark(parser)
     cli.add_tail(parser)
     cli.add_hold(parser)
+    cli.add_failures(parser)
     cli.add_progress(parser)
     cli.add_metrics(parser)
     return parser

@@ -233,12 +233,14 @@ class Tail:
         for error in errors:
             # If not final, the next turn opens the partition again, at its target's log end offset of that time.
             log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
-        final = [r for r in errors if r.final]
+        aborts = self._job.options.aborts_when_given_up
+        final = [r for r in errors if r.final or aborts]
         if final and all(r.lease_lost for r in final) and not self.stopping.is_set():
             self.deposed = str(final[0].error)
             raise TryAgain(self.deposed)
         if final:
-            self.failed = NeedsHuman("\n".join(str(r.error) for r in final))
+            kind = NeedsHuman if any(r.final for r in final) else TryAgain
+            self.failed = kind("\n".join(str(r.error) for r in final))
             raise self.failed
         if any(r.source_gone for r in results):
             with self._dealing:

@@ -22,6 +22,7 @@ def add_follow(p: argparse.ArgumentParser) -> None:
 def _add(p: argparse.ArgumentParser) -> None:
     cli.add_run(p)
     cli.add_hold(p)
+    cli.add_failures(p)
     cli.add_progress(p)
     cli.add_metrics(p)
     p.add_argument(

@@ -67,6 +67,18 @@ def test_partition_that_cannot_be_reopened_is_given_up(kept: Retries, p: Partiti
     assert "no progress for 130 s: no leader" in str(error)
 
 
+@pytest.mark.parametrize("bound_s", [7.0, 4000.0, float("inf")])
+def test_partition_is_given_up_after_the_time_that_its_options_say(
+    p: PartitionCopy, clock: SimpleNamespace, bound_s: float
+) -> None:
+    kept, begun, error = Retries(lambda: clock.s, bound_s), clock.s, None
+    while error is None and clock.s - begun < 10 * 3600:
+        error = kept.again(p, "no leader")
+        clock.s += 30
+    waited_s = clock.s - begun
+    assert (waited_s == 10 * 3600 and error is None) if bound_s == float("inf") else bound_s < waited_s <= bound_s + 60
+
+
 def test_pauses_grow_and_progress_makes_them_short_again(kept: Retries, p: PartitionCopy, clock: SimpleNamespace) -> None:
     seen = []
     for _ in range(8):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from airflow_mirror.copy.loop import maps
+from airflow_mirror.copy.loop.clusters import Clusters
+from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets import store
 from airflow_mirror.copy.offsets.topic import PARTITIONS
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.errors import TryAgain
+from airflow_mirror.errors import LeaseUnconfirmed, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import MAPS
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -36,6 +40,20 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps are not tried for ten seconds: these don't pass by the test's clock."""
     monkeypatch.setattr(store, "_PATIENCE_S", 0.02)
     monkeypatch.setattr(store, "_CLOSED_S", 0.02)
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def tick(self, seconds: float) -> float:
+        self._now += seconds
+        return self._now
 
 
 class Turns:
@@ -89,6 +107,52 @@ def test_data_that_is_not_taken_for_an_hour_comes_once(fault: Fault, mode: str) 
         target.script.clear()
         turns.to_the_end()
         assert [row.value for row in target.log(TP).rows()] == [row.value for row in log.rows()]
+
+
+@pytest.mark.parametrize("fault", [AWAY[0], AWAY[2]], ids=[WAYS[0], WAYS[2]])
+def test_copy_that_never_gives_up_waits_for_the_hour_and_ends_equal(fault: Fault) -> None:
+    """The bound of a bulk copy is an option: the same hour, in one go."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(5)
+        gone, clock = target.script.on("Produce", fault, times=None), Clock()
+        copy = Following(source, target, ranges_of(source, "t"), clock=clock, give_up_after_s=float("inf"))
+        with copy:
+            copy.until(lambda: clock.tick(STEP_S) > HOUR_S, "an hour passes")
+            assert copy.state(TP) is not State.STOPPED and len(gone.hits) > 3
+            target.script.clear()
+
+            def level() -> bool:
+                clock.tick(0.25)  # its pause before the next attempt passes by this clock
+                return ends(target) == ends(source)
+
+            copy.until(level, "all is copied")
+        assert [row.value for row in target.log(TP).rows()] == [row.value for row in log.rows()]
+
+
+def test_tail_is_not_ended_by_an_hour_without_a_word_about_its_lease() -> None:
+    """The coordinator is away, as with a whole target. Each turn ends after ten minutes of it, and no longer."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        Writer(source.create("t").logs[0]).plain(5)
+        target.create("t")
+        clock, ranges = Clock(), [replace(one, end_offset=None) for one in ranges_of(source, "t")]
+
+        def silent() -> None:
+            clock.tick(STEP_S)
+            raise LeaseUnconfirmed("id", 1, 9.0, None)
+
+        for turn in range(1, 7):
+            loop = CopyLoop(ranges, Clusters.of(source.config, target.config), CopyOptions(mirror="m"), silent, clock)
+            with pytest.raises(LeaseUnconfirmed):
+                loop.run(lambda: False)
+            (p,) = loop.partitions
+            p.error = LeaseUnconfirmed("id", 1, 9.0, None)  # as the task does, `copy.task`
+            assert not PartitionResult.of(p, 1.0).final, "the tail would end"
+            assert clock() > turn * 600
+        assert ends(target) == [0], "and nothing is written meanwhile"
+        with Following(source, target, ranges, clock=clock) as copy:
+            copy.until(lambda: ends(target) == ends(source), "all is copied")
 
 
 def test_data_go_on_while_no_offset_map_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver.arguments import mirror_of, parser
+from airflow_mirror.jobs.driver.arguments import add_failures, failing, mirror_of, parser
 from airflow_mirror.mirror import Mirror
 
 
@@ -36,3 +37,21 @@ def test_a_budget_that_is_none_is_refused_with_its_field() -> None:
 
 def test_the_target_is_tried_out_unless_told_not_to() -> None:
     assert (parsed().no_probe, parsed("--no-probe").no_probe) == (False, True)
+
+
+def with_failures(*given: str) -> CopyOptions:
+    p = parser("job", "")
+    add_failures(p)
+    return failing(CopyOptions(mirror="m"), p.parse_args(["--source", "s", "--target", "t", *given]))
+
+
+def test_when_a_copy_gives_up_is_an_option() -> None:
+    assert with_failures() == CopyOptions(mirror="m")
+    given = with_failures("--give-up-after-s", "inf", "--abort-on-send-failure")
+    assert (given.give_up_after_s, given.abort_on_send_failure) == (float("inf"), True)
+
+
+@pytest.mark.parametrize("none", ["0", "-1", "nan"])
+def test_no_time_to_copy_in_is_refused(none: str) -> None:
+    with pytest.raises(InvalidField, match="--give-up-after-s"):
+        with_failures("--give-up-after-s", none)

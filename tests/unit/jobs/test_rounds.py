@@ -56,7 +56,7 @@ class Bulk:
         self.position = dict.fromkeys(ENDS, 0)
         self.rounds: list[tuple[int | None, list[int]]] = []
         self.during: Callable[[int], None] = lambda _: None
-        self.taken_by_another = False
+        self.taken_by_another = self.has_failed = False
 
     def run(self) -> list[PartitionResult]:
         plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
@@ -67,7 +67,7 @@ class Bulk:
         ]
         arguments = argparse.Namespace(target="b", job_dir=None)
         held: Any = self.held
-        with listening(job, arguments, held, self.status, Wishes()) as ear:
+        with listening(job, arguments, held, self.status, Wishes(), lambda: self.has_failed) as ear:
             return copy_in_rounds(ranges, self.copy, ear, held, lambda: None)
 
     def copy(self, ranges: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
@@ -200,3 +200,15 @@ def test_a_target_without_a_ledger_gets_no_signs(bulk: Bulk, monkeypatch: pytest
     bulk.during = at(150, lambda: time.sleep(0.1))
     bulk.run()
     assert not written
+
+
+def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follows(bulk: Bulk) -> None:
+    def fail(copied: int) -> None:
+        bulk.has_failed = True
+        token = bulk.held.token
+        until(lambda: bulk.held.token != token)
+
+    bulk.during = fail
+    results = bulk.run()
+    assert len(bulk.rounds) == 1 and not any(r.done for r in results)
+    assert [r.error for r in results] == [None] * len(ENDS), "none of these has failed"

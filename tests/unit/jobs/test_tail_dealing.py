@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from airflow_mirror.copy.task import CopyWork, work_from_json, work_to_json
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.following import _turn_s
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
@@ -184,6 +186,27 @@ def test_copy_work_survives_the_trip_through_an_option() -> None:
     there = work_from_json(work_to_json(work))
     assert sorted(there.options.tombstone_topics) == ["a", "b"]
     assert replace(there, options=replace(there.options, tombstone_topics=options.tombstone_topics)) == work
+
+
+def test_tail_ends_with_a_partition_that_is_given_up_only_where_that_is_asked_for(tail: Tail) -> None:
+    ended(tail, error="t-0: no progress for 121 s: the target is away")
+    assert not tail.is_over()
+    job: Any = tail.job
+    job.options = replace(job.options, abort_on_send_failure=True)
+    ended(tail, error="t-0: no progress for 121 s: the target is away")
+    assert not tail.is_over(), "nobody has said after how long"
+    job.options = replace(job.options, give_up_after_s=60.0)
+    with pytest.raises(TryAgain, match="the target is away"):
+        ended(tail, error="t-0: no progress for 61 s: the target is away")
+    assert tail.is_over() and not isinstance(tail.failed, NeedsHuman)
+
+
+def test_turn_is_long_enough_to_give_a_partition_up_where_that_ends_the_tail() -> None:
+    def turn_s(turn: float, bound: float | None, *, abort: bool = True, told: bool = True) -> float:
+        return _turn_s(Namespace(turn_s=turn, give_up_after_s=bound, abort_on_send_failure=abort), told=told)
+
+    assert [turn_s(600, None), turn_s(600, 100), turn_s(600, 900), turn_s(600, 900, abort=False)] == [600, 600, 960, 600]
+    assert [turn_s(600, float("inf")), turn_s(600, None, told=False), turn_s(600, 30, told=False)] == [600, 60, 90]
 
 
 def test_no_option_and_no_text_of_the_work_shows_where_the_driver_listens(tail: Tail, tmp_path: Path) -> None:
