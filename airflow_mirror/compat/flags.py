@@ -42,8 +42,9 @@ OPTIONS = Table(
     mapped("--preserve.partitions", "partitioning", "false: by_key, as the Java producer chooses; default: preserve, "
            "where it was false"),
     mapped("--preserve.order", "", "always: order within a partition is never lost"),
-    mapped("--abort.on.send.failure", "", "true, also by default: a record that the target refuses stops its partition "
-           "and ends the job, named; false is refused, because nothing is ever left out"),
+    mapped("--abort.on.send.failure", "--abort-on-send-failure", "default true, as it was, unless an option of the Go "
+           "mirror maker is given: the first record that can't be written ends the job, which names it; false is "
+           "refused, because nothing is ever left out"),
     *no_effect("one connection for each leader of the target, which is what more producers were for", "--num.producers"),
     *no_effect("what waits between reading and writing is bounded by what is in flight", "--queue.size"),
     *no_effect("nothing to commit: each acknowledged batch is progress", "--offset.commit.interval.ms"),
@@ -56,6 +57,8 @@ OPTIONS = Table(
 
 _OURS_TOO = frozenset({"--include", "--exclude"})
 _SWITCHES = frozenset({"--preserve.partitions", "--preserve.order", "--abort.on.send.failure", "--new.consumer"})
+# The Go mirror maker knew no other way than to go on.
+_OF_GO = frozenset({"--prefix", "--preserve.partitions", "--preserve.order"})
 _REPEATED = frozenset({"--consumer.config"})
 # What neither tool did: all that follows the data. A Mirror of one's own may switch it on.
 _RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, "sync_log_starts": False}
@@ -75,18 +78,22 @@ class Flow:
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CommandLine:
     """What a command line of an older tool asks for.
 
     :param flows: one for each source.
     :param streams: how many copy at once; None: not said.
+    :param aborts: the first record that can't be written ends the job.
+    :param give_up_after_s: how long a target may be away until a record counts as one of these; None: without end.
     :param noticed: what became of each option, and of each key of the files.
     :param rest: arguments that none of the tools had.
     """
 
     flows: tuple[Flow, ...]
     streams: int | None
+    aborts: bool
+    give_up_after_s: float | None
     noticed: tuple[Noticed, ...]
     rest: tuple[str, ...]
 
@@ -133,7 +140,14 @@ def read(argv: Sequence[str]) -> CommandLine:
         Flow(client.settings.properties, targets[0].settings.properties, {**fields, **client.fields(), "name": name})
         for client, name in zip(sources, names, strict=True)
     )
-    return CommandLine(flows, streams, tuple(noticed), tuple(rest))
+    return CommandLine(
+        flows=flows,
+        streams=streams,
+        aborts=_switch(given, "--abort.on.send.failure") or not given.keys() & _OF_GO,
+        give_up_after_s=targets[0].give_up_after_s(),
+        noticed=tuple(noticed),
+        rest=tuple(rest),
+    )
 
 
 # --- the command line ---------------------------------------------------------------------------------------------------
@@ -224,11 +238,16 @@ class _Client:
     path: Path
     settings: Settings
     group: str
+    delivery_ms: str
 
     def fields(self) -> dict[str, Any]:
         """Return what the file says of the Mirror; where it is silent, what Java's consumer does."""
         fields = {"start": "latest", "isolation": "read_uncommitted", **self.settings.fields}
         return {**fields, "start_group": self.group} if self.group else fields
+
+    def give_up_after_s(self) -> float | None:
+        """Return how long a record may take to be written, in seconds; None: the file does not say."""
+        return int(self.delivery_ms) / 1000 if self.delivery_ms else None
 
 
 def _client(path: Path, table: Table) -> _Client:
@@ -237,7 +256,10 @@ def _client(path: Path, table: Table) -> _Client:
     resolved = {key: providers.resolve(key, value) for key, value in given.items()}
     settings = convert(resolved, table, f"{path}: ")
     settings.problems += [f"{path}: {problem}" for problem in problems]
-    return _Client(path, settings, given.get("group.id", "").strip())
+    delivery_ms = given.get("delivery.timeout.ms", "").strip()
+    if delivery_ms and not (delivery_ms.isdecimal() and int(delivery_ms)):
+        settings.problems.append(f"{path}: delivery.timeout.ms={delivery_ms}: no number from 1. Correct it.")
+    return _Client(path, settings, given.get("group.id", "").strip(), delivery_ms)
 
 
 def _names(sources: Sequence[_Client], given: _Given) -> list[str]:

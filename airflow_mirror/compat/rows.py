@@ -89,6 +89,11 @@ class Table:
         """Return both tables' rows."""
         return Table(*self.rows, *other.rows)
 
+    def but(self, *rows: Row) -> Table:
+        """Return this table with these rows instead of its own ones of the same keys."""
+        instead = {row.key for row in rows}
+        return Table(*(row for row in self.rows if row.key not in instead), *rows)
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a sentence that names what somebody probably meant; empty if nothing comes near."""

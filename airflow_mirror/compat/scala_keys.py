@@ -28,7 +28,10 @@ CONSUMER = JAVA_CONSUMER + Table(
     *no_effect("brokers are asked again whenever a leader is lost", "refresh.leader.backoff.ms"),
 )  # fmt: skip
 
-PRODUCER = JAVA_PRODUCER + Table(
+# Both tools waited for a target without end, unless the file said how long. MirrorMaker 2 starts its tasks again.
+PRODUCER = JAVA_PRODUCER.but(
+    mapped("delivery.timeout.ms", "--give-up-after-s", "absent: a target that is away is waited for without end"),
+) + Table(
     mapped("metadata.broker.list", "bootstrap.servers"),
     refused("compression.codec", "batches keep the source's codec, byte for byte. Remove it, and set the target topic's "
             "compression.type: its brokers then recompress what they store", "none", "0"),

@@ -73,4 +73,6 @@ def _arguments(flow: Flow, given: CommandLine, scratch: Path, tasks: str) -> lis
         file.write_text(json.dumps(dict(content)), encoding="utf-8")
         arguments += [option, str(file)]
     streams = [] if given.streams is None else [tasks, str(given.streams)]
-    return [*arguments, *streams, *given.rest]
+    aborts = ["--abort-on-send-failure"] if given.aborts else []
+    bound = [] if given.give_up_after_s is None else ["--give-up-after-s", str(given.give_up_after_s)]
+    return [*arguments, *streams, *aborts, *bound, *given.rest]

@@ -103,6 +103,30 @@ def test_what_can_not_be_kept_is_refused_by_name(files: list[str], given: list[s
     assert says in error([*files, "--whitelist=.*", *given])
 
 
+@pytest.mark.parametrize(
+    ("given", "aborts"),
+    [
+        ([], True), (["--abort.on.send.failure"], True), (["--abort.on.send.failure", "true"], True),
+        (["--prefix=dc1_"], False), (["--preserve.order=false"], False),
+        (["--prefix=a", "--abort.on.send.failure"], True),
+    ],
+)  # fmt: skip
+def test_a_failure_to_send_ends_the_job_where_it_did(files: list[str], given: list[str], aborts: bool) -> None:
+    read = flags.read([*files, "--whitelist=.*", *given])
+    assert (read.aborts, read.give_up_after_s) == (aborts, None)
+
+
+def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(files: list[str], tmp_path: Path) -> None:
+    def of(text: str) -> list[str]:
+        producer = written(tmp_path / "waits.properties", f"bootstrap.servers=new:9092\ndelivery.timeout.ms={text}\n")
+        return [*files[:2], "--producer.config", producer, "--whitelist=.*"]
+
+    read = flags.read(of("90000"))
+    assert read.give_up_after_s == 90.0
+    assert any("--give-up-after-s" in one.text for one in read.noticed if one.key.endswith("delivery.timeout.ms"))
+    assert "waits.properties: delivery.timeout.ms=soon: no number from 1. Correct it." in error(of("soon"))
+
+
 def test_all_problems_are_listed_at_once_and_no_secret_is(tmp_path: Path) -> None:
     consumer = written(tmp_path / "c", "zookeeper.connect=zk:2181\nsasl.jaas.config=hush-hush\ngroop.id=x\n")
     said = error(["--consumer.config", consumer, "--message.handler=X", "--whitelist=a"])

@@ -27,7 +27,7 @@ def theirs(tmp_path: Path) -> list[str]:
     login = "sasl.mechanism=PLAIN\nsecurity.protocol=SASL_PLAINTEXT\nsasl.jaas.config="
     login += 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
     consumer.write_text(f"bootstrap.servers=old:9092\ngroup.id=g\n{login}")
-    producer.write_text(f"bootstrap.servers=new:9092\n{login}")
+    producer.write_text(f"bootstrap.servers=new:9092\ndelivery.timeout.ms=90000\n{login}")
     return ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a.*"]
 
 
@@ -35,6 +35,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     p = cli.parser("tail", "")
     cli.add_spark(p)
     cli.add_tail(p)
+    cli.add_failures(p)
     cli.add_metrics(p)
     return p.parse_args(argv)
 
@@ -53,6 +54,7 @@ def test_a_job_finds_settings_and_mirror_in_files_of_this_user_alone_which_go(
         assert load(given.target).bootstrap == "new:9092"
         assert cli.mirror_of(given).start_group == "g"
         assert (given.tasks, given.turn_s) == (2, 60)
+        assert (given.abort_on_send_failure, given.give_up_after_s) == (True, 90.0)
         seen.append(Path(given.source))
         assert seen[0].parents[1].stat().st_mode & 0o077 == 0
         return {"done": 1}, None
