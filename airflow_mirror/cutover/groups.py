@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.context import Settled
@@ -36,6 +37,9 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import groups as sync
+from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.traces.formats import Checkpoint
+from airflow_mirror.sync.traces.last import has_checkpoints, leave
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
@@ -317,6 +321,37 @@ def keep_groups(run: Run) -> int:
                 group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows}
             )
     return sum(len(rows) for group, rows in changed.items() if states[group] in NO_MEMBERS)
+
+
+def leave_checkpoints(run: Run) -> dict[str, Any]:
+    """Leave the last checkpoints where the groups were set, if the mirror has any; return how many, or why not.
+
+    When nobody else writes any more. The groups themselves are right without them, so that a topic that can't be written
+    does not undo a cutover.
+    """
+    if not has_checkpoints(run.mirror, run.life.values()):
+        return {}
+    try:
+        return {"checkpoints": _leave_checkpoints(run)}
+    except MirrorError as e:
+        run.log.warning("the last checkpoints are not written; Java clients that go by them read again: %s", e)
+        return {"checkpoints": f"not written: {e}"}
+
+
+def _leave_checkpoints(run: Run) -> int:
+    here = positions_of(run, [record.group for record in run.report.groups])
+    places = []
+    for record in run.report.groups:
+        metadata = {tp: position.metadata for tp, position in here[record.group].items()}
+        places += [
+            Checkpoint(record.group, _target(row), row["source_offset"], row["target_offset"], metadata.get(_tp(row), ""))
+            for row in record.positions
+        ]
+    lease = run.lease
+    assert lease is not None
+    right = Right(lambda: lease)
+    with right.granted(run.target.wire):
+        return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
 
 
 def _stands(row: Mapping[str, Any], there: Positions) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import lags, positions, require_going
-from airflow_mirror.cutover.groups import keep_groups
+from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
 from airflow_mirror.cutover.held import require_none_held
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
@@ -77,12 +77,13 @@ def seal_target(run: Run) -> dict[str, Any]:
     assert run.lease is not None
     waited_s = _wait_for_the_last_task(run)
     again = keep_groups(run)
+    left = leave_checkpoints(run)
     still_quiet(run)
     if behind := lags(run.ends, positions(run, run.ends)):
         raise DrainTimedOut(waited_s, behind)
     _require_target_ends(run)
     lease.confirm(run.target_log, run.lease)
-    return {"waited_s": round(waited_s, 3), "positions_set_again": again}
+    return {"waited_s": round(waited_s, 3), "positions_set_again": again, **left}
 
 
 def take_lease(run: Run) -> None:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.failover import check as checks
 from airflow_mirror.failover.decision import FAILOVER, Direction, direction, promote
 from airflow_mirror.failover.record import Cut, Record, prefix
@@ -36,6 +36,8 @@ from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.traces.last import has_checkpoints, leave_found
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Log
@@ -123,12 +125,15 @@ def run(
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
     report.returned = record.returned()
-    for name, step in (
-        ("writing", partial(_end_writing, pause)),
-        ("groups", _groups),
-        ("settings", _settings),
-        ("grants", _grants),
-    ):
+    steps: dict[str, Callable[[ClusterAdmin, Plan], list[str]]] = {
+        "writing": partial(_end_writing, pause),
+        "groups": _groups,
+        "settings": _settings,
+        "grants": _grants,
+    }
+    if has_checkpoints(plan.mirror, ledger.values()):
+        steps["checkpoints"] = _checkpoints
+    for name, step in steps.items():
         if name not in report.steps:
             lines = step(target, plan)
             report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
@@ -199,6 +204,17 @@ def _groups(target: ClusterAdmin, plan: Plan) -> list[str]:
         lines += [_left(group, found.beyond[group])] if commit.active else []
     lines += [_left(group, found.beyond[group]) for group in found.active]
     return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
+
+
+def _checkpoints(target: ClusterAdmin, plan: Plan) -> list[str]:
+    """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
+    try:
+        _, positions, stable = checks.positions_of(target, plan)
+        noted = state_of(target, notes.prefix(plan.mirror.name)).read()
+        found = leave_found(plan, target, positions, stable, noted, int(time.time() * 1000))
+    except MirrorError as e:
+        return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]
+    return [f"{one.group} at {one.tp}: {one.downstream}" for one in found]
 
 
 def _left(group: str, its: Any) -> str:

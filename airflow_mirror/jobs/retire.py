@@ -19,8 +19,9 @@ from airflow_mirror.errors import LedgerNewer, PlanNotKept
 from airflow_mirror.jobs.ending import Part, require_at_rest
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.traces import is_mark, marked
 from airflow_mirror.plan.wording import count
-from airflow_mirror.policy import progress_group, scratch_topic, starts_group
+from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
 
@@ -118,9 +119,20 @@ class Retirement:
             f"{topic}: decided by a newer version of airflow-mirror (version {e.version}); no plan of this mirror has it"
             for topic, e in sorted(self._newer().items())
         ]
+        lines += [
+            f"{topic}: traces for Java clients; others may write there, too. That stays decided: no mirror copies it. "
+            "Delete it when nobody reads it any more"
+            for topic in self._traces()
+        ]
         if chain := [key for key in self.ledger.values() if is_link(key) and _is_of(key, self.mirror)]:
             lines.append(f"the chain that proves the reports of its cutovers: {count(len(chain), 'link')}")
         return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
+
+    def _traces(self) -> list[str]:
+        """Return the topics of traces that are there and may be the mirror's."""
+        plan, known = self._plan(), marked(self.ledger.values())
+        names = () if plan is None else (name for kind in TRACES for name in plan.mirror.trace_topics_of(kind))
+        return sorted(self.target.topics([name for name in names if name in known]))
 
     def _owned(self) -> dict[str, Owned]:
         """Return what is decided about the mirror's topics."""
@@ -172,7 +184,7 @@ class Retirement:
     def _decided(self, values: Values) -> list[str]:
         """Return the keys of decisions that name the mirror, besides those about topics, and those that prove reports."""
         ours = [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
-        return [key for key in ours if not is_link(key)]
+        return [key for key in ours if not is_link(key) and not is_mark(key)]
 
 
 def _is_of(key: str, mirror: str) -> bool:

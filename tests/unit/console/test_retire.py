@@ -28,6 +28,7 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger import chain
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import Owned
+from airflow_mirror.plan.traces import mark, marked
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as end_notes
 from airflow_mirror.sync.following import notes
@@ -137,6 +138,26 @@ def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, ca
     assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror.m"]
     assert run(tmp_path, "--yes") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "nothing is left of mirror 'm'" and len(target.log) == 2
+
+
+def test_topics_of_traces_stay_and_stay_marked(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may write there too; and a mirror from the target must never copy them."""
+    plan = replace(PLANNED, mirror=a_mirror(name="m", source_alias="A", traces="heartbeats"))
+    monkeypatch.setattr(kept, "fetch", lambda *_: plan)
+    monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
+    there = {*plan.mirror.trace_topics_of("heartbeats"), *plan.mirror.trace_topics_of("checkpoints")}
+    monkeypatch.setattr(target, "topics", lambda names: {n: TopicInfo(n, "x", 1, 1) for n in there.intersection(names)})
+    own(target, "m", "t")
+    target.ledger.decide(lambda _: {"plan/m": {"v": 1, "hash": plan.hash}})
+    mark(target.ledger, ["heartbeats", "A.heartbeats", "B.heartbeats", "A.checkpoints.internal"])
+    assert run(tmp_path, "--yes") == 0
+    said = capsys.readouterr().out
+    for topic in ("heartbeats", "A.heartbeats", "A.checkpoints.internal"):
+        assert f"{topic}: traces for Java clients" in said, said
+    assert "B.heartbeats" not in said and "mm2-offset-syncs" not in said
+    assert len(marked(target.ledger.values())) == 4
 
 
 NEWER = {"v": 9, "all": "different"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,21 @@ from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.run import recover
-from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MissingRight, NotKept
+from airflow_mirror.errors import (
+    GroupActive,
+    GroupAhead,
+    GroupsStillMoving,
+    MirrorError,
+    MissingRight,
+    NotKept,
+    TryAgain,
+)
 from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync import groups as sync
+from airflow_mirror.sync.traces import last
+from airflow_mirror.sync.traces.formats import Checkpoint, read_checkpoint
 from tests.unit.cutover.builders import Described, Logs, a_run
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -104,6 +116,54 @@ def test_position_that_members_read_on_from_is_theirs(tmp_path: Path, monkeypatc
     monkeypatch.setattr(world.target, "group_states", lambda ids: dict.fromkeys(ids, "Stable"))
     assert groups.keep_groups(world.run) == 0
     assert at(world.target.positions) == {ORDERS: 95}
+
+
+class Checkpoints:
+    """The topic of checkpoints, and the right to write there."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: list[tuple[bytes, bytes]] = []
+        self.error: MirrorError | None = None
+        self.checks = 0
+        run = world.run
+        run.lease, world.target.wire = SimpleNamespace(), None  # type: ignore[assignment,attr-defined]
+        mark(run.life, run.mirror.trace_topics_of("checkpoints"))
+        monkeypatch.setattr(groups, "Right", lambda token: self if token() is run.lease else None)
+        monkeypatch.setattr(last, "TraceLog", lambda *_: self)
+
+    def granted(self, _wire: Any) -> Any:
+        return nullcontext()
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def write(self, rows: list[tuple[bytes, bytes]], _at_ms: int, check: Any) -> None:
+        check()
+        if self.error is not None:
+            raise self.error
+        self.rows += rows
+
+
+def test_last_checkpoints_are_where_groups_were_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    world.source.positions[ORDERS] = GroupPosition(90, "note")
+    groups.commit_groups(world.run)
+    assert groups.leave_checkpoints(world.run) == {}, "the mirror has none"
+    checkpoints = Checkpoints(world, monkeypatch)
+    assert groups.leave_checkpoints(world.run) == {"checkpoints": 2} and checkpoints.checks == 1
+    assert [read_checkpoint(*row) for row in checkpoints.rows] == [
+        Checkpoint("billing", ORDERS, 90, 90, "note"), Checkpoint("billing", PAYMENTS, 7, 7),
+    ]  # fmt: skip
+
+
+def test_checkpoints_that_can_not_be_written_undo_no_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    groups.commit_groups(world.run)
+    Checkpoints(world, monkeypatch).error = TryAgain("no leader")
+    assert groups.leave_checkpoints(world.run) == {"checkpoints": "not written: no leader"}
+    assert "no leader" in caplog.text
 
 
 def test_going_back_restores_old_positions_and_forgets_new_ones(tmp_path: Path) -> None:

@@ -13,8 +13,14 @@ from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
+from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync.ends.notes import End, SourceEnds
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.notes import Note
+from airflow_mirror.sync.traces import last
+from airflow_mirror.sync.traces.formats import read_checkpoint
 from tests.builders import plan_of
 from tests.unit.failover.world import A0, A1, B0, PLAN, WRITERS, Part, World
 from tests.unit.plan.builders import a_mirror
@@ -245,3 +251,54 @@ def test_a_failover_onto_an_old_source_is_a_generation_higher(world: World) -> N
     made = world.fail_over().direction
     assert (made.generation, made.primary, made.by) == (4, "t", "failover")
     assert world.fail_over().direction == made and world.outcome()["open"] == {"a", "b"}
+
+
+class Checkpoints:
+    """A mirror whose tail has written checkpoints, and a target that may not take them."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        (self.topic,) = world.plan.mirror.trace_topics_of("checkpoints")
+        mark(world.ledger(), [self.topic])
+        world.effects.log.clear()
+        self.world, self.rows, self.refused = world, list[tuple[bytes, bytes]](), False
+        monkeypatch.setattr(last, "TraceLog", lambda *_: self)
+
+    def read(self) -> dict[bytes, bytes]:
+        return dict(self.rows)
+
+    def write(self, rows: list[tuple[bytes, bytes]], _at_ms: int, _check: object) -> None:
+        if self.refused:
+            raise TryAgain("no leader")
+        if rows:
+            self.world.effects.do("checkpoints", lambda: self.rows.extend(rows))
+
+    def places(self) -> dict[TopicPartition, int]:
+        found = [read_checkpoint(*row) for row in self.rows]
+        return {one.tp: one.downstream for one in found if one is not None}
+
+
+def test_checkpoints_are_left_where_groups_stand_from_wherever_it_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dies_at in range(20):
+        for after in (False, True):
+            world = World(monkeypatch)
+            checkpoints = Checkpoints(world, monkeypatch)
+            world.target.at = {"g": {A0: GroupPosition(55), B0: GroupPosition(30), A1: GroupPosition(9)}}
+            note = Note(1, {A0: ((55, ""),), B0: ((30, ""),), A1: ((8, ""),)})
+            world.state.write({notes.key("m", "g"): notes.dump(note)})
+            died = world.dies(dies_at, after=after)
+            report = world.fail_over()
+            # A0 was taken back to the log's end; A1 somebody else has set.
+            assert checkpoints.places() == {A0: 50, B0: 30}
+            assert report.steps["checkpoints"]["lines"] in (["g at a-0: 50", "g at b-0: 30"], [])
+            assert world.outcome()["open"] == {"a", "b"}
+            if not died:
+                return
+    pytest.fail("it has more effects than that")
+
+
+def test_checkpoints_that_can_not_be_written_undo_no_failover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(world, monkeypatch)
+    checkpoints.refused = True
+    (line,) = world.fail_over().steps["checkpoints"]["lines"]
+    assert line.startswith("not all of the last ones are written") and "no leader" in line
+    assert world.outcome()["open"] == {"a", "b"}
