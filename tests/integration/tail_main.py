@@ -1,12 +1,14 @@
 """A tail as its driver runs it, in a process of its own, and without Spark: what copies is a thread.
 
 Arguments: files of the Mirror and of the plan; settings of the clusters are in the environment. Exit status as the job's.
+``TEST_LEASE_TIMES`` there: times of the writer lease, as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -17,6 +19,7 @@ from typing import Any
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.jobs.driver.followers import followers
 from airflow_mirror.jobs.driver.prepare import prepare, resolve_ranges, wait_until, writer_lease
@@ -27,6 +30,8 @@ from airflow_mirror.wire.cluster import WireCluster
 
 
 def main(mirror_file: str, plan_file: str) -> None:
+    for name, seconds in json.loads(os.environ.get("TEST_LEASE_TIMES", "{}")).items():
+        setattr(lease, name, seconds)
     mirror = Mirror.from_dict(json.loads(Path(mirror_file).read_text()))
     arguments = argparse.Namespace(
         source="env:TEST_SOURCE", target="env:TEST_TARGET", plan=plan_file, takeover=False, replaces="", job_dir=None,

@@ -82,6 +82,9 @@ class World:
     def right(self) -> Right:
         return Right(lambda: self.token)
 
+    def ledger(self) -> Ledger:
+        return Ledger(self.target)
+
     def beat(self) -> HeartbeatReport:
         """One heartbeat of a new process."""
         with self._admins() as (source, target):
@@ -118,6 +121,12 @@ class World:
     def checkpoints(self) -> list[Checkpoint]:
         """Return all checkpoints as they were written, by a client that is not ours."""
         return [one for key, value in self._rows("checkpoints") if (one := read_checkpoint(key, value)) is not None]
+
+    def has_more(self, than: int) -> bool:
+        """Return whether more checkpoints were written than so many."""
+        (topic,) = self.mirror.trace_topics_of("checkpoints")
+        at = TopicPartition(topic, 0)
+        return topic in self.target.topics([topic]) and self.target.offsets([at], "latest")[at] > than
 
     def syncs(self) -> list[OffsetSync]:
         """The same of offset-syncs."""

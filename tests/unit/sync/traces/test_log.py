@@ -9,6 +9,7 @@ import pytest
 
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, MissingRight, TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.sync.traces import log as logs
 from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.wire.cluster import WireCluster
@@ -60,7 +61,7 @@ def new(cluster: DrivenCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 def rows(cluster: DrivenCluster) -> list[tuple[bytes, bytes]]:
     with WireCluster(cluster.config) as wire:
         wire.refresh([TOPIC])
-        return [(bytes(r.key or b""), bytes(r.value or b"")) for r in logs.TopicLog(wire, TOPIC).read(0)]
+        return [(bytes(r.key or b""), bytes(r.value or b"")) for r in TopicLog(wire, TOPIC).read(0)]
 
 
 def test_topic_is_created_compacted_with_the_first_record(cluster: DrivenCluster, new: Callable[[], TraceLog]) -> None:

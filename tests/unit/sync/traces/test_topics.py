@@ -9,7 +9,7 @@ import pytest
 from airflow_mirror.errors import LeaseLost, TracesUnfit
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.life import claim
-from airflow_mirror.plan.traces import marked, unfit
+from airflow_mirror.plan.traces import mark, marked, unfit
 from airflow_mirror.sync.traces import topics
 from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -32,7 +32,7 @@ def ready(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
         created.append(log.topic)
 
     monkeypatch.setattr(TraceLog, "create", create)
-    monkeypatch.setattr(TraceLog, "__init__", lambda self, _target, topic, replicas: vars(self).update(topic=topic))
+    monkeypatch.setattr(TraceLog, "__init__", lambda self, _target, topic, replicas: setattr(self, "topic", topic))
 
     def make(*names: str) -> dict[str, TraceLog]:
         logs = topics.make_ready(world.plan, names, world.target, world.ledger, world.right)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def ready(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 def test_topics_are_marked_before_they_are_created(world: World, ready: Callable[..., dict[str, TraceLog]]) -> None:
     assert set(ready(CHECKPOINTS, SYNCS)) == {CHECKPOINTS, SYNCS}
     records = len(world.ledger.records)
-    topics.mark(world.ledger, [CHECKPOINTS])
+    mark(world.ledger, [CHECKPOINTS])
     assert len(world.ledger.records) == records, "decided once"
 
 
