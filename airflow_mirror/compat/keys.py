@@ -117,7 +117,8 @@ WORKER = Table(
     refused("value.converter", _SAME_BYTES, BYTES),
     refused("header.converter", _SAME_BYTES, BYTES),
     *no_effect("records pass as bytes", "key.converter.*", "value.converter.*", "header.converter.*"),
-    *no_effect(_ONE_LOG, "exactly.once.source.support"),
+    mapped("exactly.once.source.support", "delivery", "disabled, preparing and enabled all become idempotent, which is "
+           "exactly once, whatever is killed. transactional is a choice of the Mirror's own"),
     *no_effect(_NO_CONNECT, "group.id", "offset.storage.*", "config.storage.*", "status.storage.*",
                "offset.flush.interval.ms", "offset.flush.timeout.ms", "scheduled.rebalance.max.delay.ms",
                "rebalance.timeout.ms", "session.timeout.ms", "heartbeat.interval.ms", "worker.sync.timeout.ms",

@@ -173,6 +173,16 @@ def test_the_multi_cluster_example_is_taken_over_with_addresses() -> None:
     assert findings("multi_cluster", **{"...": "broker:9092"}) == []
 
 
+@pytest.mark.parametrize("value", ["disabled", "preparing", "enabled"])
+def test_each_word_for_exactly_once_is_told_to_be_a_delivery_that_repeats_nothing(value: str) -> None:
+    text = "".join(f"{one}.bootstrap.servers = h:1\n" for one in "AB") + f"B.exactly.once.source.support = {value}\n"
+    found = declared(f"clusters = A, B\nA->B.enabled = true\n{text}")
+    (told,) = [one for one in found.noticed if one.key == "B.exactly.once.source.support"]
+    assert told.fate is Fate.MAPPED
+    assert told.text.startswith("delivery: ") and value in told.text and "idempotent" in told.text
+    assert found.problems == ()
+
+
 # --- nothing passes unnoticed ----------------------------------------------------------------------------------------
 
 
