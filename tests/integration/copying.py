@@ -49,11 +49,11 @@ class EncryptedCluster(Cluster):
     :param directory: for the node's key.
     """
 
-    def __init__(self, name: str, directory: Path, **kw: Any) -> None:
+    def __init__(self, name: str, directory: Path, overrides: Mapping[str, str] | None = None, **kw: Any) -> None:
         self._authority = Authority("test authority")
         protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,SASL_PLAINTEXT:SASL_SSL"
         tls = self._authority.broker_settings(directory) | {"listener.security.protocol.map": protocols}
-        super().__init__(name, overrides=tls, authorizer=True, **kw)
+        super().__init__(name, overrides=tls | dict(overrides or {}), authorizer=True, **kw)
 
     @property
     def settings(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -44,14 +45,28 @@ class WarmJobs:
 
     def run(self, job: str, *arguments: str, log: Path) -> int:
         """Run a job (``bulk``, ``verify``) and return its exit status; what it prints goes to ``log``."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        self.start(job, *arguments, log=log)
+        return self.status()
+
+    def start(self, job: str, *arguments: str, log: Path) -> None:
+        """Start a job that does not end by itself (``tail``); :meth:`status` waits for its end."""
+        assert self._process.stdin is not None
+        print(json.dumps([job, arguments, str(log)]), file=self._process.stdin, flush=True)
+
+    def status(self) -> int:
+        """Wait for the job's end and return its exit status."""
+        assert self._process.stdout is not None
         too_late = threading.Timer(_PATIENCE_S, self._process.kill)
         too_late.start()
         try:
-            print(json.dumps([job, arguments, str(log)]), file=self._process.stdin, flush=True)
             return int(self._process.stdout.readline())
         finally:
             too_late.cancel()
+
+    def stop(self) -> int:
+        """Ask a tail to stop, as its user would; return its exit status. Its handler must be there: it copies."""
+        self._process.send_signal(signal.SIGTERM)
+        return self.status()
 
     def close(self) -> None:
         """Let the process end."""
