@@ -170,6 +170,19 @@ def test_a_mesh_by_prefix_leaves_out_what_returns(monkeypatch: pytest.MonkeyPatc
     assert Plan.from_json(made.to_json()) == made
 
 
+def test_names_alone_make_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From ``kafka_dc1`` to ``kafka_dc2``. MirrorMaker 2 refuses the first four by their names, whoever made them."""
+    names = (
+        "kafka_dc2.topic1", "kafka_dc2.kafka_dc1.topic1", "kafka_dc1.kafka_dc2.topic1", "kafka_dc1.topic1", "topic1",
+        "kafka_dc3.topic1",
+    )  # fmt: skip
+    applications = planned(Source(" ".join(names), monkeypatch, {}), policy="prefix")
+    assert [t.source_topic for t in applications.topics] == sorted(names)
+    copies = {**fed_by("c2", *names[:3]), **fed_by("c3", names[-1])}
+    mirrored = planned(Source(" ".join(names), monkeypatch, copies), policy="prefix")
+    assert [t.source_topic for t in mirrored.topics] == sorted(names[3:])
+
+
 def test_nothing_but_topics_that_return_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NothingMatches, match="1 that match come from the target"):
         planned(Source("kafka_dc2.orders", monkeypatch, fed_by("c2", "kafka_dc2.orders")), policy="prefix")
