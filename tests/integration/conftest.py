@@ -9,6 +9,9 @@ import pytest
 from sandbox import Cluster
 from tests.integration.warm_jobs import WarmJobs
 
+# Assertions that several modules share explain themselves as a test's own do.
+pytest.register_assert_rewrite("tests.integration.parity.flow", "tests.integration.parity.scenarios")
+
 
 @pytest.fixture(scope="session")
 def warm_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJobs]:
