@@ -20,50 +20,31 @@ Scheduled runs take what the file says, so a mirror has a file of its own:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, Param, task
+from airflow.sdk import DAG, Asset, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.hooks.tail import replicates
+from airflow_mirror.example_dags import tails
+from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
 from airflow_mirror.jobs.health.judging import CHECKS, Limits
-from airflow_mirror.operators.base import mirror_from
 from airflow_mirror.operators.health import CheckMirrorOperator
-from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
-from airflow_mirror.operators.plan import PlanMirrorOperator
-from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
+from airflow_mirror.operators.mirror import StopMirrorOperator
 
 __all__ = ["dag", "health", "replication", "stop"]
 
-EVERY = timedelta(minutes=5)
 MIRROR = {"name": "replication", "source": "kafka_source", "target": "kafka_target", "topics": [".*"]}
 USUAL = Limits()
 
 # Of each field: its default, and what the form says. A DAG takes those that it needs.
-FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
+FIELDS: dict[str, Field] = {
     "mirror": (MIRROR, {
         "type": "object", "required": ["name", "source", "target"],
         "description_md": "The Mirror: its `name`, the connections `source` and `target`, and any other of its fields.",
     }),
-    "attached": (False, {
-        "type": "boolean",
-        "description_md": "The task stays with the tail and supervises it: for executors whose host ends with the task "
-        "(Kubernetes). Else the tail outlives the run.",
-    }),
-    "replace_tail": (False, {
-        "type": "boolean",
-        "description_md": "Stop a tail that copies other topics, or in another way, instead of refusing.",
-    }),
-    "spark_conn_id": (None, {
-        "type": ["null", "string"],
-        "description_md": "Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
-    }),
-    "grace_s": (60.0, {
-        "type": "number", "minimum": 0, "description_md": "Seconds that the tail may take to finish.",
-    }),
+    **tails.FIELDS,
     "max_lag_s": (USUAL.max_lag_s, {
         "type": ["null", "number"], "minimum": 0,
         "description_md": "How old a record may be that the target still lacks, in seconds; empty: any age.",
@@ -94,7 +75,7 @@ def replication(
     mirror: Mapping[str, Any] = MIRROR,
     *,
     every: timedelta = EVERY,
-    on_failure_callback: Callable[..., None] | Sequence[Callable[..., None]] | None = None,
+    on_failure_callback: Callbacks = None,
     **defaults: Any,
 ) -> tuple[DAG, DAG, DAG]:
     """Return the DAGs that keep the tail of one mirror running, check it, and stop it.
@@ -107,31 +88,18 @@ def replication(
     :param defaults: of the other fields of the forms; scheduled runs take them.
     :raises TypeError: no form has such a field.
     """
-    if unknown := defaults.keys() - FIELDS.keys():
-        raise TypeError(f"no form has a field {', '.join(sorted(unknown))}")
-    defaults["mirror"] = dict(mirror)
+    form = tails.with_defaults(FIELDS, {**defaults, "mirror": dict(mirror)})
 
     def dag_of(suffix: str, what: str, fields: Sequence[str], **given: Any) -> DAG:
-        return DAG(
-            f"{dag_id}{suffix}",
-            description=what,
-            doc_md=__doc__,
-            catchup=False,
-            max_active_runs=1,
-            params={name: Param(defaults.get(name, FIELDS[name][0]), **FIELDS[name][1]) for name in fields},
-            tags=["kafka-mirror"],
-            default_args={
-                "retries": 1, "retry_delay": timedelta(minutes=1), "on_failure_callback": on_failure_callback,
-            },
-            **given,
-        )  # fmt: skip
+        of_form = {name: form[name] for name in fields}
+        return tails.dag_of(f"{dag_id}{suffix}", what, of_form, on_failure_callback, doc_md=__doc__, **given)
 
     timed = {"schedule": every, "is_paused_upon_creation": True}
     start = dag_of("", "Have the tail of a mirror run", START, **timed)
     check = dag_of("_health", "Tell whether a replication is well", CHECK, **timed)
     stop = dag_of("_stop", "Stop the tail of a mirror", STOP, schedule=None)
     with start:
-        _start()
+        tails.keep_tail("{{ params.mirror }}")
     with check:
         _check(Asset(f"{dag_id}_healthy"), Asset(f"{dag_id}_unhealthy"))
     with stop:
@@ -140,31 +108,6 @@ def replication(
             grace_s="{{ params.grace_s }}",
         )  # fmt: skip
     return start, check, stop
-
-
-def _start() -> None:
-    @task.short_circuit
-    def is_start_wanted(params: dict[str, Any], ti: Any) -> bool:
-        """Go on unless the tail lives: a plan every few minutes would be work for nothing."""
-        with task_outcome():
-            lives, lost = replicates(mirror_from(params["mirror"]))
-        ti.xcom_push("lost", lost)
-        return not lives
-
-    given = {"mirror": "{{ params.mirror }}"}
-    plan = PlanMirrorOperator(task_id="plan", **given)
-    create_topics = CreateTargetTopicsOperator(task_id="create_topics", **given)
-    sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", hold=True, **given)
-    start_tail = StartMirrorOperator(
-        task_id="start_tail",
-        mode="tail",
-        attached="{{ params.attached }}",
-        replace="{{ params.replace_tail }}",
-        replaces="{{ ti.xcom_pull('is_start_wanted', key='lost') or '' }}",
-        spark_conn_id="{{ params.spark_conn_id }}",
-        **given,
-    )
-    is_start_wanted() >> plan >> create_topics >> sync_configs >> start_tail
 
 
 def _check(healthy: Asset, unhealthy: Asset) -> None:

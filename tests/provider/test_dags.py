@@ -195,11 +195,11 @@ def test_a_tail_that_lives_is_asked_for_no_plan(bag: Any, monkeypatch: pytest.Mo
     ti = SimpleNamespace(xcom_push=pushed.__setitem__)
     wanted = dag.get_task("is_start_wanted").python_callable
     monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (asked.append(mirror.name) or True, ""))
-    assert wanted(params=dag.params.dump(), ti=ti) is False
+    assert wanted(dag.params["mirror"], ti) is False
     monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (False, "job/7/1.5"))
-    assert wanted(params=dag.params.dump(), ti=ti) is True
+    assert wanted(dag.params["mirror"], ti) is True
     assert asked == ["replication"] and pushed == {"lost": "job/7/1.5"}
-    assert "xcom_pull('is_start_wanted', key='lost')" in dag.get_task("start_tail").replaces
+    assert "xcom_pull('is_start_wanted', key='lost', map_indexes=ti.map_index)" in dag.get_task("start_tail").replaces
 
 
 def test_scheduled_runs_of_a_replication_take_what_its_file_says() -> None:
