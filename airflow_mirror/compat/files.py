@@ -92,17 +92,13 @@ def _connections(flows: Iterable[Flow]) -> dict[int, str]:
     named = {}
     for alias, of_alias in by_alias.items():
         base = _ID_PREFIX + _NOT_IN_IDS.sub("_", alias)
-        alike = len({_key(flow.settings[role]) for role, flow in of_alias}) == 1
+        alike = len({flow.told_apart_by[role] for role, flow in of_alias}) == 1
         for role, flow in of_alias:
-            in_role = {_key(other.settings[role]) for of, other in of_alias if of == role}
+            in_role = {other.told_apart_by[role] for of, other in of_alias if of == role}
             peer = flow.target if role == "source" else flow.source
             more = "" if alike else f"_{role}" if len(in_role) == 1 else f"_{role}_{_NOT_IN_IDS.sub('_', peer)}"
             named[id(flow.settings[role])] = base + more
     return named
-
-
-def _key(settings: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    return frozenset(settings.items())
 
 
 def _twice(mirrors: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:

@@ -20,6 +20,7 @@ from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
 
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
+_OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
 _OWN_GROUPS = r"airflow-mirror\..*"
 _LONGEST_S = 3600
 _ADDRESS = re.compile(r"(\w+://)?[^\s:,]+:\d+|\[[\da-fA-F:]+\]:\d+")
@@ -34,6 +35,8 @@ class Flow:
     :param source: alias; ``target`` likewise.
     :param fields: of a Mirror, without name and connections.
     :param settings: by ``source`` and ``target``, of a connection each; secrets included.
+    :param told_apart_by: of each, what tells it from another one of its cluster; it has references in place of secrets,
+        so that a connection is called the same whether they are at hand or not.
     :param problems: what can't be kept, one line each, with the remedy. No line has a secret.
     """
 
@@ -41,6 +44,7 @@ class Flow:
     target: str
     fields: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, kw_only=True)
+    told_apart_by: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict, repr=False, kw_only=True)
     problems: list[str] = field(default_factory=list)
 
 
@@ -54,11 +58,14 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
     flow = Flow(source, target)
     consumer = _settings(keys, "source", "consumer", providers, secrets)
     producer = _settings(keys, "target", "producer", providers, secrets)
-    for role, data in (("source", consumer), ("target", producer)):
+    for role, client, data in (("source", "consumer", consumer), ("target", "producer", producer)):
         admin = _settings(keys, role, "admin", providers, secrets)
         flow.problems += [*data.problems, *admin.problems]
         flow.settings[role] = _one_connection(role, data, admin, flow.problems)
-        _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
+        flow.told_apart_by[role] = _told_apart_by(keys, role, client, providers)
+        addresses = client_of(keys, role, client).get("bootstrap.servers")
+        if secrets or addresses is None or not providers.has_reference(addresses.value):
+            _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
     flow.fields = {**_ALWAYS, **_fields(keys, providers, flow.problems), "source_alias": source}
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
@@ -98,9 +105,20 @@ def client_of(keys: Mapping[str, Given], role: str, client: str) -> dict[str, Gi
 def _settings(keys: Mapping[str, Given], role: str, client: str, providers: Providers, secrets: bool) -> Settings:
     found = client_of(keys, role, client)
     if not secrets:
-        found = {key: one for key, one in found.items() if not providers.has_reference(one.value)}
+        found = {key: one for key, one in found.items() if key in _OF_MIRRORS or not providers.has_reference(one.value)}
     values = {key: providers.resolve(one.key, one.value) for key, one in found.items()}
     return convert(values, _TABLES[client], names={key: one.key for key, one in found.items()})
+
+
+def _told_apart_by(keys: Mapping[str, Given], role: str, client: str, providers: Providers) -> frozenset[tuple[str, str]]:
+    data, admin = (_settings(keys, role, one, providers, secrets=False) for one in (client, "admin"))
+    references = {
+        (f"{which}.{key}", one.value)
+        for which, of in (("data", client), ("admin", "admin"))
+        for key, one in client_of(keys, role, of).items()
+        if key not in _OF_MIRRORS and providers.has_reference(one.value)
+    }
+    return frozenset(_one_connection(role, data, admin, []).items() | references)
 
 
 def _below(keys: Mapping[str, Given], prefix: str) -> dict[str, Given]:

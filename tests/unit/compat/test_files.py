@@ -48,6 +48,38 @@ def test_a_cluster_whose_roles_differ_has_a_connection_for_each(tmp_path: Path) 
     assert found.mirrors["dc-2", "dc-1"]["target"] == "kafka_dc_1_target"
 
 
+WITH_REFERENCES = (
+    BOTH_WAYS.replace("one:9092", "${env:ADDRESSES}")
+    + """
+config.providers = env
+config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider
+dc-1.security.protocol = SASL_SSL
+dc-1.sasl.mechanism = PLAIN
+dc-1.sasl.jaas.config = ${env:LOGIN}
+dc-2->dc-1.target.admin.sasl.jaas.config = ${env:LOGIN_OF_WRITERS}
+dc-2->dc-1.target.producer.sasl.jaas.config = ${env:LOGIN_OF_WRITERS}
+dc-1.consumer.isolation.level = ${env:ISOLATION}
+"""
+)
+LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hidden";'
+
+
+def test_mirrors_are_the_same_where_no_secret_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is made where secrets are, and named where they are not, whatever they turn out to be."""
+    file = write(tmp_path, WITH_REFERENCES)
+    monkeypatch.setenv("ISOLATION", "read_committed")
+    without = Mirror.from_properties(file)
+    assert [(one.source, one.target) for one in without] == [
+        ("kafka_dc_1_source", "kafka_dc_2"), ("kafka_dc_2", "kafka_dc_1_target"),
+    ]  # fmt: skip
+    for name, value in {"ADDRESSES": "one:9092", "LOGIN": LOGIN, "LOGIN_OF_WRITERS": LOGIN}.items():
+        monkeypatch.setenv(name, value)
+    found = files.read([file])
+    assert [Mirror.from_dict(one) for one in found.mirrors.values()] == without
+    assert without[0].isolation == "read_committed"
+    assert found.connections.keys() == {"kafka_dc_1_source", "kafka_dc_1_target", "kafka_dc_2"}
+
+
 def test_all_findings_are_listed_at_once(tmp_path: Path) -> None:
     file = write(tmp_path, BOTH_WAYS + "topic = x\ndc-1->dc-2.transforms = y\n")
     with pytest.raises(KeysRefused) as e:
