@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -365,17 +365,21 @@ class Mirror:
         return cls.from_dict(values)
 
     @classmethod
-    def from_properties(cls, *paths: str | Path) -> list[Mirror]:
+    def from_properties(cls, *paths: str | Path, clusters: Collection[str] = ()) -> list[Mirror]:
         """Return one Mirror for each enabled ``A->B`` of MirrorMaker 2's file, or of the files of its connectors.
+
+        :param clusters: only flows into these, by their aliases; empty: all.
 
         Secrets need not be here: they belong into the connections that the Mirrors name, ``kafka_A`` and ``kafka_B``;
         ``airflow-mirror from-properties`` makes them.
 
-        :raises KeysRefused: names each key that can't be kept. :raises InputError: a file can't be read.
+        :raises KeysRefused: names each key that can't be kept.
+        :raises InputError: a file can't be read, or no flow leads into one of ``clusters``.
         """
         from airflow_mirror.compat import files
 
-        return [cls.from_dict(one) for one in files.read([Path(p) for p in paths], secrets=False).mirrors.values()]
+        brought = files.read([Path(p) for p in paths], secrets=False)
+        return [cls.from_dict(one) for one in brought.into(clusters).values()]
 
     @classmethod
     def coerce(cls, value: Mirror | Mapping[str, Any] | str | Path) -> Mirror:

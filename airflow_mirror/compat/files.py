@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,17 @@ class Brought:
     mirrors: Mapping[tuple[str, str], Mapping[str, Any]]
     connections: Mapping[str, Mapping[str, str]] = field(repr=False)
     noticed: tuple[Noticed, ...]
+
+    def into(self, clusters: Collection[str]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """Return the mirrors of the flows into some clusters, by their aliases; into all without any.
+
+        :raises InputError: no flow leads into one of them.
+        """
+        targets = {target for _, target in self.mirrors}
+        if wrong := sorted(set(clusters) - targets):
+            known = ", ".join(sorted(targets))
+            raise InputError(f"clusters {' '.join(wrong)}: no enabled flow leads there. Known: {known}.")
+        return {flow: fields for flow, fields in self.mirrors.items() if not clusters or flow[1] in clusters}
 
 
 def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:

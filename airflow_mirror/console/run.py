@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import keep
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -82,15 +81,7 @@ def chosen(brought: files.Brought, clusters: Collection[str] | None) -> Mapping[
 
     :raises InputError: no flow leads into one of them.
     """
-    wrong = sorted(set(clusters or ()) - {target for _, target in brought.mirrors})
-    if wrong:
-        known = ", ".join(sorted({target for _, target in brought.mirrors}))
-        raise InputError(f"--clusters {' '.join(wrong)}: no enabled flow leads there. Known: {known}.")
-    return {
-        flow: Mirror.from_dict(fields)
-        for flow, fields in brought.mirrors.items()
-        if clusters is None or flow[1] in clusters
-    }
+    return {flow: Mirror.from_dict(fields) for flow, fields in brought.into(clusters or ()).items()}
 
 
 def _home() -> Path:
