@@ -67,6 +67,7 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
         if secrets or addresses is None or not providers.has_reference(addresses.value):
             _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
     flow.fields = {**_ALWAYS, **_fields(keys, providers, flow.problems), "source_alias": source}
+    flow.fields["target_alias"] = target  # in traces, if somebody asks for them
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
     if flow.fields.get("policy") == "prefix":

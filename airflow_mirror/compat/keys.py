@@ -42,10 +42,7 @@ DEFAULTS = {
 }
 
 _EXACT = "positions are translated from the logs, exactly, at any lag"
-_TRACES = (
-    "no heartbeats, checkpoints or offset-syncs are written, so RemoteClusterUtils finds nothing; positions move in "
-    "groups themselves"
-)
+_TRACES = "what Java clients read is written only if the Mirror's traces ask for it; positions move in groups themselves"
 _ONE_LOG = "always exactly once: the target's log says how far the copy got"
 _FIGURES = "figures are published for Prometheus and Airflow (docs/monitoring.md)"
 _NO_CONNECT = "there is no Connect worker: what it keeps is in the target's log and ledger"
@@ -97,7 +94,7 @@ FLOW = Table(
                "emit.checkpoints.interval.seconds", "emit.offset-syncs.enabled", "offset-syncs.topic.location",
                "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor",
                "heartbeats.topic.replication.factor", "heartbeats.replication.enabled"),
-    *no_effect("its topics are none that a mirror writes", "replication.policy.internal.topic.separator.enabled"),
+    *no_effect("topics of traces have the separator", "replication.policy.internal.topic.separator.enabled"),
     *no_effect("the engine waits at the brokers, until data come", "consumer.poll.timeout.ms"),
     *no_effect("a call ends after 15 seconds, and is tried again", "admin.timeout.ms"),
     *no_effect("a setting follows by difference, always", "use.incremental.alter.configs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import re
@@ -201,6 +202,9 @@ def test_a_tail_that_lives_is_asked_for_no_plan(bag: Any, monkeypatch: pytest.Mo
     monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (False, "job/7/1.5"))
     assert wanted(dag.params["mirror"], ti) is True
     assert asked == ["replication"] and pushed == {"lost": "job/7/1.5"}
+    ready = copy.copy(dag.get_task("is_start_wanted"))
+    ready.render_template_fields({"params": {"mirror": {"name": "from the form"}}})
+    assert ready.op_kwargs == {"mirror": {"name": "from the form"}}, "fields, not their text"
     assert "xcom_pull('is_start_wanted', key='lost', map_indexes=ti.map_index)" in dag.get_task("start_tail").replaces
 
 

@@ -31,8 +31,8 @@ def write(tmp_path: Path, text: str, name: str = "mm2.properties") -> Path:
 
 def test_each_enabled_flow_becomes_a_mirror_between_two_connections(tmp_path: Path) -> None:
     there, back = Mirror.from_properties(write(tmp_path, BOTH_WAYS))
-    assert (there.name, there.source, there.target, there.source_alias) == (
-        "dc-1-to-dc-2", "kafka_dc_1", "kafka_dc_2", "dc-1",
+    assert (there.name, there.source, there.target, there.source_alias, there.target_alias) == (
+        "dc-1-to-dc-2", "kafka_dc_1", "kafka_dc_2", "dc-1", "dc-2",
     )  # fmt: skip
     assert (back.name, back.source, back.target) == ("dc-2-to-dc-1", "kafka_dc_2", "kafka_dc_1")
 
