@@ -79,7 +79,7 @@ def keep_tail(mirror: Any) -> None:
         ti.xcom_push("lost", lost)
         return not lives
 
-    wanted = is_start_wanted(mirror=mirror)
+    wanted: Any = is_start_wanted(mirror=mirror)
     plan = PlanMirrorOperator(task_id="plan", mirror=mirror)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=mirror)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", hold=True, mirror=mirror)
