@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.hooks.tail import replicates
@@ -71,13 +72,15 @@ def keep_tail(mirror: Any) -> None:
     :param mirror: as an operator takes it: templated, or what a mapped group is given.
     """
 
-    @task.short_circuit(render_template_as_native_obj=True)
-    def is_start_wanted(mirror: Any, ti: Any) -> bool:
+    # Not a short circuit: in a mapped group Airflow 3.3 loses what that one says, and would skip nothing.
+    @task(render_template_as_native_obj=True)
+    def is_start_wanted(mirror: Any, ti: Any) -> None:
         """Go on unless the tail lives: a plan every few minutes would be work for nothing."""
         with task_outcome():
             lives, lost = replicates(mirror_from(mirror))
+        if lives:
+            raise AirflowSkipException("its tail lives")
         ti.xcom_push("lost", lost)
-        return not lives
 
     wanted: Any = is_start_wanted(mirror=mirror)
     plan = PlanMirrorOperator(task_id="plan", mirror=mirror)

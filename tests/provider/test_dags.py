@@ -198,9 +198,10 @@ def test_a_tail_that_lives_is_asked_for_no_plan(bag: Any, monkeypatch: pytest.Mo
     ti = SimpleNamespace(xcom_push=pushed.__setitem__)
     wanted = dag.get_task("is_start_wanted").python_callable
     monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (asked.append(mirror.name) or True, ""))
-    assert wanted(dag.params["mirror"], ti) is False
+    with pytest.raises(AirflowSkipException, match="its tail lives"):
+        wanted(dag.params["mirror"], ti)
     monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (False, "job/7/1.5"))
-    assert wanted(dag.params["mirror"], ti) is True
+    wanted(dag.params["mirror"], ti)
     assert asked == ["replication"] and pushed == {"lost": "job/7/1.5"}
     ready = copy.copy(dag.get_task("is_start_wanted"))
     ready.render_template_fields({"params": {"mirror": {"name": "from the form"}}})
