@@ -23,17 +23,10 @@ from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
 from airflow_mirror.wire.cluster import WireCluster
 from benchmarks.mirrormaker import TARGET
+from benchmarks.referee import Answers, check_offsets, contents
 from sandbox import Cluster
 from tests.integration.copying import await_stable, config, copy, create, ends, properties_of, ranges_of, wait_until
-from tests.integration.mirrormaker_once import (
-    Answers,
-    check_offsets,
-    contents,
-    running,
-    settings_of,
-    stop,
-    write_file,
-)
+from tests.integration.mirrormaker_once import running, settings_of, stop, write_file
 from tests.integration.test_adopt import alias_of, mirror_of, replace_target
 
 pytestmark = pytest.mark.parity
