@@ -5,6 +5,8 @@ whole or not at all. Killed before the decision, nothing is the mirror's: a plan
 not, and the next call stores the maps again. Killed after it, the mirror goes on where its maps end.
 
 All of it happens under the mirror's writer lease, and after the target's logs were seen to end where they were matched.
+The lease stays held if we are killed. While no topic is a mirror's of this name, no job of one can hold it: it is taken
+from whoever was killed here, or adopts at the same time and then loses it before its decision.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import kept
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.life import claim, owned_topics, shares
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
 
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
 
 
 def take(
-    adoption: Adoption, source: ClusterAdmin, target: ClusterAdmin, pause: Callable[[float], None] = time.sleep
-) -> None:
+    adoption: Adoption, source: ClusterAdmin, target: ClusterAdmin, pause: Callable[[float], None] = time.sleep, *,
+    end_writing: bool = False,
+) -> None:  # fmt: skip
     """Store the maps, and decide that the topics are the mirror's. Safe to repeat after a crash.
 
+    :param end_writing: also if a job of a mirror of this name, which has topics already, holds the writer lease.
     :raises NotAdoptable: with every reason. :raises MirrorMakerRuns: the target was written to since it was matched.
     :raises MirrorNotOver: a job of the mirror runs. :raises MirrorLoop: the records would come back to the target.
     """
@@ -44,7 +48,8 @@ def take(
     plan, ledger = adoption.plan, Ledger(target)
     name = plan.mirror.name
     upstream = upstream_of(plan, Ledger(source).peek())
-    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, keys_of(name))), may_be_held=False)
+    may_be_held = end_writing or not any(one.mirror == name for _, one in shares(owned_topics(ledger)))
+    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, keys_of(name))), may_be_held=may_be_held)
     make_ready(target)
     token = lease.take(target.wire, name)
     try:

@@ -15,6 +15,7 @@ from airflow_mirror.adopt.mirrormaker import Flow
 from airflow_mirror.adopt.report import lines, to_dict
 from airflow_mirror.adopt.take import take
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.steps import add_steps
 from airflow_mirror.errors import InputError, NotAdoptable
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -72,8 +73,7 @@ def add(commands: Any) -> None:
         help="match without them (default: only where the target topic has LogAppendTime)",
     )  # fmt: skip
     p.add_argument("--allow-rewind", action="store_true", help="also set back groups that are further on the target")
-    p.add_argument("--yes", action="store_true", help="do it")
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_steps(p)
     p.set_defaults(run=_run)
 
 
@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
             ignored_groups=arguments.ignore_group,
         )  # fmt: skip
         if arguments.yes and found.topics and not found.refusals:
-            take(found, source, target)
+            take(found, source, target, end_writing=arguments.end_writing)
         corrected = None
         if not found.refusals:
             corrected = _groups(arguments, mirror, found, (source, target), (of_source, of_target))
