@@ -405,6 +405,18 @@ class TailDiffers(InputError):
         )
 
 
+class FollowDiffers(InputError):
+    """A process would share a mirror with a tail that copies by other rules."""
+
+    def __init__(self, mirror: str, host: str, differences: Sequence[str]) -> None:
+        self.mirror, self.host, self.differences = mirror, host, list(differences)
+        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
+        super().__init__(
+            f"the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would:\n"
+            f"{shown}\nStart all processes of one name with the same Mirror and options, or choose another --name."
+        )
+
+
 class JavaNotFound(InputError):
     """No Java runtime is recent enough."""
 

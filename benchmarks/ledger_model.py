@@ -16,6 +16,10 @@ from airflow_mirror.copy.loop.maps import EVERY_S
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MANY
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
@@ -24,7 +28,10 @@ from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.failover import record as failovers
 from airflow_mirror.failover.decision import Direction
 from airflow_mirror.jobs.driver import windows
+from airflow_mirror.jobs.driver.arguments import TURN_S
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.jobs.plain import shares
+from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.progress.figures import TIERS
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, ask_to_stop, begin, keys_of
@@ -243,6 +250,25 @@ def asking(world: World, n: int) -> None:
     ask_to_stop(world.state, world.mirror.name, world.me.job, "somebody@airflow-worker-1")
     for kind in ("pause", "rate"):
         wish(world.state, world.mirror.name, kind, Wish.now(50_000_000))
+
+
+def sharing(world: World, n: int) -> None:
+    """What a tail deals to one other process for a turn, half of the partitions, and what that reports."""
+    name, member, number = world.mirror.name, f"{1:032x}", n + 1
+    half = [
+        CopyRange(source_topic=tp.topic, target_topic=tp.topic, partition=tp.partition, start_offset=world.offset())
+        for tp in world.tps[::2]
+    ]
+    token = LeaseToken(transactional_id=f"airflow-mirror.{name}", producer_id=n, epoch=n, mark_ms=n, wait_s=0.0)
+    one = Share(number=number, lease=token, options=CopyOptions(mirror=name), lists=[half], seconds=TURN_S)
+    world.state.write(shares.given(name, world.me.job, member, one, world.state.read()))
+    results = [
+        PartitionResult(
+            topic=r.source_topic, target_topic=r.target_topic, partition=r.partition, position=world.offset(), done=False
+        )
+        for r in half
+    ]  # fmt: skip
+    world.state.write(shares.reported(name, member, world.me.job, number, results, world.state.read()))
 
 
 def reporting(world: World, n: int) -> None:
@@ -493,6 +519,7 @@ STATE_KINDS = (
     Kind("job/", "signs of life", signs, _every(SIGN_EVERY_S)),
     Kind("job/", "looks for one", watching, _every(5.0)),
     Kind("job/", "requests to stop, pauses, rates", asking, _every(3600)),
+    Kind("share/", "shares of processes", sharing, _every(TURN_S)),
     Kind("run/", "reports of a driver elsewhere", reporting, _every(5.0)),
     Kind("run/", "last reports of one", ending, _every(DAY_S / 4), reports.KEEP),
     Kind("groups/", "positions of groups", noting, _every(Mirror.group_interval_s)),

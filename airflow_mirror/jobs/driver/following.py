@@ -51,7 +51,7 @@ from airflow_mirror.wire.errors import Fenced, UnknownTopic
 log = logging.getLogger(__name__)
 
 _TURN_UNTOLD_S = 60.0  # upper limit if tasks can't be told to end early
-_MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
+MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
 _DISCOVER_EVERY_S = 10.0
 _STARTS = 5
 _LOOK_EVERY_S = 0.5
@@ -62,11 +62,12 @@ _WITHDRAW_AGAIN_S = 5.0
 
 def follow(
     arguments: argparse.Namespace, mirror: Mirror, status: StatusFile, publication: Publication, muster: Muster, *,
-    stopping: threading.Event, on_present: Callable[[], None] = lambda: None,
+    stopping: threading.Event, on_present: Callable[[], None] = lambda: None, known_as: str = "",
 ) -> Outcome:  # fmt: skip
     """Be the mirror's tail until ``stopping`` is set, or somebody asks for that in the target's ledger.
 
     :param muster: calls those together who copy.
+    :param known_as: the job as which it is decided, gives signs and deals partitions to others; empty: it deals none.
     :param on_present: called once it is decided that this is the tail, by the same thread.
     :raises TailRuns: another one lives, here or elsewhere.
     """
@@ -79,7 +80,7 @@ def follow(
     job = replace(job, options=failing(job.options, arguments))
     clusters = load(arguments.source, "source"), load(arguments.target, "target")
     with (
-        presence(job, arguments, status, stopping) as there,
+        presence(job, arguments, status, stopping, known_as) as there,
         guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, wait_s=_GUARD_WAIT_S),
     ):
         on_present()
@@ -255,7 +256,7 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
             return
         if not progress.table.has_stopped():
             well = time.monotonic()
-        elif time.monotonic() - well > _MERCY_S:
+        elif time.monotonic() - well > MERCY_S:
             end_turn()
         if tail.hear(there.wishes):
             tail.deal()

@@ -197,13 +197,14 @@ def _require(ledger: Ledger, me: ActiveTail) -> None:
 
 @contextmanager
 def presence(
-    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event
+    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, known_as: str = ""
 ) -> Iterator[Presence]:
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
     Without a ledger a tail that was started by hand copies on, and says so. It hears no wishes then: it does not begin
     while the mirror is paused.
 
+    :param known_as: its job, if it deals partitions to others as that.
     :param arguments: ``takeover`` as for :func:`.active.begin`, ``replaces`` as ``lost`` for :class:`.active.Watch`.
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
@@ -215,6 +216,8 @@ def presence(
     )  # fmt: skip
     if arguments.report:
         me = replace(me, job=job_of(arguments.report))
+    if known_as:
+        me = replace(me, job=known_as, deals=True)
     status.update("looking for another tail of the mirror")
     known: ActiveTail | None = me
     wishes = Wishes()

@@ -1,34 +1,50 @@
-"""Processes of this host as a driver's crew (`jobs.driver.crew`)."""
+"""Processes of this host, and those of others that share the mirror, as a driver's crew (`jobs.driver.crew`)."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.jobs.driver.turns import Tail
-from airflow_mirror.jobs.plain.workers import Workers, cores, workers
+from airflow_mirror.jobs.plain.dealer import Dealer, Present
+from airflow_mirror.jobs.plain.shares import Share, named
+from airflow_mirror.jobs.plain.workers import Workers
 from airflow_mirror.jobs.progress.listener import LOOPBACK
 
 log = logging.getLogger(__name__)
 
 _NOTHING_S = 1.0  # between two looks whether there is something to copy by now
+_LOOK_EVERY_S = 0.5
+_OVERDUE_S = 20.0  # how long others may take to end a turn that is over
+_OURSELVES = ""
 
 
 class PlainStream:
-    """Turn after turn, in a thread; see :class:`.turns.Stream`."""
+    """Turn after turn, in a thread; see :class:`.turns.Stream`.
 
-    must_restart = False
+    A turn ends for all when it ends for one: its tasks have all lost the lease then, or a partition has stopped.
 
-    def __init__(self, them: Workers, tail: Tail, work: CopyWork, turn_s: float) -> None:
-        self._workers, self._tail, self._work, self._turn_s = them, tail, work, turn_s
+    :param dealer: where there may be other processes.
+    """
+
+    def __init__(self, them: Workers, dealer: Dealer | None, tail: Tail, work: CopyWork, turn_s: float) -> None:
+        self._workers, self._dealer, self._tail, self._work, self._turn_s = them, dealer, tail, work, turn_s
+        self._with = dealer.present if dealer is not None else Present({})
         self._stopping, self._turn_ends = threading.Event(), threading.Event()
+        self._deadline = float("inf")
         self._error: Exception | None = None
+        self._overdue = False
+        self._told = ""
+        if dealer is not None:
+            dealer.on_report = self.end_turn
         self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
         self._thread.start()
 
@@ -36,6 +52,11 @@ class PlainStream:
     def is_running(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether another process has come or gone, or does not report although it gives signs of life."""
+        return self._dealer is not None and (self._overdue or self._dealer.present != self._with)
 
     def failure(self) -> str:
         """Return what ended the thread."""
@@ -45,12 +66,18 @@ class PlainStream:
         """Ask the tasks of the present turn to end."""
         self._turn_ends.set()
         self._workers.end_tasks()
+        if self._dealer is not None:
+            self._dealer.recall()
 
     def stop(self, wait_s: float) -> None:
-        """Ask the tasks to end; kill those that have not reported in time."""
+        """Ask the tasks to end; kill those of this host that have not reported in time.
+
+        Others have stopped then: the lease was withdrawn that long ago.
+        """
+        self._deadline = time.monotonic() + wait_s
         self._stopping.set()
         self.end_turn()
-        self._thread.join(wait_s)
+        self._thread.join(wait_s + 2 * _LOOK_EVERY_S)
         if self._thread.is_alive():
             self._workers.kill()
             self._thread.join()
@@ -62,37 +89,90 @@ class PlainStream:
                 if self._stopping.is_set():
                     return
                 options, dealt = self._tail.deal()
-                if not dealt:
+                if dealt:
+                    self._tail.take(self._turn(options, dealt))
+                else:
                     self._turn_ends.wait(_NOTHING_S)
-                    continue
-                work = replace(self._work, options=options)
-                self._tail.take(self._workers.run(dealt, work, self._turn_s, self._turn_ends))
         except Exception as e:  # the tail knows of those that concern it; the driver's loop asks for the others
             self._error = e
             log.info("the turns end: %s", e)
         finally:
             self._tail.reported.set()
 
+    def _turn(self, options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> list[PartitionResult]:
+        parts = parted(dealt, {_OURSELVES: self._workers.count, **self._with.processes})
+        self._tell(parts)
+        ours, work = parts.pop(_OURSELVES, []), replace(self._work, options=options)
+        numbers = self._given(parts, work)
+        results = self._workers.run(ours, work, self._turn_s, self._turn_ends) if ours else []
+        return results + self._of_others(numbers, is_over=bool(ours))
+
+    def _tell(self, parts: Mapping[str, Sequence[Sequence[CopyRange]]]) -> None:
+        shared = [f"{job or 'this process'} copies {named(lists)}" for job, lists in parts.items()]
+        text = f"{1 + len(self._with.processes)} processes share the mirror; {'; '.join(shared)}"
+        if self._with.processes and text != self._told:
+            log.info("%s", text)
+        self._told = text
+
+    def _given(self, parts: Mapping[str, Sequence[Sequence[CopyRange]]], work: CopyWork) -> dict[str, int]:
+        if self._dealer is None or not parts:
+            return {}
+        numbers = self._dealer.give(
+            {
+                job: Share(number=0, lease=work.lease, options=work.options, lists=lists, seconds=self._turn_s)
+                for job, lists in parts.items()
+            }
+        )
+        if self._turn_ends.is_set():  # before there was something to recall
+            self._dealer.recall()
+        return numbers
+
+    def _of_others(self, numbers: Mapping[str, int], is_over: bool) -> list[PartitionResult]:
+        if self._dealer is None or not numbers:
+            return []
+        since = time.monotonic() if is_over else float("inf")
+        if is_over:
+            self._dealer.recall()
+        while (results := self._dealer.results(numbers, self._deadline, _LOOK_EVERY_S)) is None:
+            if self._turn_ends.is_set():
+                since = min(since, time.monotonic())
+            self._overdue = time.monotonic() - since > _OVERDUE_S
+        return results
+
+
+def parted(lists: Sequence[Sequence[CopyRange]], slots: Mapping[str, int]) -> dict[str, list[Sequence[CopyRange]]]:
+    """Return which of the lists each process gets: one for each of its slots, the processes in turn.
+
+    More lists than slots: somebody has left since they were dealt. Then some get more, until the next turn.
+    """
+    rounds = max(slots.values(), default=0)
+    order = [job for round_no in range(rounds) for job, count in slots.items() if count > round_no]
+    parts: dict[str, list[Sequence[CopyRange]]] = {}
+    for number, one in enumerate(lists):
+        parts.setdefault(order[number % len(order)], []).append(one)
+    return parts
+
 
 class PlainCrew:
-    """Processes of this host; see :class:`.crew.Crew`."""
+    """See the module and :class:`.crew.Crew`."""
 
     hosts = LOOPBACK
 
-    def __init__(self, them: Workers) -> None:
-        self._workers = them
+    def __init__(self, them: Workers, dealer: Dealer | None = None) -> None:
+        self._workers, self._dealer = them, dealer
 
     def slots(self) -> int:
-        """One task for each process."""
-        return self._workers.count
+        """One task for each process, here and elsewhere."""
+        elsewhere = self._dealer.present.processes.values() if self._dealer is not None else ()
+        return self._workers.count + sum(elsewhere)
 
     def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
-        """Copy each list as a task."""
+        """Copy each list as a task of this host."""
         return self._workers.run(dealt, work)
 
     def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> PlainStream:
         """Begin with the first turn."""
-        return PlainStream(self._workers, tail, work, turn_s)
+        return PlainStream(self._workers, self._dealer, tail, work, turn_s)
 
     def may_start_again(self, error: Exception) -> bool:
         """Never: a process that dies is replaced within its turn."""
@@ -100,7 +180,14 @@ class PlainCrew:
 
 
 @contextmanager
-def plain_crew(processes: int | None, stopping: threading.Event | None = None) -> Iterator[PlainCrew]:
-    """Yield a crew of so many processes; None: one for each core."""
-    with workers(processes or cores()) as them:
-        yield PlainCrew(them)
+def dealing_crew(them: Workers, mirror: str, tail: str, target: str) -> Iterator[PlainCrew]:
+    """Yield a crew of these processes and of all that share the mirror, by the target's state.
+
+    :param tail: job of the tail. :param target: reference to the target's settings.
+    """
+    dealer = Dealer(mirror, tail, target)
+    dealer.start()
+    try:
+        yield PlainCrew(them, dealer)
+    finally:
+        dealer.close()

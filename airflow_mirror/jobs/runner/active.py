@@ -51,6 +51,9 @@ class ActiveTail:
     :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
     :param job: another one for each start. :param application: of a cluster manager, if the driver runs in one.
     :param bulk: it is no tail and nobody decided it: a bulk copy that says who it is, for whoever pauses the mirror.
+    :param processes: it is no tail, but copies with so many processes what the tail deals to it, and takes its place when
+        that one dies; 0: it is none of these.
+    :param deals: it is a tail that deals partitions to such processes.
     """
 
     mirror: Mapping[str, Any]
@@ -64,6 +67,8 @@ class ActiveTail:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
     application: str = ""
     bulk: bool = False
+    processes: int = 0
+    deals: bool = False
 
     @property
     def name(self) -> str:
@@ -115,9 +120,21 @@ def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
     :param values: the state's.
     :raises LedgerNewer: a newer version of the package wrote one.
     """
+    return _known_as("bulk", f"a bulk copy of {mirror!r}", values, mirror)
+
+
+def members(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
+    """Return the processes that copy what a mirror's tail deals to them; those that were killed, too.
+
+    :raises LedgerNewer: a newer version of the package wrote one.
+    """
+    return _known_as("member", f"a process that shares {mirror!r}", values, mirror)
+
+
+def _known_as(kind: str, what: str, values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
     start = keys_of(mirror)
-    found = [values.get(f"{start}{job}/bulk") for job in names_below(values, start)]
-    return [_decoded(_json(value), f"a bulk copy of {mirror!r}") for value in found if value is not None]
+    found = [values.get(f"{start}{job}/{kind}") for job in names_below(values, start)]
+    return [_decoded(_json(value), what) for value in found if value is not None]
 
 
 def active_tails(values: Values) -> list[str]:
@@ -197,7 +214,7 @@ class Signs:
 
     @property
     def _mine(self) -> tuple[str, ...]:
-        return _sign_key(self._me), _stop_key(self._me.name, self._me.job), _bulk_key(self._me)
+        return left_by(self._me)
 
     def give(self, state: str, **content: Any) -> None:
         """Write a sign. :raises TryAgain: it is not known to be written."""
@@ -206,14 +223,13 @@ class Signs:
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
         sign = Sign(number=self._number, state=state, at=round(time.time(), 3), **content)
         values = {_sign_key(self._me): sign.encode()}
-        if self._me.bulk and self._number == 1:
-            values[_bulk_key(self._me)] = json.dumps(self._me.value()).encode()
+        if (key := _known_key(self._me)) is not None and key not in self._state.read():  # again, if it was taken for dead
+            values[key] = json.dumps(self._me.value()).encode()
         self._state.write(values)
 
     def stop_asked(self) -> str | None:
         """Return who asked this job to stop; None if nobody did."""
-        value = self._state.read().get(_stop_key(self._me.name, self._me.job))
-        return None if value is None else str(_json(value).get("by", "somebody"))
+        return stop_asked(self._state.read(), self._me)
 
     def wishes(self) -> Wishes:
         """Return what is wished of the mirror. :raises LedgerNewer: it can't be read."""
@@ -279,7 +295,7 @@ class Watch:
             return sign.state
         if tail.is_gone or self.seen == self._lost:
             return LOST
-        if tail.bulk and _bulk_key(tail) not in self._state.read():
+        if (key := _known_key(tail)) is not None and key not in self._state.read():
             return SUCCEEDED  # or failed: it took its leave, and copies no more
         number = None if sign is None else sign.number
         if tail.job != self._job:
@@ -318,6 +334,21 @@ def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:
     state.write({_stop_key(mirror, job): json.dumps({"v": _VERSION, "by": by}).encode()})
 
 
+def left_by(job: ActiveTail) -> tuple[str, ...]:
+    """Return the keys that a job leaves behind."""
+    known = _known_key(job)
+    return (_sign_key(job), _stop_key(job.name, job.job), *([] if known is None else [known]))
+
+
+def stop_asked(values: Mapping[str, bytes], tail: ActiveTail) -> str | None:
+    """Return who asked a job to stop; None if nobody did.
+
+    :param values: the state's.
+    """
+    value = values.get(_stop_key(tail.name, tail.job))
+    return None if value is None else str(_json(value).get("by", "somebody"))
+
+
 def keys_of(mirror: str) -> str:
     """Return what the keys of a mirror's jobs begin with."""
     return f"{JOBS}{mirror}/"
@@ -340,8 +371,10 @@ def _stop_key(mirror: str, job: str) -> str:
     return f"{keys_of(mirror)}{job}/stop"
 
 
-def _bulk_key(job: ActiveTail) -> str:
-    return f"{keys_of(job.name)}{job.job}/bulk"
+def _known_key(job: ActiveTail) -> str | None:
+    """Return under which key a job that nobody decided says who it is."""
+    kind = "bulk" if job.bulk else "member" if job.processes else None
+    return None if kind is None else f"{keys_of(job.name)}{job.job}/{kind}"
 
 
 def _json(value: bytes) -> dict[str, Any]:
