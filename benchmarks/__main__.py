@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from airflow_mirror.errors import MirrorError
 from benchmarks import document, plot, table, targets
-from benchmarks.bench import SYSTEMS, Bench, Wanted
+from benchmarks.bench import ON_REQUEST, SYSTEMS, Bench, Wanted
 from benchmarks.cases import CASES, LATENCY, LATENCY_TITLE
 from benchmarks.results import LATEST, PARTIAL, Results
 
@@ -29,6 +29,7 @@ examples:
   python -m benchmarks                            everything, half an hour; stores {LATEST.name}, docs and plot
   python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
   python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
+  python -m benchmarks --systems ours,ours-plain  the bulk copy on Spark, and in plain processes
   python -m benchmarks --scale tiny --rounds 1    does it work? (its figures mean nothing, no target is judged)
   python -m benchmarks --judge                    which targets do the stored results reach?
 
@@ -127,7 +128,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the cases and exit")
     parser.add_argument("--cases", type=_names(ALL), default=list(ALL), metavar="A,B", help="some cases only")
     parser.add_argument(
-        "--systems", type=_names(SYSTEMS), default=list(SYSTEMS), metavar="A,B", help=f"some only: {', '.join(SYSTEMS)}"
+        "--systems",
+        type=_names((*SYSTEMS, *ON_REQUEST)),
+        default=list(SYSTEMS),
+        metavar="A,B",
+        help=f"some only: {', '.join(SYSTEMS)}; on request: {', '.join(ON_REQUEST)}",
     )
     parser.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="of each case (default: 3)")
     parser.add_argument(

@@ -21,12 +21,14 @@ from sandbox.process import Child
 
 ROOT = Path(__file__).parents[1]
 OURS, LIMIT, READING_LIMIT, MM2_DEFAULT, MM2_TUNED = "ours", "limit", "reading-limit", "mm2-default", "mm2-tuned"
+PLAIN = "ours-plain"
 LIMITS = (LIMIT, READING_LIMIT)
 MIRRORMAKERS = (MM2_DEFAULT, MM2_TUNED)
 TITLES = {
     MM2_DEFAULT: "MirrorMaker 2, defaults",
     MM2_TUNED: "MirrorMaker 2, tuned",
     OURS: "airflow_mirror",
+    PLAIN: "airflow_mirror, plain processes",
     LIMIT: "the limit",
     READING_LIMIT: "the limit, reading too",
 }
@@ -123,17 +125,29 @@ def proof(system: str, running: Running, total: int) -> str | None:
 
 def _start_ours(task: Task, latency: bool) -> Running:
     script = "streaming_tail.py" if latency else "bulk_copy.py"
-    command = [
+    spark = [
         str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false",
         "--driver-java-options", JVM_OPTIONS,
         "--conf", f"spark.local.dir={task.work}", "--conf", f"spark.sql.warehouse.dir={task.work}/warehouse",
         str(ROOT / "spark_jobs" / script),
+    ]  # fmt: skip
+    return _running(task, [[*spark, *_flow(task)]], _spark_environment(task.work))
+
+
+def _start_plain(task: Task, latency: bool) -> Running:
+    """Two processes, as the Spark job has two tasks at a time."""
+    assert not latency, "no tail of it is measured"
+    command = [sys.executable, "-m", "airflow_mirror.console.main", "copy", "--processes", "2", *_flow(task)]
+    return _running(task, [command], dict(os.environ) | {"PYTHONPATH": str(ROOT)})
+
+
+def _flow(task: Task) -> list[str]:
+    return [
         "--source", _properties(task.work / "source.properties", task.world.source.properties),
         "--target", _properties(task.work / "target.properties", task.world.target.properties),
         "--include", task.case.topic, "--name", task.alias, "--policy", "prefix", "--source-alias", task.alias,
         "--offsets", task.case.offsets,
     ]  # fmt: skip
-    return _running(task, [command], _spark_environment(task.work))
 
 
 def _spark_environment(work: Path) -> dict[str, str]:
@@ -218,6 +232,7 @@ def _running(task: Task, commands: Sequence[Sequence[str]], environment: Mapping
 
 _STARTERS: Mapping[str, Callable[[Task, bool], Running]] = {
     OURS: _start_ours,
+    PLAIN: _start_plain,
     LIMIT: _start_limit(reading=False),
     READING_LIMIT: _start_limit(reading=True),
     MM2_DEFAULT: _start_mirrormaker(tuned=False),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.latency import PER_S, SOURCE_ALONE
 from benchmarks.measure import Run
 from benchmarks.results import CaseResult, Results, per_cpu_s, per_s, second_half, task_mb
-from benchmarks.systems import LIMITS, MM2_DEFAULT, MM2_TUNED, OURS, TITLES
+from benchmarks.systems import LIMITS, MM2_DEFAULT, MM2_TUNED, OURS, PLAIN, TITLES
 from benchmarks.targets import Verdict
 
 _FIGURES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
@@ -17,6 +17,7 @@ Table = tuple[str, list[str], list[list[str]]]
 def tables(results: Results) -> list[Table]:
     """Return (title, head, rows) of each table."""
     made = [] if not results.cases else [_speed(results), _cpu(results), _other(results)]
+    made += [_plain(results)] if any(case.median(PLAIN, per_s) for case in results.cases) else []
     return made + ([_latency(results)] if results.latencies else [])
 
 
@@ -54,6 +55,22 @@ def _other(results: Results) -> Table:
         memory = [_with_unit(case.median(system, task_mb), "MB", 0) for system in both]
         rows.append([case.title, *halves, *starts, *memory])
     return "Also measured", head, rows
+
+
+def _plain(results: Results) -> Table:
+    head = [
+        "plain processes beside Spark", "records a second, Spark", "plain", "ratio", "per CPU second, Spark", "plain",
+        "ratio", "start to first record, Spark", "plain",
+    ]  # fmt: skip
+    rows = []
+    for case in results.cases:
+        cells = []
+        for figure in (per_s, per_cpu_s):
+            cells += [_count(case.median(system, figure)) for system in (OURS, PLAIN)]
+            cells.append(_ratio(case.ratio(PLAIN, OURS, figure), 2))
+        starts = [_with_unit(case.median(system, lambda run: run.start_s), "s", 1) for system in (OURS, PLAIN)]
+        rows.append([case.title, *cells, *starts])
+    return "Plain processes", head, rows
 
 
 def _latency(results: Results) -> Table:

@@ -26,7 +26,7 @@ from benchmarks.latency import SOURCE_ALONE, Latency, summary
 from benchmarks.measure import Run, _middle
 from benchmarks.processes import Tree
 from benchmarks.results import CaseResult, Results, per_cpu_s, per_s
-from benchmarks.systems import LIMIT, MM2_DEFAULT, MM2_TUNED, OURS, READING_LIMIT
+from benchmarks.systems import LIMIT, MM2_DEFAULT, MM2_TUNED, OURS, PLAIN, READING_LIMIT
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +74,16 @@ def test_results_survive_being_stored(results: Results) -> None:
     assert Results.load(results.dump()) == results
     with pytest.raises(ValueError, match="another version"):
         Results.load(results.dump().replace('"version": 1', '"version": 0'))
+
+
+def test_plain_processes_stand_beside_spark_where_they_ran_and_run_on_request_alone(results: Results) -> None:
+    assert "plain" not in table.as_text(results)
+    (case,) = results.cases
+    case.runs.extend([run(PLAIN, 1, 6000, 5.0), run(PLAIN, 2, 9000, 5.0), run(PLAIN, 3, 12_000, 5.0)])
+    title, _, [row] = table.tables(results)[3]
+    assert (title, row[1:4]) == ("Plain processes", ["1,200", "1,800", "1.50"])
+    assert PLAIN not in [system for _, system in Wanted(["big"]).turns(CASES[0])]
+    assert PLAIN in [system for _, system in Wanted(["big"], [OURS, PLAIN]).turns(CASES[0])]
 
 
 def test_plot_shows_every_case_and_its_figures(results: Results) -> None:
