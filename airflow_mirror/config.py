@@ -8,6 +8,7 @@ Executors may have neither the variable nor the file, so they get the values in 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Mapping
@@ -30,8 +31,16 @@ SECRET_KEYS = frozenset(
         "ssl.keystore.key",
         "ssl.truststore.password",
         "basic.auth.user.info",
+        "sasl.kerberos.keytab.base64",
+        "sasl.kerberos.ccache.base64",
     }
 )
+# Files that a login reads, and the settings that hold their bytes for processes that have no such file. The path of one
+# is no secret, its content is. Other files (ssl.ca.location, ...) have settings of librdkafka's own for that.
+_FILES = {
+    "sasl.kerberos.keytab": "sasl.kerberos.keytab.base64",
+    "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
+}
 # Settings of one kind of client; an AdminClient logs a warning for each of them.
 _CLIENT_ONLY_PREFIXES = (
     "group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.", "session.timeout.",
@@ -77,6 +86,18 @@ class ClientConfig:
         """Return the settings that every kind of client accepts (no consumer-only or producer-only ones)."""
         return {k: v for k, v in self.properties.items() if not k.startswith(_CLIENT_ONLY_PREFIXES)}
 
+    def with_files(self) -> ClientConfig:
+        """Return the settings with the content of the files that they name and that are here, for another host.
+
+        A ticket cache is handed over as it is now: nobody renews it there.
+        """
+        more = {}
+        for key, content in _FILES.items():
+            path = Path(self.properties.get(key, "").removeprefix("FILE:"))
+            if self.properties.get(key) and not self.properties.get(content) and os.access(path, os.R_OK):
+                more[content] = base64.b64encode(path.read_bytes()).decode()
+        return ClientConfig({**self.properties, **more}, self.role)
+
     def dump(self) -> str:
         """Return the settings as JSON **with secrets**, for the environment of a child process or a token file only."""
         return json.dumps(dict(self.properties))
@@ -97,8 +118,8 @@ class Handover:
 
     @classmethod
     def of(cls, *references: str) -> Handover:
-        """Read the references here in the driver, where they are valid."""
-        return cls({reference: dict(load(reference).properties) for reference in references})
+        """Read the references here in the driver, where they are valid, and the files that they name."""
+        return cls({reference: dict(load(reference).with_files().properties) for reference in references})
 
     def accept(self) -> None:
         """Make :func:`load` in this process resolve these references from memory."""

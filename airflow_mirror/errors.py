@@ -139,11 +139,14 @@ class KeysRefused(InputError):
 class AuthenticationFailed(InputError):
     """A broker refused the credentials."""
 
-    def __init__(self, role: str, bootstrap: str, cause: str) -> None:
-        self.role, self.bootstrap = role, bootstrap
+    def __init__(
+        self, role: str, bootstrap: str, cause: str,
+        remedy: str = "Check security.protocol, sasl.mechanism, user and password of the connection.",
+    ) -> None:  # fmt: skip
+        self.role, self.bootstrap, self.cause, self.remedy = role, bootstrap, cause, remedy
         super().__init__(
-            f"{role} cluster: the broker at {bootstrap} refused to authenticate this client: {cause}. Check "
-            "security.protocol, sasl.mechanism, user and password of the connection."
+            f"{role} cluster: the broker at {bootstrap} refused to authenticate this client: {cause.rstrip('.')}. "
+            f"{remedy}"
         )
 
 

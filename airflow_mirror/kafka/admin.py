@@ -18,6 +18,7 @@ from airflow_mirror.kafka import (
     configs,
     disks,
     groups,
+    local_name,
     offsets,
     quotas,
     topics,
@@ -85,8 +86,11 @@ class ClusterAdmin:
 
     @property
     def principal(self) -> str | None:
-        """Our principal for the cluster's authorizer; None where only the brokers know it."""
-        return self._session.principal
+        """Our principal for the cluster's authorizer; None where only the brokers know it.
+
+        With Kerberos they are asked for the rules by which they make it.
+        """
+        return local_name.principal(self._session)
 
     @property
     def wire(self) -> WireCluster:

@@ -23,8 +23,8 @@ def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
         raise InvalidField(
             "own_principals",
             dict(own),
-            f"the {cluster.role}'s connection does not say which principal the brokers make of it (a certificate or a "
-            "token), and its rules must not be touched",
+            f"the {cluster.role}'s connection does not say which principal the brokers make of it (a certificate, a "
+            "token, or Kerberos with sasl.kerberos.principal.to.local.rules), and its rules must not be touched",
             f'Name it: {{"{cluster.role}": "User:..."}}.',
         )
     return principal

@@ -109,6 +109,11 @@ class AdminSession:
         return self._cluster.settings.known_principal
 
     @property
+    def kerberos_name(self) -> str | None:
+        """The first part of our Kerberos principal; None without Kerberos, or if the ticket cache has it."""
+        return self._cluster.settings.kerberos_name
+
+    @property
     def cluster(self) -> WireCluster:
         """The cluster, once a broker has answered.
 

@@ -158,9 +158,10 @@ class OpenDrillOperator(_DrillOperator):
         """Create the topic.
 
         :raises InvalidField: the topic exists, so it is not the drill's (a drill deletes its topic); or offsets are
-            mapped, which a drill can't use.
+            mapped, or a login is by Kerberos, which a drill can't use.
         """
         from airflow_mirror.drill.clean_up import clean_up_earlier
+        from airflow_mirror.drill.clients import check_logins
         from airflow_mirror.drill.kept import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
@@ -175,8 +176,10 @@ class OpenDrillOperator(_DrillOperator):
             for name, value in (("rpo_s", self.rpo_objective_s), ("rto_s", self.rto_objective_s))
         }
         faults = names_of(self.rehearse)
+        clusters = list(configs_of(mirror).values())
+        check_logins(clusters)
         with admins_of(mirror) as (source, target):
-            clusters, source_id = list(configs_of(mirror).values()), source.cluster_id()
+            source_id = source.cluster_id()
             for line in clean_up_earlier(drills_of(target, mirror.name), clusters, source_id, time.time()):
                 self.log.warning("left by an earlier drill: %s", line)
             for admin in (source, target):

@@ -50,6 +50,7 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # Kafka closes a session when it expires; the Java client re-authenticates at 85 to 95 % of its lifetime. A broker
 # rejects a re-authentication within a second of the last login.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
+_TICKET_AGAIN_S, _TICKET_LATEST_S = 0.5, 1.5  # how often to look for a ticket; how long before the end to wait for it
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
 _TLS_HINT = "If this repeats, check the certificates, the ciphers and the port."
 # Substrings of OpenSSL's reasons that mean a permanent TLS failure. All others (an internal error of the peer, a
@@ -99,7 +100,7 @@ class Connection:
         self._unsent: list[Buffer] = []
         self._arriving = _Arriving()
         self._answers = 0
-        self._renew_at = float("inf")
+        self._renew_at = self._ends_at = float("inf")
 
     @classmethod
     def open(cls, host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Self:
@@ -188,8 +189,8 @@ class Connection:
         served = self.api_versions.get(api_key)
         if (served is None or not served[0] <= api_version <= served[1]) and api_key != _API_VERSIONS:
             raise ApiNotServed(self.address, api_name(api_key), api_version, served)
-        if wait and self.ends_soon:
-            self._log_in()
+        if wait and self.ends_soon and not self._goes_on():
+            self._renew()
         if check is not None:
             check()
         return self._send(api_key, api_version, buffers, flexible, wait=wait)
@@ -255,12 +256,15 @@ class Connection:
         message.with_header()
         return message.header.get_response_class().decode(body, version=version)
 
-    def exchange_token(self, token: bytes) -> bytes:
+    def exchange_token(self, token: bytes, *, last: bool = False) -> bytes:
         """Send a bare SASL token and return the broker's token, which is how brokers before 1.0 authenticate clients.
 
+        :param last: the broker does not answer this one; nothing is returned.
         :raises ConnectionLost: the broker hung up, which is also how such a broker rejects credentials.
         """
         self._write([struct.pack(">i", len(token)), token], _SASL_HANDSHAKE)
+        if last:
+            return b""
         size = memoryview(bytearray(4))
         refused = "during the login; a broker before 1.0 refuses user or password in no other way"
         self._fill(size, _SASL_HANDSHAKE, refused)
@@ -366,6 +370,26 @@ class Connection:
         lifetime_s = log_in(self, self.settings) / 1000
         if lifetime_s > 0:
             self._renew_at = time.monotonic() + max(_RENEW_AT * lifetime_s, _RENEW_EARLIEST_S)
+            self._ends_at = time.monotonic() + lifetime_s
+
+    def _renew(self) -> None:
+        try:
+            self._log_in()
+        except BaseException:  # the broker takes nothing but the rest of the login from now on
+            self.close()
+            raise
+
+    def _goes_on(self) -> bool:
+        """Return whether the session is used although it ends soon: while a KDC is asked for a ticket, which may hang.
+
+        What waits for an answer here, such as the confirmation of a lease, would wait for the KDC.
+        """
+        if self.settings.sasl_mechanism != "GSSAPI" or time.monotonic() > self._ends_at - _TICKET_LATEST_S:
+            return False
+        if self.settings.kerberos.is_at_hand(self.host):
+            return False
+        self.put_off(_TICKET_AGAIN_S)
+        return True
 
     # --- frames -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""SASL logins. kafka-python implements the mechanisms."""
+"""SASL logins. kafka-python implements the mechanisms, but for Kerberos's (:mod:`.kerberos`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Line(Protocol):
 
     host: str
     address: str
+    timeout_s: float
 
     def serves(self, api_key: int, version: int) -> bool:
         """Return whether the broker serves a request in ``version`` or a newer one."""
@@ -24,8 +25,8 @@ class Line(Protocol):
     def request(self, message: Any, version: int) -> Any:
         """Send a request and return the decoded response."""
 
-    def exchange_token(self, token: bytes) -> bytes:
-        """Send a bare token and return the broker's token."""
+    def exchange_token(self, token: bytes, *, last: bool = False) -> bytes:
+        """Send a bare token and return the broker's token; empty after the ``last`` one, which is not answered."""
 
 
 def log_in(connection: Line, settings: WireSettings) -> int:
@@ -33,10 +34,12 @@ def log_in(connection: Line, settings: WireSettings) -> int:
 
     :returns: lifetime of the session in ms, 0 for unlimited (KIP-368).
     :raises AuthenticationFailed: the broker does not serve the mechanism, or rejects the credentials.
+    :raises ConnectionLost: the KDC gave no ticket in time; nothing was sent, and the connection can still be used.
     """
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
     name = settings.sasl_mechanism
+    mechanism = _begun(settings, connection) if name == "GSSAPI" else _mechanism(settings, connection.host)
     framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before that, bare tokens follow
     handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
     if handshake.error_code:
@@ -47,10 +50,10 @@ def log_in(connection: Line, settings: WireSettings) -> int:
             else f"SaslHandshake answered {error_name(handshake.error_code)}; this listener may want no login"
         )
         raise AuthenticationFailed(settings.role, connection.address, cause)
-    mechanism = _mechanism(settings, connection.host)
     if not framed:
         while not mechanism.is_done():
-            _receive(mechanism, connection.exchange_token(mechanism.auth_bytes()), connection, settings)
+            last = getattr(mechanism, "has_last_word", False)
+            _receive(mechanism, connection.exchange_token(mechanism.auth_bytes(), last=last), connection, settings)
         return 0
     version = connection.newest(SaslAuthenticateRequest.API_KEY, 0, 2)
     lifetime_ms = 0
@@ -58,7 +61,7 @@ def log_in(connection: Line, settings: WireSettings) -> int:
         answer = connection.request(SaslAuthenticateRequest(mechanism.auth_bytes(), version=version), version)
         if answer.error_code:
             detail = answer.error_message or error_name(answer.error_code)
-            raise AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}")
+            raise _refused(settings, connection, detail)
         lifetime_ms = (answer.session_lifetime_ms or 0) if version else 0
         _receive(mechanism, bytes(answer.auth_bytes or b""), connection, settings)
     return lifetime_ms
@@ -73,6 +76,28 @@ def _receive(mechanism: Any, token: bytes, connection: Line, settings: WireSetti
         raise AuthenticationFailed(settings.role, connection.address, f"{name}: the broker answered {e}") from None
     if mechanism.is_done() and not mechanism.is_authenticated():
         raise AuthenticationFailed(settings.role, connection.address, f"{name}: not authenticated")
+
+
+def _refused(settings: WireSettings, connection: Line, detail: str) -> AuthenticationFailed:
+    name = settings.sasl_mechanism
+    if name != "GSSAPI":
+        return AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}")
+    # The broker tells nobody more than that it failed.
+    identity = settings.kerberos.identity
+    remedy = (
+        "The KDC gave a ticket for this broker, so only the broker's log has the cause: its own keytab is older than its "
+        "key, clocks differ by more than five minutes, or sasl.kerberos.principal.to.local.rules has no rule for this "
+        "realm."
+    )
+    return AuthenticationFailed(settings.role, connection.address, f"{name} as {identity}: {detail}", remedy)
+
+
+def _begun(settings: WireSettings, connection: Line) -> Any:
+    """Return a Kerberos login whose first token is made: before anything is sent, because the KDC may hang."""
+    from airflow_mirror.wire.kerberos.mechanism import KerberosLogin
+
+    host, address = connection.host, connection.address
+    return KerberosLogin(settings.kerberos, host, connection.timeout_s, settings.role, address)
 
 
 def _mechanism(settings: WireSettings, host: str) -> Any:

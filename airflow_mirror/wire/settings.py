@@ -12,14 +12,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.wire.kerberos import identity as kerberos
 
 if TYPE_CHECKING:
     import ssl
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.wire.kerberos.tickets import Tickets
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # 256 MiB: far above any fetch that the mirror requests, and below the first bytes of TLS or HTTP read as a size.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
@@ -48,13 +50,14 @@ _SUPPORTED = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
-# Clients set defaults for Kerberos settings even without Kerberos; they matter only with GSSAPI, which is rejected.
+# Clients set defaults for Kerberos settings even without Kerberos; they matter only with GSSAPI.
 _HARMLESS = ("sasl.kerberos.",)
-_REMEDIES = {
+_REMEDIES = kerberos.REMEDIES | {
     "ssl.keystore.location": "Give ssl.certificate.location and ssl.key.location (PEM files) instead.",
     "ssl.truststore.location": "Give ssl.ca.location (a PEM file or directory) instead.",
     "sasl.jaas.config": "Give sasl.mechanism, sasl.username and sasl.password instead.",
 }
+_BY_PASSWORD = "Set the mechanism of this user, or remove sasl.username and set sasl.kerberos.principal."
 _OF_CERTIFICATE = "User:<the certificate's subject>"
 
 
@@ -81,8 +84,10 @@ class WireSettings:
 
     def check(self) -> None:
         """Read every setting once, so that a wrong one is reported before the first connection."""
+        supported = _SUPPORTED | (kerberos.SETTINGS if self._uses_kerberos else frozenset())
+        harmless = () if self._uses_kerberos else _HARMLESS
         for key in self.properties:
-            if key.startswith(("ssl.", "sasl.")) and key not in _SUPPORTED and not key.startswith(_HARMLESS):
+            if key.startswith(("ssl.", "sasl.")) and key not in supported and not key.startswith(harmless):
                 remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
                 raise InvalidField(key, "(set)", f"the mirror's wire client does not support it ({self.role})", remedy)
         _ = (self.security_protocol, self.verify_hostname, self.socket_timeout_s, self.max_response_bytes)
@@ -104,6 +109,8 @@ class WireSettings:
     def principal(self) -> str:
         """Our principal for an authorizer, as far as a client can know it: ``User:<sasl user>``."""
         user = self.properties.get("sasl.username") or self.properties.get("sasl.oauthbearer.client.id")
+        if self._uses_kerberos:  # brokers make a name of it by rules of theirs; without rules it is this one
+            user = self.kerberos_name or "<the owner of the ticket cache>"
         if self.uses_sasl and user:
             return f"User:{user}"
         has_certificate = self.get("ssl.certificate.location") or self.get("ssl.certificate.pem")
@@ -113,8 +120,10 @@ class WireSettings:
     def known_principal(self) -> str | None:
         """Our principal, if brokers with Kafka's own principal builder make no other of it; None: a client can't know.
 
-        They make it of a certificate's subject by rules of theirs, and of a claim of a token.
+        They make it of a certificate's subject and of a Kerberos principal by rules of theirs, and of a claim of a token.
         """
+        if self._uses_kerberos:
+            return None
         if self.uses_sasl:
             user = self.properties.get("sasl.username")
             return f"User:{user}" if user and self.sasl_mechanism != "OAUTHBEARER" else None
@@ -140,6 +149,12 @@ class WireSettings:
         """One of :data:`MECHANISMS`."""
         key = "sasl.mechanisms" if self.properties.get("sasl.mechanisms") else "sasl.mechanism"
         return self._choice(key, "GSSAPI", MECHANISMS)
+
+    @property
+    def kerberos_name(self) -> str | None:
+        """The first part of our Kerberos principal; None without Kerberos, or if the ticket cache has it."""
+        principal = self.properties.get("sasl.kerberos.principal", "") if self._uses_kerberos else ""
+        return principal.partition("@")[0].partition("/")[0] or None
 
     @property
     def verify_certificate(self) -> bool:
@@ -181,6 +196,20 @@ class WireSettings:
 
         return token_provider(self.get, self.role, self.bootstrap)
 
+    @cached_property
+    def kerberos(self) -> Tickets:
+        """The Kerberos tickets of this cluster's identity.
+
+        :raises KerberosMissing: gssapi is not installed.
+        """
+        from airflow_mirror.wire.kerberos.tickets import tickets_of
+
+        return tickets_of(kerberos.identity_of(self.get, self.role))
+
+    @property
+    def _uses_kerberos(self) -> bool:
+        return self.uses_sasl and self.sasl_mechanism == "GSSAPI"
+
     def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.properties.get(key, default)
         if value.upper() not in allowed:
@@ -198,6 +227,12 @@ class WireSettings:
     def _check_credentials(self) -> None:
         if self.sasl_mechanism == "OAUTHBEARER":
             _ = self.oauth_tokens
+            return
+        if self.sasl_mechanism == "GSSAPI":
+            if self.properties.get("sasl.username"):
+                cause = f"GSSAPI (Kerberos), the default, takes no user and password ({self.role})"
+                raise InvalidField("sasl.mechanism", self.properties.get("sasl.mechanism", ""), cause, _BY_PASSWORD)
+            _ = self.kerberos
             return
         for key in ("sasl.username", "sasl.password"):
             if not self.properties.get(key):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,11 @@ _ROUNDS = 3
 _SAY_EVERY_S = 15.0
 # What one task of the check found: its host, its daemon's pid, Python, versions, failures, and the package's file.
 Found = dict[str, Any]
+
+
+def modules_wanted() -> dict[str, str]:
+    """Return what to look for on executors: the list, and Kerberos's library where this driver has logged in with it."""
+    return {**PACKAGES, **({"gssapi": "gssapi"} if "gssapi" in sys.modules else {})}
 
 
 def slots(spark: SparkSession) -> int:
@@ -139,7 +145,7 @@ def _ask(context: Any, pause_s: float) -> list[Found]:
 
 
 def _probe(pause_s: float) -> Callable[[Iterator[int]], Iterator[Found]]:
-    modules = dict(PACKAGES)
+    modules = modules_wanted()
 
     # Nested, so that it is sent as code, not as a reference to a module that the executor may not have.
     def probe(_: Iterator[int]) -> Iterator[Found]:
@@ -213,8 +219,6 @@ def _installed(distribution: str) -> str | None:
 
 
 def _python() -> str:
-    import sys
-
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -86,7 +86,7 @@ class Yarn(Elsewhere):
                 tokens.FILE_VARIABLE, there, "it is set for this worker, and the job needs it for its own credentials",
                 "Unset it, and let Spark get its tokens by keytab and principal of the connection, or by kinit.",
             )  # fmt: skip
-        content = tokens.encode({_SECRETS[role]: secrets[role].dump() for role in _SECRETS})
+        content = tokens.encode({_SECRETS[role]: secrets[role].with_files().dump() for role in _SECRETS})
         descriptor = os.memfd_create("airflow-mirror")
         os.write(descriptor, content)
         return {tokens.FILE_VARIABLE: f"/proc/self/fd/{descriptor}"}, (descriptor,)

@@ -29,7 +29,7 @@ class Broker:
     :param refusal: error code and message of SaslAuthenticate.
     """
 
-    host, address = "b1", "b1:9092"
+    host, address, timeout_s = "b1", "b1:9092", 30.0
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Broker:
             version=version, error_code=error, error_message=text, auth_bytes=token, session_lifetime_ms=90_000
         )
 
-    def exchange_token(self, token: bytes) -> bytes:
+    def exchange_token(self, token: bytes, *, last: bool = False) -> bytes:
         self.tokens.append(token)
-        return self.answer(token)
+        return b"" if last else self.answer(token)
 
 
 class Scram:

@@ -34,11 +34,29 @@ def sasl(**extra: str) -> dict[str, str]:
     } | extra
 
 
+def kerberos(**extra: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.principal": "mirror/host@EXAMPLE.COM",
+        "sasl.kerberos.keytab": "/nowhere.keytab",
+    } | extra
+
+
 @pytest.mark.parametrize(
     ("properties", "field"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
         (sasl() | {"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
+        (kerberos(**{"sasl.kerberos.kinit.cmd": "kinit -k"}), "sasl.kerberos.kinit.cmd"),
+        (kerberos(**{"sasl.kerberos.min.time.before.relogin": "60000"}), "sasl.kerberos.min.time.before.relogin"),
+        (kerberos(**{"sasl.kerberos.ticket.renew.jitter": "0.05"}), "sasl.kerberos.ticket.renew.jitter"),
+        (kerberos(**{"sasl.kerberos.principal": ""}), "sasl.kerberos.principal"),
+        (kerberos(), "sasl.kerberos.keytab"),
+        (
+            kerberos(**{"sasl.kerberos.keytab": "", "sasl.kerberos.keytab.base64": f"{SECRET}!"}),
+            "sasl.kerberos.keytab.base64",
+        ),
         (sasl() | {"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism"),
         ({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": SECRET}, "sasl.mechanism"),
         (sasl() | {"sasl.mechanisms": "DIGEST-MD5"}, "sasl.mechanisms"),
@@ -75,6 +93,7 @@ def test_settings_never_show_a_secret() -> None:
         ({"security.protocol": "SSL", "ssl.certificate.location": "/me.pem"}, None),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "me"}, "User:me"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "me"}, None),
+        (kerberos(), None),
     ],
 )
 def test_principal_is_known_only_where_brokers_can_make_no_other(
@@ -110,6 +129,17 @@ def test_a_file_or_text_that_is_no_certificate_is_named(properties: dict[str, st
         _ = built({"security.protocol": "ssl"} | properties).ssl_context
     assert caught.value.field == field
     assert SECRET not in str(caught.value)
+
+
+def test_kerberos_settings_matter_with_kerberos_alone() -> None:
+    """Clients set some of them whatever the mechanism."""
+    built(sasl() | {"sasl.kerberos.kinit.cmd": "kinit", "sasl.kerberos.keytab": "/nowhere"})
+
+
+def test_errors_name_a_kerberos_principal_as_brokers_without_rules_do() -> None:
+    assert WireSettings({"bootstrap.servers": "b:9092", **kerberos()}).principal == "User:mirror"
+    of_cache = kerberos() | {"sasl.kerberos.principal": ""}
+    assert WireSettings({"bootstrap.servers": "b:9092", **of_cache}).principal == "User:<the owner of the ticket cache>"
 
 
 def test_pem_from_properties_file_regains_its_line_breaks() -> None:
