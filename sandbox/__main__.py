@@ -15,9 +15,11 @@ from typing import NoReturn, TextIO
 from airflow_mirror.errors import InputError, MirrorError
 from sandbox import state
 from sandbox.cluster import Cluster, start_all, stop_all
+from sandbox.kdc import Realm
 from sandbox.settings import USERS
 from sandbox.versions import DEFAULT_VERSION, RELEASES
 
+_PRINCIPAL = "mirror"  # of each realm
 _DETACH_TIMEOUT_S = 300.0  # includes a download of the jars on a slow line
 
 _EXAMPLES = f"""
@@ -29,6 +31,7 @@ examples:
   python -m sandbox up --version 2.1.1           with older brokers, and a ZooKeeper where they need one
   python -m sandbox up --authorizer              with ACLs and a second listener, for the users
                                                  {", ".join(f"{user} ({password})" for user, password in USERS.items())}
+  python -m sandbox up --kerberos                each cluster in a realm of its own, with a KDC and a principal 'mirror'
   python -m sandbox up --detach                  in the background; until 'down'
   python -m sandbox status --json                what runs, for programs
 
@@ -69,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"Kafka's version: {', '.join(RELEASES)} (default: {DEFAULT_VERSION})",
     )  # fmt: skip
     up.add_argument("--authorizer", action="store_true", help="enforce ACLs; adds a listener with user and password")
+    up.add_argument("--kerberos", action="store_true", help="a KDC for each cluster; GSSAPI on the listener for users")
     up.add_argument("--port", action="append", default=[], metavar="CLUSTER=PORT", help="fixed port of the first node")
     up.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting; may be repeated")
     up.add_argument("--data-dir", type=Path, metavar="DIR", help="keep the data in DIR/<cluster>")
@@ -93,6 +97,8 @@ def _up(options: argparse.Namespace) -> int:
         print(f"starting {', '.join(c.name for c in several)} ...", file=sys.stderr, flush=True)
         ready = False
         try:
+            for realm in _realms(several):
+                realm.start().add(_PRINCIPAL)
             start_all(several)
             ready = True
             claim.publish([_describe(c) for c in several])
@@ -104,6 +110,8 @@ def _up(options: argparse.Namespace) -> int:
             return 0 if ready else 130  # once it is up, a signal is its normal end
         finally:
             stop_all(several)
+            for realm in _realms(several):
+                realm.stop()
 
 
 def _watch(several: Sequence[Cluster]) -> int:
@@ -189,14 +197,23 @@ def _clusters(options: argparse.Namespace) -> list[Cluster]:
         if name not in names or not value.isdigit() or not 1 <= int(value) <= 65535 - options.nodes:
             raise InputError(f"--port {name}={value}: use CLUSTER=PORT with one of the clusters {', '.join(names)}.")
         first_ports[name] = [int(value) + i for i in range(options.nodes)]
+    authorizer = options.authorizer or options.kerberos
     return [
         Cluster(
-            name, options.nodes, dict(_pair("--set", text) for text in options.set), options.authorizer,
+            name, options.nodes, dict(_pair("--set", text) for text in options.set), authorizer,
             options.data_dir / name if options.data_dir else None, ports=first_ports.get(name), version=options.version,
-            heap_mb=options.heap_mb,
+            heap_mb=options.heap_mb, kerberos=Realm(_realm_of(name)) if options.kerberos else None,
         )
         for name in names
     ]  # fmt: skip
+
+
+def _realm_of(name: str) -> str:
+    return f"{name.upper().replace('_', '-')}.TEST"
+
+
+def _realms(several: Sequence[Cluster]) -> list[Realm]:
+    return [cluster.realm for cluster in several if cluster.realm is not None]
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -212,9 +229,18 @@ def _describe(cluster: Cluster) -> state.Description:
         "version": cluster.release.version,
         "bootstrap": cluster.bootstrap,
         "bootstrap_sasl": cluster.bootstrap_sasl if cluster.authorizer else None,
+        "kerberos": _kerberos(cluster),
         "directory": str(cluster.directory),
         "pids": [cluster.pid(i) for i in range(1, cluster.node_count + 1)],
     }
+
+
+def _kerberos(cluster: Cluster) -> dict[str, str] | None:
+    if cluster.realm is None:
+        return None
+    login = cluster.kerberos_properties(_PRINCIPAL)
+    principal, keytab = (login[f"sasl.kerberos.{key}"] for key in ("principal", "keytab"))
+    return {"principal": principal, "keytab": keytab, "config": str(cluster.realm.config)}
 
 
 def _print(several: Sequence[state.Description]) -> None:
@@ -222,7 +248,12 @@ def _print(several: Sequence[state.Description]) -> None:
     for c in several:
         print(f"{c['name']:<{width}}  {c['bootstrap']}")
         if c["bootstrap_sasl"]:
-            print(f"{'':<{width}}  {c['bootstrap_sasl']}  (SASL_PLAINTEXT, PLAIN)")
+            print(f"{'':<{width}}  {c['bootstrap_sasl']}  (SASL_PLAINTEXT, PLAIN{', GSSAPI' if c['kerberos'] else ''})")
+    realms = [c["kerberos"] for c in several if c["kerberos"]]
+    for login in realms:
+        print(f"{login['principal']}  {login['keytab']}")
+    if realms:
+        print(f"export KRB5_CONFIG={':'.join(login['config'] for login in realms)}")
     sys.stdout.flush()
 
 

@@ -23,11 +23,12 @@ from airflow_mirror.errors import InputError
 from sandbox import ready
 from sandbox.errors import DiskFull
 from sandbox.home import Home
+from sandbox.kdc import SERVICE, Realm
 from sandbox.node import Node
 from sandbox.ports import ReservedPort, reserve
 from sandbox.process import stands_still
 from sandbox.program import Installed, Program, install
-from sandbox.settings import SUPER_USER, USERS, NodeAddresses, jaas, node_settings
+from sandbox.settings import SUPER_USER, USERS, BrokerLogin, NodeAddresses, jaas, node_settings
 from sandbox.versions import DEFAULT_VERSION, release
 from sandbox.zookeeper import ZooKeeper
 
@@ -48,6 +49,8 @@ class Cluster:
     :param ports: the PLAINTEXT port of each node; free ports by default.
     :param version: the release of Kafka, one of :data:`sandbox.versions.RELEASES`.
     :param zookeeper: with a ZooKeeper beside the nodes; by default only where the release needs it.
+    :param kerberos: a started realm; the second listener lets its principals in as well, see :meth:`kerberos_properties`.
+        Needs ``authorizer``.
     :param heap_mb: maximum heap of a node in MB.
     :param min_free_mb: free space that the data directory's file system must have at the start, in MB.
     :param ready_timeout_s: how long a node may take to become ready, in seconds.
@@ -65,6 +68,7 @@ class Cluster:
         ports: Sequence[int] | None = None,
         version: str = DEFAULT_VERSION,
         zookeeper: bool | None = None,
+        kerberos: Realm | None = None,
         heap_mb: int = 512,
         min_free_mb: int = 256,
         ready_timeout_s: float = 240.0,
@@ -81,6 +85,9 @@ class Cluster:
             raise InputError(f"cluster {name!r}: Kafka {version} knows no ZooKeeper; 3.9 is the last that does.")
         if self.release.needs_zookeeper and not self._with_zookeeper:
             raise InputError(f"cluster {name!r}: Kafka {version} needs ZooKeeper; 3.3 is the first that does without.")
+        if kerberos is not None and not authorizer:
+            raise InputError(f"cluster {name!r}: kerberos needs a listener for users; start it with authorizer=True.")
+        self.realm = kerberos
         self._overrides = {key: str(value) for key, value in (overrides or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._ports, self._heap_mb, self._min_free_mb = ports, heap_mb, min_free_mb
@@ -105,7 +112,9 @@ class Cluster:
         with self._lock:
             if self._nodes:
                 return self
-            installed = install(self.release)  # before anything is taken: it may need the user's hands
+            installed = install(
+                self.release, kerberos=self.realm is not None
+            )  # before anything is taken: it may need the user's hands
             _running.add(self)
             self._cancel.clear()
             try:
@@ -263,6 +272,21 @@ class Cluster:
             "sasl.password": USERS[user],
         }
 
+    def kerberos_properties(self, principal: str) -> dict[str, str]:
+        """Return librdkafka settings for a principal of the realm (without the realm), with a keytab.
+
+        ``KRB5_CONFIG`` must name the realm's configuration, :attr:`sandbox.kdc.Realm.config`.
+        """
+        if self.realm is None:
+            raise InputError(f"cluster {self.name!r} has no Kerberos; start it with kerberos=Realm(...).")
+        return {
+            "bootstrap.servers": self.bootstrap_sasl,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.principal": f"{principal}@{self.realm.name}",
+            "sasl.kerberos.keytab": str(self.realm.keytab(principal)),
+        }
+
     def admin_properties(self) -> dict[str, str]:
         """Return librdkafka settings that may do anything: the super user's, or plaintext without an authorizer."""
         return self.properties(SUPER_USER if self.authorizer else None)
@@ -288,14 +312,25 @@ class Cluster:
             raise
         self._cluster_id = _cluster_id(self._home.path / "cluster.id")
         self._addresses = [NodeAddresses(*(port.address for port in own)) for own in ports]
+        login, options = self._broker_login(), []
+        if login is not None:
+            options.append(f"-Djava.security.krb5.conf={login.config}")
         for node_id, own in enumerate(ports, 1):
             directory = self._home.path / f"node-{node_id}"
             settings = node_settings(
                 node_id, self._addresses, directory / "data", self._overrides, self.authorizer,
-                release=self.release, zookeeper=self._zookeeper.address if self._zookeeper else None,
+                release=self.release, zookeeper=self._zookeeper.address if self._zookeeper else None, kerberos=login,
             )  # fmt: skip
-            login = jaas(self.release) if self.authorizer else None
-            self._nodes.append(Node(self.name, node_id, directory, settings, own, installed, self._heap_mb, login))
+            file = jaas(self.release, login) if self.authorizer else None
+            self._nodes.append(
+                Node(self.name, node_id, directory, settings, own, installed, self._heap_mb, file, options)
+            )
+
+    def _broker_login(self) -> BrokerLogin | None:
+        realm = self.realm
+        if realm is None:
+            return None
+        return BrokerLogin(f"{SERVICE}@{realm.name}", realm.keytab(SERVICE, "broker"), realm.config)
 
     def _format_and_start(self, node: Node) -> None:
         node.write()
@@ -346,8 +381,8 @@ def clusters(*names: str, **kw: Any) -> Iterator[list[Cluster]]:
 
 def start_all(several: Sequence[Cluster]) -> None:
     """Start clusters at the same time; the first error is raised when all have ended their attempt."""
-    for version in dict.fromkeys(cluster.release for cluster in several):
-        install(version)  # once, and where Ctrl-C can end it
+    for version, kerberos in dict.fromkeys((cluster.release, cluster.realm is not None) for cluster in several):
+        install(version, kerberos=kerberos)  # once, and where Ctrl-C can end it
     _each(Cluster.start, several, lambda: stop_all(several))
 
 

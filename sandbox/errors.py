@@ -53,6 +53,19 @@ class OldJavaUnavailable(TryAgain):
         )
 
 
+class KerberosUnavailable(TryAgain):
+    """A part of Kerberos is missing on this machine (a KDC, headers, a Java that has it), and could not be fetched."""
+
+    def __init__(self, cause: str, output: Sequence[str] = ()) -> None:
+        self.cause, self.output = cause, list(output)
+        super().__init__(
+            f"Kerberos for the sandbox: {cause}. Nothing was kept. Check the network and apt's sources, or install it "
+            "yourself: KDC, its administration, client programs, headers, a Java, a C compiler (Debian: apt-get install "
+            "krb5-kdc krb5-admin-server krb5-user libkrb5-dev default-jre-headless gcc)."
+            f"{_quoted(output)}"
+        )
+
+
 class NodeFailed(TryAgain):
     """A process of a cluster ended although nobody asked it to; ``part`` is ``node <id>`` or ``ZooKeeper``."""
 

@@ -22,14 +22,16 @@ class Node(Program):
     :param ports: the reserved ports that the node listens on.
     :param heap_mb: maximum heap in MB.
     :param jaas: the login file of a release that takes logins from a file alone; usually None.
+    :param options: more options of the JVM.
     """
 
     def __init__(
         self, cluster: str, node_id: int, directory: Path, settings: Mapping[str, str], ports: Sequence[ReservedPort],
-        installed: Installed, heap_mb: int, jaas: str | None = None,
+        installed: Installed, heap_mb: int, jaas: str | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         super().__init__(cluster, f"node {node_id}", directory, ports, installed)
         self.node_id, self._settings, self._heap_mb, self._jaas = node_id, settings, heap_mb, jaas
+        self._options = options
         self._properties, self._login = directory / "server.properties", directory / "jaas.conf"
 
     def write(self) -> None:
@@ -58,5 +60,5 @@ class Node(Program):
         """Start the process; it is not ready yet."""
         # Without the second the broker would look in the login file for a login at ZooKeeper, too.
         login = [f"-Djava.security.auth.login.config={self._login}", "-Dzookeeper.sasl.client=false"]
-        options = login if self._jaas is not None else []
+        options = [*self._options, *(login if self._jaas is not None else [])]
         self.child = self.java(self._heap_mb, options, "kafka.Kafka", str(self._properties))

@@ -29,12 +29,13 @@ class Installed:
     classpath: str
 
 
-def install(release: Release, progress: TextIO | None = None) -> Installed:
+def install(release: Release, progress: TextIO | None = None, *, kerberos: bool = False) -> Installed:
     """Fetch what is missing of ``release`` and the Java for it.
 
-    :raises JavaNotFound, OldJavaUnavailable, JarsUnavailable: what needs the user's hands.
+    :param kerberos: brokers accept logins by Kerberos.
+    :raises JavaNotFound, OldJavaUnavailable, JarsUnavailable, KerberosUnavailable: what needs the user's hands.
     """
-    java = java_for(release, progress)
+    java = java_for(release, progress, kerberos=kerberos)
     return Installed(release, java, jars.classpath("broker", version=release.version, progress=progress))
 
 

@@ -14,6 +14,7 @@ SUPER_USER = "admin"
 USERS = {SUPER_USER: "admin-secret", "alice": "alice-secret", "mirror": "mirror-secret"}
 SASL_LISTENER = "SASL_PLAINTEXT"
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 # The first of the sandbox's releases that knows a setting; what is not here is known to all of them.
@@ -34,15 +35,37 @@ class NodeAddresses:
     sasl: str | None = None
 
 
+@dataclass(frozen=True)
+class BrokerLogin:
+    """What brokers log in with by Kerberos.
+
+    :param principal: with its realm.
+    :param config: the ``krb5.conf``.
+    """
+
+    principal: str
+    keytab: Path
+    config: Path
+
+    @property
+    def module(self) -> str:
+        """The line of a login file, or of a listener's setting."""
+        return (
+            f'{_KERBEROS_LOGIN} required useKeyTab=true storeKey=true keyTab="{self.keytab}" '
+            f'principal="{self.principal}";'
+        )
+
+
 def node_settings(
     node_id: int, addresses: Sequence[NodeAddresses], data: Path, overrides: Mapping[str, str], authorizer: bool,
-    *, release: Release | None = None, zookeeper: str | None = None,
+    *, release: Release | None = None, zookeeper: str | None = None, kerberos: BrokerLogin | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """Return ``server.properties`` of node ``node_id`` (from 1) of a cluster that listens at ``addresses``.
 
     :param overrides: win over everything.
     :param release: leaves out what it does not know; the sandbox's default release when None.
     :param zookeeper: ZooKeeper's ``host:port``; when None, every node is broker and controller (KRaft).
+    :param kerberos: the listener for users takes GSSAPI as well.
     """
     release = release or release_of(DEFAULT_VERSION)
     own = addresses[node_id - 1]
@@ -55,6 +78,8 @@ def node_settings(
     }
     if authorizer:
         settings.update(_secured(settings, own, release))
+        if kerberos is not None:
+            settings.update(_with_kerberos(kerberos, release))
     known = {key: value for key, value in settings.items() if release.number >= _SINCE.get(key, ())}
     return known | dict(overrides)
 
@@ -143,9 +168,24 @@ def _secured(settings: Mapping[str, str], own: NodeAddresses, release: Release) 
     return added
 
 
-def jaas(release: Release) -> str | None:
+def _with_kerberos(kerberos: BrokerLogin, release: Release) -> dict[str, str]:
+    """Return what makes the listener for users take GSSAPI too; brokers go on talking to each other by PLAIN."""
+    service, mechanisms = {"sasl.kerberos.service.name": kerberos.principal.partition("/")[0]}, "PLAIN,GSSAPI"
+    if _logins_from_a_file_alone(release):
+        return service | {"sasl.enabled.mechanisms": mechanisms}
+    listener = f"listener.name.{SASL_LISTENER.lower()}"  # alone: the controllers' has no such login
+    return service | {
+        f"{listener}.sasl.enabled.mechanisms": mechanisms,
+        f"{listener}.gssapi.sasl.jaas.config": kerberos.module,
+    }
+
+
+def jaas(release: Release, kerberos: BrokerLogin | None = None) -> str | None:
     """Return the login file that brokers of ``release`` need for the SASL listener, or None: it is in the settings."""
-    return f"KafkaServer {{\n  {_login()}\n}};\n" if _logins_from_a_file_alone(release) else None
+    if not _logins_from_a_file_alone(release):
+        return None
+    modules = [_login(), *([kerberos.module] if kerberos is not None else [])]
+    return "KafkaServer {\n  " + "\n  ".join(modules) + "\n};\n"
 
 
 def _logins_from_a_file_alone(release: Release) -> bool:

@@ -21,12 +21,16 @@ from airflow_mirror.jobs.runner.java import cache_dir
 
 
 class Description(TypedDict):
-    """One cluster; ``pids`` in the order of node ids, None for a node that is down."""
+    """One cluster; ``pids`` in the order of node ids, None for a node that is down.
+
+    ``kerberos``: a ``principal``, its ``keytab``, and the realm's ``config``.
+    """
 
     name: str
     version: str
     bootstrap: str
     bootstrap_sasl: str | None
+    kerberos: dict[str, str] | None
     directory: str
     pids: list[int | None]
 

@@ -43,6 +43,14 @@ class Java:
         """The ``java`` to start."""
         return self.home / "bin" / "java"
 
+    def modules(self) -> set[str]:
+        """Return the names of the modules in its image; wheels leave some out."""
+        listed = _release(self.home).get("MODULES")
+        if listed is not None:
+            return set(listed.split())
+        out = subprocess.run([self.executable, "--list-modules"], capture_output=True, text=True, timeout=30).stdout
+        return {line.partition("@")[0] for line in out.split()}
+
 
 def find_java(env: Mapping[str, str] | None = None, min_version: int = MIN_VERSION) -> Java:
     """Return the first usable Java runtime of ``env`` (this process's environment by default).
@@ -72,7 +80,7 @@ def java_home_for_spark(env: Mapping[str, str] | None = None, cache: Path | None
     """
     env = os.environ if env is None else env
     java = find_java(env)
-    if SPARK_MODULE in _modules(java):
+    if SPARK_MODULE in java.modules():
         return java.home
     cache = cache or cache_dir(env)
     shim = cache / f"java-for-spark-{hashlib.sha256(str(java.home).encode()).hexdigest()[:12]}"
@@ -125,14 +133,6 @@ def _version(home: Path, executable: Path) -> int | None:
     if not parts:
         return None
     return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])  # "1.8.0_392" is 8
-
-
-def _modules(java: Java) -> set[str]:
-    listed = _release(java.home).get("MODULES")
-    if listed is not None:
-        return set(listed.split())
-    out = subprocess.run([java.executable, "--list-modules"], capture_output=True, text=True, timeout=30).stdout
-    return {line.partition("@")[0] for line in out.split()}
 
 
 def _write_shim(path: Path, real: Path) -> None:
