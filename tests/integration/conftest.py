@@ -1,4 +1,4 @@
-"""For the integration tests: one warm Spark, one cluster with an authorizer."""
+"""For the integration tests: one warm Spark, one cluster with an authorizer, two in realms of Kerberos."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox import Cluster
+from tests.integration.realms import World, two_realms
 from tests.integration.warm_jobs import WarmJobs
 
 # Assertions that several modules share explain themselves as a test's own do.
@@ -26,3 +27,10 @@ def walled_cluster() -> Iterator[Cluster]:
     """A source that has an authorizer. Who leaves ACLs there removes them."""
     with Cluster("walled", authorizer=True, ready_timeout_s=240) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def realms() -> Iterator[World]:
+    """A source and a target, each in a realm of its own. Whoever kills or freezes a KDC brings it back."""
+    with two_realms() as world:
+        yield world
