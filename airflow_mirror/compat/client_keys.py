@@ -21,8 +21,6 @@ _BROKERS = "checks tokens in a broker, not in a client"
 _CODE = "it is code of Java, which can't run here. Remove it"
 _PEM = "only PEM is read here"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
-_KERBEROS = ("sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin",
-             "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor")  # fmt: skip
 _ASSERTION = [
     refused(f"sasl.oauthbearer.assertion.{name}", "no login by assertion is spoken here. Use a client's id and secret")
     for name in ("algorithm", "claim.aud", "claim.exp.seconds", "claim.iss", "claim.jti.include", "claim.nbf.seconds",
@@ -34,8 +32,10 @@ COMMON = Table(
     honoured("client.id"),
     honoured("security.protocol"),
     honoured("sasl.mechanism"),
-    mapped("sasl.jaas.config", "sasl.username, sasl.password", "of PlainLoginModule, ScramLoginModule and "
-           "OAuthBearerLoginModule; another module is refused"),
+    mapped("sasl.jaas.config", "sasl.username, sasl.password, sasl.kerberos.*", "of PlainLoginModule, ScramLoginModule, "
+           "OAuthBearerLoginModule and Krb5LoginModule; another module is refused"),
+    honoured("sasl.kerberos.service.name", "", "serviceName of sasl.jaas.config, too; absent it is kafka, where Java's "
+             "client does not start"),
     mapped("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.token.endpoint.url"),
     mapped("sasl.oauthbearer.scope", "sasl.oauthbearer.scope"),
     mapped("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id"),
@@ -72,7 +72,10 @@ COMMON = Table(
             "them encoded", "false"),
     refused("bootstrap.controllers", "a mirror talks to brokers. Give bootstrap.servers"),
     refused("interceptor.classes", _CODE, ""),
-    *no_effect("of Kerberos, which is not spoken yet: sasl.mechanism=GSSAPI is refused", *_KERBEROS),
+    *no_effect("no command is run: a ticket cache is read again for each login, and something else has to keep it fresh "
+               "(k5start, krenew); a keytab needs none", "sasl.kerberos.kinit.cmd"),
+    *no_effect("tickets of a keytab are renewed at half of their life", "sasl.kerberos.min.time.before.relogin",
+               "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor"),
     *no_effect("TLS 1.2 and 1.3 are spoken, nothing older", "ssl.protocol", "ssl.enabled.protocols"),
     *no_effect(_JAVA, "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
                "ssl.secure.random.implementation"),

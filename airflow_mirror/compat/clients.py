@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from airflow_mirror.compat import login, stores
+from airflow_mirror.compat import kerberos, login, stores
 from airflow_mirror.compat.client_keys import is_secret
 from airflow_mirror.compat.rows import Noticed, Table, nearest
 
@@ -46,7 +46,12 @@ class Settings:
 
 
 def convert(
-    given: Mapping[str, str], table: Table, where: str = "", names: Mapping[str, str] = MappingProxyType({})
+    given: Mapping[str, str],
+    table: Table,
+    where: str = "",
+    names: Mapping[str, str] = MappingProxyType({}),
+    *,
+    whole: bool = True,
 ) -> Settings:
     """Return what becomes of a Java client's settings.
 
@@ -54,6 +59,7 @@ def convert(
     :param table: of :mod:`.client_keys`: which client they are for.
     :param where: what stands before a key in problems and reports, such as ``us-west.consumer.``.
     :param names: of keys that are called otherwise there.
+    :param whole: False: some keys were left out, so that nothing is said to be missing.
     """
     found = Settings()
 
@@ -76,8 +82,8 @@ def convert(
     found.properties |= properties
     for key, problem in left.items():
         add(key, [problem])
-    if found.properties.get("sasl.mechanism", "").upper() == "GSSAPI":
-        add("sasl.mechanism", ["=GSSAPI: Kerberos is not spoken here. Use SCRAM, OAUTHBEARER or TLS."])
+    if whole and (missing := kerberos.missing(given)) is not None:
+        add("security.protocol", [missing])
     return found
 
 
@@ -86,8 +92,15 @@ def convert(
 
 def _jaas(value: str, found: Settings) -> list[str]:
     properties, problems = login.settings_of(value)
+    service = properties.pop(kerberos.SERVICE, None)
     found.properties |= properties
-    return [f": {problem}" for problem in problems]
+    return [*(f": {problem}" for problem in problems), *([] if service is None else _service(service, found))]
+
+
+def _service(value: str, found: Settings) -> list[str]:
+    if (other := found.properties.setdefault(kerberos.SERVICE, value)) == value:
+        return []
+    return [f": serviceName of sasl.jaas.config and {kerberos.SERVICE} are {value!r} and {other!r}. Remove one of them."]
 
 
 def _handler(value: str, found: Settings) -> list[str]:
@@ -127,6 +140,7 @@ def _buffer(name: str) -> Callable[[str, Settings], list[str]]:
 
 _OTHERS: Mapping[str, Callable[[str, Settings], list[str]]] = {
     "sasl.jaas.config": _jaas,
+    kerberos.SERVICE: _service,
     "sasl.login.callback.handler.class": _handler,
     "ssl.endpoint.identification.algorithm": _host_names,
     "isolation.level": _isolation,

@@ -104,11 +104,13 @@ def client_of(keys: Mapping[str, Given], role: str, client: str) -> dict[str, Gi
 
 
 def _settings(keys: Mapping[str, Given], role: str, client: str, providers: Providers, secrets: bool) -> Settings:
-    found = client_of(keys, role, client)
-    if not secrets:
-        found = {key: one for key, one in found.items() if key in _OF_MIRRORS or not providers.has_reference(one.value)}
+    all_of = client_of(keys, role, client)
+    found = {
+        key: one for key, one in all_of.items() if secrets or key in _OF_MIRRORS or not providers.has_reference(one.value)
+    }
     values = {key: providers.resolve(one.key, one.value) for key, one in found.items()}
-    return convert(values, _TABLES[client], names={key: one.key for key, one in found.items()})
+    names = {key: one.key for key, one in found.items()}
+    return convert(values, _TABLES[client], names=names, whole=len(found) == len(all_of))
 
 
 def _told_apart_by(keys: Mapping[str, Given], role: str, client: str, providers: Providers) -> frozenset[tuple[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from airflow_mirror.compat import kerberos
+
 _ENTRY = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);\s*", re.DOTALL | re.IGNORECASE)
 _OPTION = re.compile(r"\s*([\w.$]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s\"';]+))")
 _USER = {"username": "sasl.username", "password": "sasl.password"}
@@ -18,7 +20,6 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
         "scope": "sasl.oauthbearer.scope",
     },
 }
-KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def settings_of(entry: str) -> tuple[dict[str, str], list[str]]:
@@ -33,10 +34,10 @@ def settings_of(entry: str) -> tuple[dict[str, str], list[str]]:
     name = module.rpartition(".")[2]
     if options is None:
         return {}, [f"the options of {name} can't be read. Put each value between double quotes."]
-    if module == KERBEROS:
-        return {}, [f"{name} logs in by Kerberos, which is not spoken here. Use SCRAM, OAUTHBEARER or TLS."]
+    if module == kerberos.MODULE:
+        return kerberos.settings_of(options)
     if module not in _MODULES:
-        known = ", ".join(one.rpartition(".")[2] for one in _MODULES)
+        known = ", ".join(one.rpartition(".")[2] for one in (*_MODULES, kerberos.MODULE))
         return {}, [f"{module} is code of Java. Known: {known}."]
     names = _MODULES[module]
     left = sorted(options.keys() - names.keys())

@@ -13,7 +13,6 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.wire.settings import WireSettings
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 SECRET = "s3cr;t\"'x"
 
 
@@ -138,8 +137,6 @@ def test_a_refused_key_passes_with_the_value_that_changes_nothing(key: str, valu
         ("sasl.jaas.config", f'{SCRAM} required username="u" password="hidden;', "the options of ScramLoginModule"),
         ("sasl.jaas.config", f"{SCRAM} required password=hidden tokenauth=true;", "tokenauth of ScramLoginModule"),
         ("sasl.jaas.config", "com.example.MyLoginModule required password=hidden;", "com.example.MyLoginModule is code"),
-        ("sasl.jaas.config", f"{KERBEROS} required keyTab=hidden;", "Kerberos"),
-        ("sasl.mechanism", "GSSAPI", "Kerberos"),
         ("sasl.login.callback.handler.class", "com.example.Mine", "code of Java"),
         ("sasl.oauthbearer.assertion.private.key.passphrase", "hidden", "no login by assertion"),
         ("isolation.level", "serializable", "read_committed or read_uncommitted"),

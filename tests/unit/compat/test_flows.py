@@ -128,3 +128,43 @@ def test_secrets_go_into_settings_and_are_not_needed_for_a_mirror(monkeypatch: p
     flow = of(given)
     assert flow.settings["source"]["ssl.key.password"] == "hidden"
     assert "hidden" not in repr(flow) + str(flow.fields)
+
+
+def test_each_cluster_keeps_its_own_login_by_kerberos() -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule required"
+    given = {**ADDRESSES}
+    for role, options in (
+        ("source", 'useKeyTab=true keyTab="/etc/one.keytab" principal="mirror@ONE.TEST"'),
+        ("target", 'useTicketCache=true ticketCache="/run/krb5cc"'),
+    ):
+        given |= {
+            f"{role}.cluster.security.protocol": "SASL_PLAINTEXT", f"{role}.cluster.sasl.mechanism": "GSSAPI",
+            f"{role}.cluster.sasl.kerberos.service.name": f"kafka-{role}",
+            f"{role}.cluster.sasl.jaas.config": f"{module} {options};",
+        }  # fmt: skip
+    flow = of(given)
+    assert flow.problems == []
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    assert flow.settings == {
+        "source": {
+            "bootstrap.servers": "a:1", **login, "sasl.kerberos.service.name": "kafka-source",
+            "sasl.kerberos.keytab": "/etc/one.keytab", "sasl.kerberos.principal": "mirror@ONE.TEST",
+        },
+        "target": {
+            "bootstrap.servers": "b:1", **login, "sasl.kerberos.service.name": "kafka-target",
+            "sasl.kerberos.ccache": "/run/krb5cc",
+        },
+    }  # fmt: skip
+
+
+def test_a_login_that_is_a_reference_is_not_missing_where_references_are_left_alone() -> None:
+    given = ADDRESSES | {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "source.cluster.security.protocol": "SASL_PLAINTEXT",
+        "source.cluster.sasl.jaas.config": "${env:JAAS}",
+    }
+    assert of(given, secrets=False).problems == []
+    del given["source.cluster.sasl.jaas.config"]
+    (problem,) = of(given, secrets=False).problems
+    assert problem.startswith("A->B.source.cluster.security.protocol=SASL_PLAINTEXT: GSSAPI")
