@@ -384,7 +384,7 @@ class Connection:
 
         What waits for an answer here, such as the confirmation of a lease, would wait for the KDC.
         """
-        if self.settings.sasl_mechanism != "GSSAPI" or time.monotonic() > self._ends_at - _TICKET_LATEST_S:
+        if not self.settings.uses_kerberos or time.monotonic() > self._ends_at - _TICKET_LATEST_S:
             return False
         if self.settings.kerberos.is_at_hand(self.host):
             return False

@@ -84,8 +84,8 @@ class WireSettings:
 
     def check(self) -> None:
         """Read every setting once, so that a wrong one is reported before the first connection."""
-        supported = _SUPPORTED | (kerberos.SETTINGS if self._uses_kerberos else frozenset())
-        harmless = () if self._uses_kerberos else _HARMLESS
+        supported = _SUPPORTED | (kerberos.SETTINGS if self.uses_kerberos else frozenset())
+        harmless = () if self.uses_kerberos else _HARMLESS
         for key in self.properties:
             if key.startswith(("ssl.", "sasl.")) and key not in supported and not key.startswith(harmless):
                 remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
@@ -109,7 +109,7 @@ class WireSettings:
     def principal(self) -> str:
         """Our principal for an authorizer, as far as a client can know it: ``User:<sasl user>``."""
         user = self.properties.get("sasl.username") or self.properties.get("sasl.oauthbearer.client.id")
-        if self._uses_kerberos:  # brokers make a name of it by rules of theirs; without rules it is this one
+        if self.uses_kerberos:  # brokers make a name of it by rules of theirs; without rules it is this one
             user = self.kerberos_name or "<the owner of the ticket cache>"
         if self.uses_sasl and user:
             return f"User:{user}"
@@ -122,7 +122,7 @@ class WireSettings:
 
         They make it of a certificate's subject and of a Kerberos principal by rules of theirs, and of a claim of a token.
         """
-        if self._uses_kerberos:
+        if self.uses_kerberos:
             return None
         if self.uses_sasl:
             user = self.properties.get("sasl.username")
@@ -151,9 +151,14 @@ class WireSettings:
         return self._choice(key, "GSSAPI", MECHANISMS)
 
     @property
+    def uses_kerberos(self) -> bool:
+        """Whether connections log in by Kerberos."""
+        return self.uses_sasl and self.sasl_mechanism == "GSSAPI"
+
+    @property
     def kerberos_name(self) -> str | None:
         """The first part of our Kerberos principal; None without Kerberos, or if the ticket cache has it."""
-        principal = self.properties.get("sasl.kerberos.principal", "") if self._uses_kerberos else ""
+        principal = self.properties.get("sasl.kerberos.principal", "") if self.uses_kerberos else ""
         return principal.partition("@")[0].partition("/")[0] or None
 
     @property
@@ -205,10 +210,6 @@ class WireSettings:
         from airflow_mirror.wire.kerberos.tickets import tickets_of
 
         return tickets_of(kerberos.identity_of(self.get, self.role))
-
-    @property
-    def _uses_kerberos(self) -> bool:
-        return self.uses_sasl and self.sasl_mechanism == "GSSAPI"
 
     def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.properties.get(key, default)

@@ -36,7 +36,9 @@ class Writer:
     """Writes numbered records to both partitions until the block ends, over the open listener."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._producer, self._topic = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5}), topic
+        # Else it writes a batch twice on a machine so busy that an answer comes late, and the copy has both.
+        conf = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "enable.idempotence": True}
+        self._producer, self._topic = Producer(conf), topic
         self._stop, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
         self.written = 0
 

@@ -30,7 +30,7 @@ REMEDIES = {
 Get = Callable[..., str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Identity:
     """Who logs in, and as whom it knows the brokers.
 
@@ -41,10 +41,10 @@ class Identity:
     :param proof: what people call the keytab or cache.
     """
 
-    principal: str
-    service: str
-    keytab: str
-    cache: str
+    principal: str = ""
+    service: str = "kafka"
+    keytab: str = ""
+    cache: str = ""
     proof: str
 
     def __str__(self) -> str:
@@ -68,10 +68,20 @@ def identity_of(get: Get, role: str) -> Identity:
             cause = f"a keytab may hold several principals, and this one is not named ({role})"
             raise InvalidField("sasl.kerberos.principal", "", cause, "Set it, for example mirror@EXAMPLE.COM.")
         path = get(KEYTAB)
-        return Identity(principal, service, _file(get, KEYTAB, role), "", f"keytab {path or 'in the connection'}")
+        return Identity(
+            principal=principal,
+            service=service,
+            keytab=_file(get, KEYTAB, role),
+            proof=f"keytab {path or 'in the connection'}",
+        )
     cache = get(CACHE) or os.environ.get("KRB5CCNAME", "")
     name = _file(get, CACHE, role) if get(CACHE + CONTENT) else cache
-    return Identity(principal, service, "", name, f"ticket cache {cache}" if cache else "default ticket cache")
+    return Identity(
+        principal=principal,
+        service=service,
+        cache=name,
+        proof=f"ticket cache {cache}" if cache else "default ticket cache",
+    )
 
 
 def _file(get: Get, key: str, role: str) -> str:

@@ -41,7 +41,7 @@ class Unavailable(Exception):  # noqa: N818 - a result, from which a login makes
         self.failure = failure
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Cache:
     """A ticket cache; all times are those of the wall clock, in seconds, as tickets have them.
 
@@ -95,7 +95,7 @@ class Tickets:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self._gssapi = _library()
-        self._cache = _Cache(_new_name() if identity.keytab else identity.cache)
+        self._cache = _Cache(name=_new_name() if identity.keytab else identity.cache)
         self._spare = _new_name()
         self._changed = threading.Condition()  # guards what follows
         self._asked: dict[str, _Asking] = {}
@@ -218,7 +218,7 @@ class Tickets:
     def _replace(self, hosts: Iterable[str]) -> None:
         """Fill the spare cache with new tickets, and let it take the place of the one in use."""
         credentials = self._renewed()
-        new = _Cache(self._spare, time.time(), float(credentials.lifetime or 0))
+        new = _Cache(name=self._spare, begun=time.time(), life_s=float(credentials.lifetime or 0))
         for host in list(hosts):
             new.hosts[host] = self._ticket_ends(credentials, host)
         with self._changed:

@@ -27,7 +27,9 @@ from airflow_mirror.wire.kerberos.mechanism import KerberosLogin
 from airflow_mirror.wire.kerberos.tickets import Tickets, Unavailable, tickets_of
 from airflow_mirror.wire.settings import WireSettings
 
-MIRROR = Identity("mirror@ONE.TEST", "kafka", "FILE:/etc/mirror.keytab", "", "keytab /etc/mirror.keytab")
+MIRROR = Identity(
+    principal="mirror@ONE.TEST", service="kafka", keytab="FILE:/etc/mirror.keytab", proof="keytab /etc/mirror.keytab"
+)
 _BASE = 2**32 - 1765328384  # of Kerberos's numbers, as the library gives them
 
 
@@ -133,7 +135,7 @@ def test_a_keytab_file_comes_before_its_content(tmp_path: Path) -> None:
     path = tmp_path / "mirror.keytab"
     path.write_bytes(b"changed here")
     found = described(keytab=str(path), principal="m@R", keytab_base64=base64.b64encode(b"as it was").decode())
-    assert found == Identity("m@R", "kafka", f"FILE:{path}", "", f"keytab {path}")
+    assert found == Identity(principal="m@R", service="kafka", keytab=f"FILE:{path}", proof=f"keytab {path}")
     assert str(found) == f"principal 'm' of realm R (keytab {path})"
     assert described(keytab=f"FILE:{path}", principal="m@R").keytab == f"FILE:{path}"
 
@@ -161,7 +163,9 @@ def test_a_keytab_that_is_not_here_is_named_with_host_and_remedy() -> None:
 def test_a_ticket_cache_is_the_settings_or_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5CCNAME", "FILE:/tmp/of-environment")
     assert described(ccache="/run/cc").cache == "/run/cc"
-    assert described() == Identity("", "kafka", "", "FILE:/tmp/of-environment", "ticket cache FILE:/tmp/of-environment")
+    assert described() == Identity(
+        service="kafka", cache="FILE:/tmp/of-environment", proof="ticket cache FILE:/tmp/of-environment"
+    )
     monkeypatch.delenv("KRB5CCNAME")
     assert str(described()) == "the owner of the default ticket cache"
 
@@ -211,7 +215,7 @@ def test_each_error_has_its_cause_and_a_remedy(number: int, remedy: str, passes:
 
 
 def test_expiry_is_said_although_the_library_says_success() -> None:
-    of_cache = Identity("", "kafka", "", "/run/cc", "ticket cache /run/cc")
+    of_cache = Identity(service="kafka", cache="/run/cc", proof="ticket cache /run/cc")
     failure = explain(ExpiredCredentialsError(), of_cache, "b1")
     assert failure.cause == "the ticket has expired" and "kinit" in failure.remedy and not failure.passes
     assert explain(GSSError(32), MIRROR, "b1").passes  # a keytab gets another one, once the KDC is back
@@ -315,7 +319,7 @@ def test_a_ticket_cache_that_was_written_again_is_read_again(library: Library, t
     path = tmp_path / "cc"
     path.write_text("one")
     library.caches[str(path)] = (time.time() + 100, set())
-    tickets = Tickets(Identity("", "kafka", "", str(path), f"ticket cache {path}"))
+    tickets = Tickets(Identity(service="kafka", cache=str(path), proof=f"ticket cache {path}"))
     tickets.begin("b1", 30)
     assert tickets.is_at_hand("b1")
     path.write_text("another")
@@ -337,9 +341,9 @@ def test_nobody_renews_what_nobody_uses(library: Library, monkeypatch: pytest.Mo
 
 
 def test_identities_share_no_cache_and_equal_ones_share_theirs(library: Library) -> None:
-    other = Identity("mirror@TWO.TEST", "kafka", MIRROR.keytab, "", MIRROR.proof)
+    other = Identity(principal="mirror@TWO.TEST", service="kafka", keytab=MIRROR.keytab, proof=MIRROR.proof)
     one, two = tickets_of(MIRROR), tickets_of(other)
-    assert one is tickets_of(Identity(*vars(MIRROR).values())) and one is not two
+    assert one is tickets_of(Identity(**vars(MIRROR))) and one is not two
     one.begin("b1", 30)
     two.begin("b1", 30)
     assert len(library.caches) == 2
@@ -408,7 +412,7 @@ def test_a_session_is_renewed_at_once_unless_that_would_wait_for_the_kdc(
     left_s: float, at_hand: bool, renews: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: Any = SimpleNamespace(
-        client_id="m", sasl_mechanism="GSSAPI", role="source", uses_tls=False, uses_sasl=True,
+        client_id="m", uses_kerberos=True, role="source", uses_tls=False, uses_sasl=True,
         kerberos=SimpleNamespace(is_at_hand=lambda host: at_hand and host == "b1"),
     )  # fmt: skip
     connection = Connection("b1", 1, settings, 1.0)
@@ -425,7 +429,7 @@ def test_a_session_is_renewed_at_once_unless_that_would_wait_for_the_kdc(
 def test_a_login_that_fails_in_the_middle_of_a_session_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker waits for the rest of the login, and would take the next request for it."""
     ours, theirs = socket.socketpair()
-    settings: Any = SimpleNamespace(client_id="m", sasl_mechanism="PLAIN", role="source", uses_tls=False, uses_sasl=True)
+    settings: Any = SimpleNamespace(client_id="m", uses_kerberos=False, role="source", uses_tls=False, uses_sasl=True)
     connection = Connection("b1", 1, settings, 1.0)
     connection.api_versions, connection._renew_at, connection._socket = {18: (0, 3)}, 0.0, ours
 
