@@ -122,9 +122,22 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
 def test_fence_is_lifted_also_in_a_run_that_somebody_marks(bag: Any, dag_id: str) -> None:
     """A run that is marked as failed, or successful, still runs its teardowns, and nothing else."""
     dag = bag.dags[dag_id]
-    assert [task.task_id for task in dag.teardowns] == ["lift_fence"]
+    assert {task.task_id for task in dag.teardowns} == {"lift_fence", "outcome"}
     assert dag.get_task("lift_fence").on_failure_fail_dagrun, "a fence that stands turns the run red"
     assert not any(task.is_setup for task in dag.tasks), "a cutover that was killed would skip it"
+
+
+@pytest.mark.parametrize("dag_id", ["kafka_migration", "kafka_failback"])
+def test_a_run_with_a_failed_task_stays_red(bag: Any, dag_id: str) -> None:
+    """Its last tasks decide, and of a run that is marked as failed those are skipped."""
+    task = bag.dags[dag_id].get_task("outcome")
+    assert task.upstream_task_ids == {"lift_fence"} and not task.downstream_task_ids and task.on_failure_fail_dagrun
+    states: dict[str, Any] = {"cutover": "success", "watch": "skipped", "lift_fence": "success", "outcome": "running"}
+    ti = SimpleNamespace(dag_id=dag_id, run_id="r", get_task_states=lambda **_: {"r": states})
+    task.python_callable(ti)
+    states["cutover"] = "failed"
+    with pytest.raises(AirflowFailException, match="because of cutover"):
+        task.python_callable(ti)
 
 
 def test_notifiers_of_ones_own_are_called_as_the_page_says(
