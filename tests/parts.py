@@ -94,7 +94,7 @@ PARTS = (
     Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
     Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),
     Part("parity", ("tests/integration",), "parity", 25, "the older tools' own scenarios, and their clients", _BY_FILE),
-    Part("kerberos", ("tests/integration",), "kerberos", 5, "logins by Kerberos, with a KDC of the sandbox"),
+    Part("kerberos", ("tests/integration",), "kerberos", 10, "logins by Kerberos, with a KDC of the sandbox"),
 )
 CI = ("unit", "provider", "core", "e2e")
 # Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.
