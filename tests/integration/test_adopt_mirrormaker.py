@@ -25,6 +25,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from benchmarks.mirrormaker import TARGET
 from benchmarks.referee import Answers, check_offsets, contents
 from sandbox import Cluster
+from sandbox.ports import reserve
 from tests.integration.copying import await_stable, config, copy, create, ends, properties_of, ranges_of, wait_until
 from tests.integration.mirrormaker_once import running, settings_of, stop, write_file
 from tests.integration.test_adopt import alias_of, mirror_of, replace_target
@@ -186,10 +187,10 @@ def test_exactly_once_delivery_leaves_markers_and_no_repetition(
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, range(COUNT), transactions=True)
     begin_ledger(target_cluster)
-    storage = f"offsets-of-{alias}"
+    storage, rest = f"offsets-of-{alias}", reserve(alias)  # workers call each other by the address that is given here
     settings = settings_of(
         alias, topic_name, source_cluster, target_cluster, dedicated__mode__enable__internal__rest="true",
-        listeners="http://127.0.0.1:0",
+        listeners=f"http://{rest.address}",
         replication__policy__class="org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
         offset__storage__topic=storage,
     )  # fmt: skip
@@ -206,6 +207,7 @@ def test_exactly_once_delivery_leaves_markers_and_no_repetition(
             lambda: len(contents(target_cluster, topic_name, "read_committed")) >= committed, "it has everything", 400
         )
         stop(child)
+    rest.release()
     fill(source_cluster, topic_name, range(COUNT, COUNT + 500), transactions=False)
     await_stable(target_cluster, topic_name)
 

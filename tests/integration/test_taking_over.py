@@ -144,9 +144,9 @@ def test_what_is_not_clear_is_refused_before_anything_is_written(
 ) -> None:
     fill(source_cluster, topic_name, 1)
     create(target_cluster, topic_name, 1)
+    write(target_cluster, topic_name, 5, seed=1)  # somebody else's, which no search is misled by
     assert "it has no position in any topic that the mirror selects" in bulk(status=2)
     run_tool(source_cluster, target_cluster, topic_name, {0: 60}, {0: 50})
-    write(target_cluster, topic_name, 5, seed=1)  # somebody else's, which no search is misled by
     last = read(source_cluster, topic_name, 0)[80]
     producer = Producer({"bootstrap.servers": target_cluster.bootstrap})
     producer.produce(topic_name, last[3], last[2], 0, timestamp=last[1][1], headers=last[4])
