@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import SourceTruncated, TryAgain
 from airflow_mirror.partition import TopicPartition
@@ -54,21 +53,14 @@ def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: Dri
     ],
 )
 def test_right_that_is_taken_away_in_the_middle_is_named(
-    source: DrivenCluster,
-    target: DrivenCluster,
-    writer: Writer,
-    monkeypatch: pytest.MonkeyPatch,
-    side: str,
-    api: str,
-    said: str,
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, side: str, api: str, said: str
 ) -> None:
     """Whoever replaces an ACL may need a moment; who has taken it away is told which one it was."""
-    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
     writer.plain(5)
     denied = Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TP})
     (source if side == "source" else target).script.on(api, denied, when=fetches_data if api == "Fetch" else None)
     with pytest.raises(TryAgain, match=f"no progress for .*{said}.*kafka-acls --add"):
-        raise error_of(source, target) or AssertionError("it went through")
+        raise error_of(source, target, give_up_after_s=-1.0) or AssertionError("it went through")
 
 
 def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
