@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.config import load
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.runner.active import (
     SIGN_EVERY_S,
     ActiveTail,
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 
 _LISTEN_EVERY_S = 1.0
 _PATIENCE_S = 5.0  # for one write, after which it listens again
-_COMPLAIN_EVERY_S = 60.0
 
 
 class Presence:
@@ -69,7 +69,7 @@ class Presence:
         self._told = False
         self._ended = threading.Event()
         self._last: dict[str, Any] = {}
-        self._complained = float("-inf")
+        self._complaints = Complaints(log, "no sign of life in the target's ledger, and the copy goes on: %s")
         self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class Presence:
         except TailReplaced as e:
             self._replaced = e
         except MirrorError as e:
-            self._complain(e)
+            self._complaints.of(e)
         return self._replaced or error
 
     def end(self, error: BaseException | None = None) -> None:
@@ -156,7 +156,7 @@ class Presence:
             self._replaced = e
             self._tell(str(e))
         except MirrorError as e:
-            self._complain(e)
+            self._complaints.of(e)
         else:
             return True
         return False
@@ -176,11 +176,6 @@ class Presence:
         if wishes != self.wishes:
             log.warning("%s", "; ".join(wishes.lines()) or "no pause and no other rate is wished any more")
             self.wishes = wishes
-
-    def _complain(self, error: MirrorError) -> None:
-        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
-            self._complained = time.monotonic()
-            log.warning("no sign of life in the target's ledger, and the copy goes on: %s", error)
 
 
 def _application(env: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -24,7 +25,6 @@ log = logging.getLogger(__name__)
 _EVERY_S = 5.0
 _AGAIN_S = 1.0
 _LAST_S = 120.0  # how long the last report is tried
-_COMPLAIN_EVERY_S = 60.0
 
 
 @contextmanager
@@ -51,17 +51,16 @@ def reporting(key: str | None, target: str, status: StatusFile) -> Iterator[None
 
 
 def _report(key: str, reference: str, status: StatusFile, ended: threading.Event) -> None:
-    complained, deadline = float("-inf"), float("inf")
+    complaints = Complaints(log, "no report in the target's state, and the job goes on: %s")
+    deadline = float("inf")
     while True:
         try:
             with ClusterAdmin(load(reference, "target")) as target:
                 _report_to(target, key, status, ended)
             return
         except Exception as e:  # also for a mistake of ours: without a last report nobody would know how the job ended
+            complaints.of(e)
             now = time.monotonic()
-            if now - complained >= _COMPLAIN_EVERY_S:
-                complained = now
-                log.warning("no report in the target's state, and the job goes on: %s", e)
             if ended.is_set():
                 deadline = min(deadline, now + _LAST_S)
             if now > deadline or (ended.is_set() and isinstance(e, InputError)):

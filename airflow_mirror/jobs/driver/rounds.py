@@ -22,6 +22,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, add
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _LISTEN_EVERY_S = 1.0
 _PATIENCE_S = 5.0  # for one write, after which it listens again
-_COMPLAIN_EVERY_S = 60.0
 
 Round = Callable[[Sequence[CopyRange], Wishes, LeaseToken], Sequence[PartitionResult]]
 """Copies ranges until their ends, or until the lease is lost."""
@@ -58,7 +58,7 @@ class Ear:
         self.wishes = wishes
         self._unheeded = threading.Event()  # heard, but the lease is not withdrawn yet
         self._ended = threading.Event()
-        self._complained = float("-inf")
+        self._complaints = Complaints(log, "what is wished of the mirror is not heard, and the copy goes on: %s")
         self.thread = threading.Thread(target=self._run, name="wishes", daemon=True)
 
     def until_it_may_copy(self) -> Wishes:
@@ -86,7 +86,7 @@ class Ear:
                     self._look()
                     self._hear(signs.wishes())
                 except MirrorError as e:
-                    self._complain(e)
+                    self._complaints.of(e)
                 self._ended.wait(_LISTEN_EVERY_S)
             if speaks:
                 self._leave(signs)
@@ -98,7 +98,7 @@ class Ear:
         except (LedgerMissing, LedgerLost):
             return False
         except MirrorError as e:
-            self._complain(e)
+            self._complaints.of(e)
         return True
 
     def _look(self) -> None:
@@ -122,11 +122,6 @@ class Ear:
             signs.forget()
         except MirrorError as e:
             log.warning("the target's state still names this copy, and whoever looks there finds it silent: %s", e)
-
-    def _complain(self, error: MirrorError) -> None:
-        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
-            self._complained = time.monotonic()
-            log.warning("what is wished of the mirror is not heard, and the copy goes on: %s", error)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.jobs.driver.turns import Tail
-from airflow_mirror.jobs.plain.dealer import Dealer, Present
+from airflow_mirror.jobs.plain.dealer import Dealer
 from airflow_mirror.jobs.plain.shares import Share, named
 from airflow_mirror.jobs.plain.workers import Workers
 from airflow_mirror.jobs.progress.listener import LOOPBACK
@@ -37,7 +37,7 @@ class PlainStream:
 
     def __init__(self, them: Workers, dealer: Dealer | None, tail: Tail, work: CopyWork, turn_s: float) -> None:
         self._workers, self._dealer, self._tail, self._work, self._turn_s = them, dealer, tail, work, turn_s
-        self._with = dealer.present if dealer is not None else Present({})
+        self._with = dealer.present if dealer is not None else {}
         self._stopping, self._turn_ends = threading.Event(), threading.Event()
         self._deadline = float("inf")
         self._error: Exception | None = None
@@ -100,7 +100,7 @@ class PlainStream:
             self._tail.reported.set()
 
     def _turn(self, options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> list[PartitionResult]:
-        parts = parted(dealt, {_OURSELVES: self._workers.count, **self._with.processes})
+        parts = parted(dealt, {_OURSELVES: self._workers.count, **self._with})
         self._tell(parts)
         ours, work = parts.pop(_OURSELVES, []), replace(self._work, options=options)
         numbers = self._given(parts, work)
@@ -109,8 +109,8 @@ class PlainStream:
 
     def _tell(self, parts: Mapping[str, Sequence[Sequence[CopyRange]]]) -> None:
         shared = [f"{job or 'this process'} copies {named(lists)}" for job, lists in parts.items()]
-        text = f"{1 + len(self._with.processes)} processes share the mirror; {'; '.join(shared)}"
-        if self._with.processes and text != self._told:
+        text = f"{1 + len(self._with)} processes share the mirror; {'; '.join(shared)}"
+        if self._with and text != self._told:
             log.info("%s", text)
         self._told = text
 
@@ -163,7 +163,7 @@ class PlainCrew:
 
     def slots(self) -> int:
         """One task for each process, here and elsewhere."""
-        elsewhere = self._dealer.present.processes.values() if self._dealer is not None else ()
+        elsewhere = self._dealer.present.values() if self._dealer is not None else ()
         return self._workers.count + sum(elsewhere)
 
     def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:

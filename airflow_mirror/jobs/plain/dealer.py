@@ -11,10 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import active
@@ -27,14 +28,6 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
 _PATIENCE_S = 5.0  # for one write, after which it looks again
-_COMPLAIN_EVERY_S = 60.0
-
-
-@dataclass(frozen=True)
-class Present:
-    """The other processes that may be dealt to: by job, how many tasks each runs at the same time."""
-
-    processes: Mapping[str, int]
 
 
 class Dealer:
@@ -48,7 +41,7 @@ class Dealer:
     def __init__(self, mirror: str, tail: str, target: str, watch: Callable[[State], Watch] = Watch) -> None:
         self._mirror, self._tail, self._reference = mirror, tail, target
         self._lock = threading.Condition()
-        self._present = Present({})
+        self._present: Mapping[str, int] = {}
         self._wanted: dict[str, Share] = {}
         self._written: dict[str, Share] = {}
         self._reports: dict[str, tuple[int, list[PartitionResult]]] = {}
@@ -56,15 +49,15 @@ class Dealer:
         self._known, self._lost, self._left = set[str](), set[str](), set[str]()
         self._watch = watch
         self._watches: dict[str, Watch] = {}
-        self._complained = float("-inf")
+        self._complaints = Complaints(log, "other processes of the mirror are not heard, and the copy goes on: %s")
         self.on_report: Callable[[], None] = lambda: None
         self._ended = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dealer", daemon=True)
 
     @property
-    def present(self) -> Present:
-        """The processes that are there by now."""
+    def present(self) -> Mapping[str, int]:
+        """The other processes that may be dealt to by now: by job, how many tasks each runs at the same time."""
         return self._present
 
     def give(self, parts: Mapping[str, Share]) -> dict[str, int]:
@@ -121,7 +114,7 @@ class Dealer:
                 try:
                     self._look(state)
                 except Exception as e:  # a mistake of ours, too: what is dealt is copied on
-                    self._complain(e)
+                    self._complaints.of(e)
                 if last:
                     return
                 self._wake.wait(LOOK_EVERY_S)
@@ -140,9 +133,9 @@ class Dealer:
             self._known |= there.keys()
             self._left = self._known - there.keys() - self._lost  # by themselves, when their tasks had ended
             self._lock.notify_all()
-            if present != self._present.processes:
+            if present != self._present:
                 self._say(self._present, there, present)
-                self._present = Present(present)
+                self._present = present
             wanted = dict(self._wanted)
         if any(job in wanted and wanted[job].lists and number >= wanted[job].number for job, (number, _) in new.items()):
             self.on_report()
@@ -158,17 +151,12 @@ class Dealer:
             self._lost.add(one.job)
             # It says again who it is, should it come back.
             state.write({key: None for key in active.left_by(one)})
-        elif one.job in self._lost:
+        else:
             self._lost.discard(one.job)
         return runs and watch.is_sure(one)
 
-    def _say(self, before: Present, there: Mapping[str, ActiveTail], now: Mapping[str, int]) -> None:
-        for job in now.keys() - before.processes.keys():
+    def _say(self, before: Mapping[str, int], there: Mapping[str, ActiveTail], now: Mapping[str, int]) -> None:
+        for job in now.keys() - before.keys():
             log.info("a process on host %s copies from now on, too: %s", there[job].host, job)
-        for job in before.processes.keys() - now.keys():
+        for job in before.keys() - now.keys():
             log.warning("a process that copied, too, has left or is silent: %s", job)
-
-    def _complain(self, error: Exception) -> None:
-        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
-            self._complained = time.monotonic()
-            log.warning("other processes of the mirror are not heard, and the copy goes on: %s", error)

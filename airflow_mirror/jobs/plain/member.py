@@ -25,6 +25,7 @@ from airflow_mirror.copy.results import PartitionResult, add, summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import FollowDiffers, LedgerMissing, MirrorError, NeedsHuman, TailRuns, TryAgain
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.following import MERCY_S
 from airflow_mirror.jobs.plain import shares
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.5
 _PATIENCE_S = 5.0  # for one write, after which it looks again
-_COMPLAIN_EVERY_S = 60.0
 _TURN_ASIDE_S = 2.0  # not all survivors need to plan at the same moment
 
 
@@ -113,7 +113,8 @@ class Member:
         self._seen: dict[str, int] = {}  # by tail: the number of the last share that was taken up
         self._totals: dict[tuple[str, int, int], PartitionResult] = {}
         self._table = Table(())
-        self._begun, self._given, self._complained = time.monotonic(), float("-inf"), float("-inf")
+        self._begun, self._given = time.monotonic(), float("-inf")
+        self._complaints = Complaints(log, "the tail is not heard, and what it dealt is copied on: %s")
         self._phase = ""
 
     def run(self, stopping: threading.Event) -> tuple[Verdict, str]:
@@ -143,7 +144,7 @@ class Member:
                     except TailRuns:
                         raise
                     except TryAgain as e:
-                        self._complain(e)
+                        self._complaints.of(e)
                         verdict = Verdict.GOES_ON
                     if verdict is Verdict.TAKE_PLACE:
                         self._require_writing_not_ended(target)
@@ -293,11 +294,6 @@ class Member:
             self._phase = phase
             log.info("%s", phase)
             self._status.update(phase)
-
-    def _complain(self, error: MirrorError) -> None:
-        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
-            self._complained = time.monotonic()
-            log.warning("the tail is not heard, and what it dealt is copied on: %s", error)
 
 
 def lives(mirror: str, target: str) -> bool:

@@ -137,7 +137,7 @@ class Dealt:
     def look(self, later_s: float = 0.0) -> dict[str, int]:
         self.clock.now += later_s
         self.dealer._look(self.state)
-        return dict(self.dealer.present.processes)
+        return dict(self.dealer.present)
 
     def results(self, **numbers: int) -> list[PartitionResult] | None:
         return self.dealer.results(numbers, float("inf"), 0.0)
