@@ -368,11 +368,10 @@ class Mirror:
     def from_properties(cls, *paths: str | Path, clusters: Collection[str] = ()) -> list[Mirror]:
         """Return one Mirror for each enabled ``A->B`` of MirrorMaker 2's file, or of the files of its connectors.
 
-        :param clusters: only flows into these, by their aliases; empty: all.
-
         Secrets need not be here: they belong into the connections that the Mirrors name, ``kafka_A`` and ``kafka_B``;
         ``airflow-mirror from-properties`` makes them.
 
+        :param clusters: only flows into these, by their aliases; empty: all.
         :raises KeysRefused: names each key that can't be kept.
         :raises InputError: a file can't be read, or no flow leads into one of ``clusters``.
         """

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.providers import Providers
-from airflow_mirror.compat.rows import Fate, Noticed, Row, Table, honoured, mapped, no_effect, refused
+from airflow_mirror.compat.rows import Fate, Noticed, Table, honoured, mapped, no_effect, refused
 from airflow_mirror.errors import InputError
 
 _HANDLER = (
@@ -285,8 +285,3 @@ def _name(text: str) -> str:
 def describe(noticed: Sequence[Noticed]) -> list[str]:
     """Return a line for each option and key that does not simply mean what it meant."""
     return [f"{one.key}: {one.fate.value}: {one.text}" for one in noticed if one.fate is not Fate.HONOURED]
-
-
-def rows() -> tuple[Row, ...]:
-    """Return the options' rows, for the documentation."""
-    return OPTIONS.rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.signals import set_in_handler
+from airflow_mirror.signals import stop_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -92,8 +91,7 @@ def _run(arguments: argparse.Namespace) -> int:
     brought = files.read(arguments.file)
     mirrors = chosen(brought, arguments.clusters)
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: set_in_handler(stopping))
+    stop_by_signals(stopping)
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())

@@ -20,7 +20,7 @@ def check_logins(clusters: Iterable[ClientConfig]) -> None:
     """
     for config in clusters:
         settings = WireSettings(config.properties, config.role)
-        if settings.uses_sasl and settings.sasl_mechanism == "GSSAPI":
+        if settings.uses_kerberos:
             raise InvalidField(
                 "sasl.mechanism",
                 "GSSAPI",

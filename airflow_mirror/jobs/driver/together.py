@@ -60,11 +60,10 @@ def _keep(name: str, follow: Callable[[], Outcome], stopping: threading.Event) -
             summary, error = follow()
         except MirrorError as e:
             summary, error = {}, e
-        if error is None or not isinstance(error, TryAgain):
-            if error is not None and not stopping.is_set():
-                log.error("%s has ended, and the others go on: %s", name, error)
+        if stopping.is_set() or error is None:
             return summary, error
-        if stopping.is_set():
+        if not isinstance(error, TryAgain):
+            log.error("%s has ended, and the others go on: %s", name, error)
             return summary, error
         log.warning("%s begins again in %.0f s: %s", name, _AGAIN_S, error)
         if stopping.wait(_AGAIN_S):
