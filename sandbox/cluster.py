@@ -112,9 +112,8 @@ class Cluster:
         with self._lock:
             if self._nodes:
                 return self
-            installed = install(
-                self.release, kerberos=self.realm is not None
-            )  # before anything is taken: it may need the user's hands
+            # Before anything is taken: it may need the user's hands.
+            installed = install(self.release, kerberos=self.realm is not None)
             _running.add(self)
             self._cancel.clear()
             try:
