@@ -484,7 +484,8 @@ class TracesUnfit(InputError):
         lines = "; ".join(f"{topic}: {cause}" for topic, cause in sorted(self.causes.items()))
         super().__init__(
             f"topics for traces are not as they must be, and none is written: {lines}. A trace's topic has one partition "
-            "and cleanup.policy=compact. Correct it, delete it, or leave the trace out of the Mirror's traces."
+            "and cleanup.policy=compact, and the mirror may write and read it. Correct that, delete the topic, or leave "
+            "the trace out of the Mirror's traces."
         )
 
 

@@ -23,6 +23,7 @@ from airflow_mirror.kafka import (
     quotas,
     topics,
     transactions,
+    tried,
     users,
 )
 from airflow_mirror.kafka.model import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
     from airflow_mirror.wire.connection import Check
+    from airflow_mirror.wire.errors import AclMissing
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 
@@ -282,6 +284,13 @@ class ClusterAdmin:
     def allowed_on_groups(self, ids: Collection[str]) -> dict[str, frozenset[str]]:
         """Return the operations that this principal may do with each group (brokers from 2.3 on)."""
         return allowed.on_groups(self._session, ids)
+
+    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[AclMissing]]:
+        """Return an error for each operation of ``needed`` that is not allowed on a topic, whether it exists or not.
+
+        :param needed: by topic: ``WRITE``, ``READ``, ``DESCRIBE_CONFIGS``. Nothing is read or written.
+        """
+        return tried.lacking(self._session, needed)
 
     def create_acls(self, rules: Collection[Acl]) -> None:
         """Add rules; an existing rule stays as it is."""

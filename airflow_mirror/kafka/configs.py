@@ -44,9 +44,14 @@ def topic_configs(session: AdminSession, names: Collection[str]) -> dict[str, En
     return session.each(
         lambda name: f"read configs of topic {name!r}",
         sorted(set(names)),
-        lambda some: _describe(session, session.anywhere(), _TOPIC, some),
+        lambda some: ask_topics(session, some),
         "DescribeConfigs",
     )
+
+
+def ask_topics(session: AdminSession, names: list[str]) -> Iterator[Reply[str, Entries]]:
+    """Ask once for the configs of topics."""
+    return _describe(session, session.anywhere(), _TOPIC, names)
 
 
 def broker_configs(session: AdminSession) -> dict[int, Entries]:

@@ -77,8 +77,8 @@ def _traces(s: Situation) -> Iterator[Finding]:
             "traces",
             f"target topic {topic!r}",
             f"it can't hold traces for Java clients: {cause}",
-            "A trace's topic has one partition and cleanup.policy=compact. Correct it, delete it, or leave the trace out "
-            "of the Mirror's traces.",
+            "A trace's topic has one partition and cleanup.policy=compact, and the mirror may write and read it. Correct "
+            "that, delete the topic, or leave the trace out of the Mirror's traces.",
         )
     for topic in s.source.displaced:
         yield Finding(

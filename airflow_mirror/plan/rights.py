@@ -14,7 +14,16 @@ from typing import NamedTuple
 from airflow_mirror.kafka.model import COORDINATORS, Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, lease_id, progress_group, scratch_topic, starts_group
+from airflow_mirror.policy import (
+    DECISIONS,
+    HEARTBEATS,
+    MAPS,
+    STATE,
+    lease_id,
+    progress_group,
+    scratch_topic,
+    starts_group,
+)
 
 Version = tuple[int, ...]
 PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")
@@ -86,6 +95,7 @@ RESOURCES = {
     "state": f"topic `{STATE}`",
     "maps": f"topic `{MAPS}`",
     "traces": "topics of `traces`: `heartbeats`, `<source alias>.heartbeats`, ...",
+    "positions": "topics of `traces` without heartbeats: `<source alias>.checkpoints.internal`, ...",
     "scratch": f"topic `{scratch_topic('<mirror>')}`",
     "progress": f"group `{progress_group('<mirror>')}`",
     "starts": f"group `{starts_group('<mirror>')}`",
@@ -229,10 +239,18 @@ RIGHTS: tuple[Right, ...] = (
         Right(side=TARGET, on="traces", operation=operation, roles=roles, when="traces", why=why)
         for operation, roles, why in (
             ("CREATE", (PLAN, COPY), "traces for Java clients; the plan tries it out without creating one"),
-            ("WRITE", (COPY, CUTOVER), "write traces for Java clients"),
-            ("READ", (COPY, CUTOVER), "see which traces stand there"),
+            ("WRITE", (PLAN, COPY), "write traces for Java clients; the plan tries it out without writing one"),
             ("DESCRIBE_CONFIGS", (PLAN, COPY), "see that topics of traces are as they must be"),
+            ("DESCRIBE", (RETIRE,), "name those that stay"),
         )
+    ),
+    Right(
+        side=TARGET, on="positions", operation="READ", roles=(PLAN, COPY), when="traces",
+        why="see which traces stand there; the plan tries it out",
+    ),
+    Right(
+        side=TARGET, on="positions", operation="WRITE", roles=(CUTOVER,), when="traces",
+        why="leave the last checkpoints; without it they stay as they are, and the report says so",
     ),
     Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
@@ -335,8 +353,9 @@ def _resources(
         return covering("TOPIC", mirror.topics, mirror.exclude_topics, prefix=prefix, prefixes=prefixes)
     if right.on == "groups":
         return covering("GROUP", mirror.groups)
-    if right.on == "traces":
-        return [Resource("TOPIC", name) for name in mirror.trace_topics], []
+    if right.on in ("traces", "positions"):
+        kinds = [kind for kind in mirror.traces if right.on == "traces" or kind != HEARTBEATS]
+        return [Resource("TOPIC", name) for kind in kinds for name in mirror.trace_topics_of(kind)], []
     return [_OWN[right.on](mirror.name)], []
 
 

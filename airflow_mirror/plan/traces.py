@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import LedgerNewer, MirrorError
+from airflow_mirror.errors import LedgerNewer, MirrorError, MissingRight
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.plan.life import decided
+from airflow_mirror.policy import HEARTBEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import TopicInfo
     from airflow_mirror.ledger.decisions import Decisions, Values
 
 SETTINGS = {"cleanup.policy": "compact"}
@@ -53,31 +55,52 @@ def specs(target: ClusterAdmin, topics: Iterable[str], replicas: int | None) -> 
     return [NewTopicSpec(topic, 1, count, SETTINGS) for topic in topics]
 
 
+def needed(topic: str) -> tuple[str, ...]:
+    """Return the operations that the mirror carries out on a topic of traces, as ACLs name them.
+
+    Heartbeats are never read. Of the others the newest values are, to see what is news.
+    """
+    return ("WRITE", "DESCRIBE_CONFIGS") if topic.endswith(HEARTBEATS) else ("WRITE", "READ", "DESCRIBE_CONFIGS")
+
+
 def unfit(target: ClusterAdmin, topics: Iterable[str], replicas: int | None, values: Values) -> dict[str, str]:
     """Return which topics can't hold traces, and why. Nothing is written.
 
-    Clients read partition 0 alone, and a topic that deletes by age would lose the checkpoint of a group that rests.
+    Clients read partition 0 alone, and a topic that deletes by age would lose the checkpoint of a group that rests. All
+    rights that the mirror needs there are tried, also on topics that are missing: a tail would lack them once it writes.
 
     :param replicas: as for :func:`specs`. :param values: what the target's ledger says.
     """
     if not (wanted := list(topics)):
         return {}
-    there = target.topics(wanted)
-    found = {
-        topic: f"it has {one.partitions} partitions instead of 1" for topic, one in there.items() if one.partitions > 1
-    }
-    for topic, entries in target.topic_configs(there).items():
+    lacking = target.lacking_on_topics({topic: needed(topic) for topic in wanted})
+    found = {topic: [*map(str, errors)] for topic, errors in lacking.items()}
+    # Who may not write there may not even see whether it exists.
+    hidden = {topic for topic, errors in lacking.items() if any(e.operation == "Write" for e in errors)}
+    there = target.topics([topic for topic in wanted if topic not in hidden])
+    for topic, one in there.items():
+        if one.partitions > 1:
+            found.setdefault(topic, []).append(f"it has {one.partitions} partitions instead of 1")
+    for topic, entries in target.topic_configs([topic for topic in there if topic not in lacking]).items():
         policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
         if policy not in (None, SETTINGS["cleanup.policy"]):
-            found.setdefault(topic, f"its cleanup.policy is {policy} instead of {SETTINGS['cleanup.policy']}")
-    try:
-        owners = decided(values, {topic: one.topic_id for topic, one in there.items()})
-    except LedgerNewer as e:
-        return found | dict.fromkeys(there, str(e))
-    found |= {topic: f"it belongs to {one.owner}" for topic, one in owners.items()}
+            said = f"its cleanup.policy is {policy} instead of {SETTINGS['cleanup.policy']}"
+            found.setdefault(topic, []).append(said)
+    for topic, owner in _owners(values, there).items():
+        found.setdefault(topic, []).append(owner)
     for spec in specs(target, (topic for topic in wanted if topic not in there), replicas):
         try:
             target.create_topics([spec], validate_only=True)
         except MirrorError as e:
-            found[spec.name] = str(e)
-    return found
+            if spec.name not in hidden or isinstance(e, MissingRight):
+                found.setdefault(spec.name, []).append(str(e))
+    return {topic: "; ".join(causes) for topic, causes in found.items()}
+
+
+def _owners(values: Values, there: Mapping[str, TopicInfo]) -> dict[str, str]:
+    """Return for topics that belong to a mirror, or may, to which."""
+    try:
+        owners = decided(values, {topic: one.topic_id for topic, one in there.items()})
+    except LedgerNewer as e:
+        return dict.fromkeys(there, str(e))
+    return {topic: f"it belongs to {one.owner}" for topic, one in owners.items()}

@@ -170,6 +170,15 @@ def write_answers(connection: Connection, led: Led) -> Iterator[tuple[TopicParti
     TOPIC_AUTHORIZATION_FAILED: this principal may not write; CORRUPT_MESSAGE: it may. Only for brokers of which
     :func:`airflow_mirror.wire.served.unproven` says nothing.
     """
+    for tp, code in write_refusals(connection, [tp for tp, _ in led]):
+        # A leader below min.insync.replicas has let this principal in before it says so.
+        passing = code in RETRIABLE and code != ErrorCode.NOT_ENOUGH_REPLICAS
+        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        yield tp, code if passing or unknown else 0, code
+
+
+def write_refusals(connection: Connection, tps: list[TopicPartition]) -> Iterator[tuple[TopicPartition, int]]:
+    """Produce an invalid batch to partitions, whoever leads them: yield the broker's code for each."""
     from kafka.protocol.producer import ProduceRequest as Request
 
     version = connection.newest(Request.API_KEY, 3, produce.API_VERSION)
@@ -177,16 +186,13 @@ def write_answers(connection: Connection, led: Led) -> Iterator[tuple[TopicParti
     batch = asked.PartitionProduceData
     topics = [
         asked(name=topic, partition_data=[batch(index=p, records=produce.INVALID) for p in partitions])
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+        for topic, partitions in by_topic(tps).items()
     ]
     message = Request(transactional_id=None, acks=produce.ACKS_ALL, timeout_ms=_PROBE_TIMEOUT_MS, topic_data=topics)
     response = connection.request(message, version)
     for answered in response.responses:
         for p in answered.partition_responses:
-            # A leader below min.insync.replicas has let this principal in before it says so.
-            passing = p.error_code in RETRIABLE and p.error_code != ErrorCode.NOT_ENOUGH_REPLICAS
-            unknown = p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            yield TopicPartition(answered.name, p.index), p.error_code if passing or unknown else 0, p.error_code
+            yield TopicPartition(answered.name, p.index), p.error_code
 
 
 def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, list[ProducerState]]]:

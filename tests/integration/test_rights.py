@@ -27,7 +27,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import UP
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.run import run_cutover
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, writer_lease
@@ -53,6 +53,8 @@ from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.sync.traces.follower import TraceFollower
+from airflow_mirror.sync.traces.heartbeats import Heart
 from airflow_mirror.sync.translation import translate_groups
 from airflow_mirror.verify import proof
 from airflow_mirror.verify.proof import Proofs
@@ -69,6 +71,7 @@ MODES: dict[str, dict[str, Any]] = {
     "mapped": {"offsets": "mapped"},
     "transactional": {"delivery": "transactional"},
     "latest": {"offsets": "identical", "start": "latest"},
+    "traces": {"offsets": "identical", "traces": "heartbeats, checkpoints"},
 }
 OPERATIONS = {right.operation for right in RIGHTS}
 OURS = "User:mirror"
@@ -189,7 +192,12 @@ class World:
             state = state_of(target, notes.prefix(self.mirror.name))
             right = Right(lambda: held.token)
             report = Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow(1)
-        self.notes += [*report.left_out, *report.failed]
+            self.notes += [*report.left_out, *report.failed]
+            if self.mirror.traces:
+                beat = Heart(lambda: plan, source, target, Ledger(target), right).beat(1)
+                traced = TraceFollower(plan, source, target, maps, Ledger(target), right).follow(1)
+                self.notes += [*beat.failed, *traced.left_out, *traced.failed]
+                assert (beat.topics, traced.checkpoints) == (2, 1)
 
     def forget_group(self) -> None:
         """Take the group off the target: the copy has let it follow, and nothing would be left to commit."""
@@ -316,8 +324,9 @@ def world_of(
             at = TopicPartition(topic_name, 1)
             offset = source.offsets([at])[at] if world.mirror.start == "latest" else 3
             commit(source, f"{topic_name}-g", {at: GroupPosition(offset, "")})
-            target.delete_topics(LEDGER & set(target.topic_names()))
-            wait_until(lambda: not LEDGER & set(target.topic_names()), "the ledger is gone")
+            old = {*LEDGER, *world.mirror.trace_topics}
+            target.delete_topics(old & set(target.topic_names()))
+            wait_until(lambda: not old & set(target.topic_names()), "the ledger and the traces are gone")
         return world
 
     return make
@@ -424,6 +433,8 @@ def _cases() -> Iterator[Any]:
             for side in SIDES:
                 for index, (acl, _) in enumerate(rights_of(mirror, side, OURS, roles=[role]).grants):
                     key = (role, side, acl)
+                    if (mode, role) == ("traces", "plan"):
+                        continue  # test_a_plan_names_each_right_that_traces_lack_and_touches_nothing has these
                     if (role, side, acl.resource_type, acl.operation) != SIZES and key not in known:
                         known.add(key)
                         label = f"{mode}-{role}-{side}-{acl.resource_type}-{acl.name}-{acl.operation}"
@@ -458,6 +469,38 @@ def test_a_right_that_is_missing_is_named(
         world.notes.append(str(e))
     said = "\n".join([*world.notes, caplog.text])
     assert names(said, missing), f"{missing}: {said}"
+
+
+def test_a_plan_names_each_right_that_traces_lack_and_touches_nothing(world_of: Callable[..., World]) -> None:
+    """Before their topics exist, and once a tail has made them."""
+    world = world_of(**MODES["traces"])
+    grants = [acl for acl, _ in rights_of(world.mirror, "target", OURS, roles=["plan"]).grants]
+    ours = {acl.operation: i for i, acl in reversed([*enumerate(grants)]) if acl.name in world.mirror.trace_topics}
+    assert set(ours) == {"CREATE", "WRITE", "READ", "DESCRIBE_CONFIGS"}
+    assert {grants[i].name for i in ours.values()} == {"heartbeats", "s.checkpoints.internal"}
+
+    def blocked(operation: str, known: Any = ()) -> str:
+        world.allow("plan", ("target", ours[operation]))
+        with pytest.raises(PlanBlocked) as caught:
+            world.plan("mirror", known)
+        return str(caught.value)
+
+    def missing(operation: str) -> str:
+        spelled, topic = operation.title().replace("_", ""), grants[ours[operation]].name
+        return f"{OURS} lacks {spelled} on topic '{topic}'. Add the ACL: kafka-acls --add --allow-principal {OURS}"
+
+    for operation in ours:
+        assert missing(operation) in blocked(operation)
+    with world.admins(ROOT) as (_, target):
+        assert not {*LEDGER, *world.mirror.trace_topics}.intersection(target.topic_names())
+    for role in ("plan", "copy"):
+        world.allow(role)
+        world.do(role, "mirror")
+    known = world.stored(ROOT).known_topics
+    for operation in set(ours) - {"CREATE"}:
+        assert missing(operation) in blocked(operation, known)
+    world.allow("plan")
+    world.plan("mirror", known)
 
 
 def names(text: str, acl: Acl) -> bool:

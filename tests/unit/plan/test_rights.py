@@ -227,3 +227,16 @@ def test_the_tables_words_are_known() -> None:
     assert {r.when for r in RIGHTS} <= set(WHEN)
     assert all(set(r.roles) <= {*ROLES, *COMMANDS} and r.roles for r in RIGHTS)
     assert {v for r in RIGHTS for v in (r.since, r.before) if v} <= set(RELEASES)
+
+
+def test_who_plans_and_copies_traces_may_write_them_and_read_positions_alone() -> None:
+    fields = {"traces": "heartbeats, checkpoints", "source_alias": "dc1"}
+    topics = ("heartbeats", "dc1.heartbeats", "dc1.checkpoints.internal")
+    needed = {f"{o} TOPIC {topic}" for o in ("CREATE", "WRITE", "DESCRIBE_CONFIGS") for topic in topics}
+    for role in ("plan", "copy"):
+        more = asked(TARGET, (role,), **fields) - asked(TARGET, (role,), source_alias="dc1")
+        assert more == needed | {"READ TOPIC dc1.checkpoints.internal"}
+    more = asked(TARGET, ("cutover",), **fields) - asked(TARGET, ("cutover",), source_alias="dc1")
+    assert more == {"WRITE TOPIC dc1.checkpoints.internal"}
+    more = asked(TARGET, ("retire",), **fields) - asked(TARGET, ("retire",), source_alias="dc1")
+    assert more == {f"DESCRIBE TOPIC {topic}" for topic in topics}

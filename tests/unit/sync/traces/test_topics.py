@@ -15,7 +15,7 @@ from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
-from tests.unit.sync.traces.world import CHECKPOINTS, SYNCS, World
+from tests.unit.sync.traces.world import ALIAS, CHECKPOINTS, SYNCS, World
 
 
 @pytest.fixture
@@ -93,3 +93,31 @@ def test_a_topic_that_may_not_be_created_is_named_beforehand(world: World) -> No
     world.target.refused = {SYNCS: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     found = unfit(world.target, [CHECKPOINTS, SYNCS], None, world.ledger.values())  # type: ignore[arg-type]
     assert list(found) == [SYNCS] and "Create" in found[SYNCS]
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "READ", "DESCRIBE_CONFIGS"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_right_that_is_missing_is_named_before_anything_is_touched(
+    world: World, ready: Callable[..., dict[str, TraceLog]], operation: str, *, there: bool
+) -> None:
+    if there:
+        world.target.there = {SYNCS: TopicInfo(SYNCS, "2", 1, 1)}
+    world.target.denied = {SYNCS: {operation}}
+    with pytest.raises(TracesUnfit) as caught:
+        ready(CHECKPOINTS, SYNCS)
+    assert list(caught.value.causes) == [SYNCS]
+    spelled = {"DESCRIBE_CONFIGS": "DescribeConfigs"}.get(operation, operation.title())
+    assert f"User:mirror lacks {spelled} on topic '{SYNCS}'. Add the ACL: kafka-acls" in str(caught.value)
+    assert not marked(world.ledger.values())
+
+
+def test_all_that_is_missing_on_a_topic_is_named_at_once(world: World) -> None:
+    world.target.denied, world.target.refused = {SYNCS: {"WRITE", "READ"}}, {SYNCS: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    found = unfit(world.target, [CHECKPOINTS, SYNCS], None, world.ledger.values())  # type: ignore[arg-type]
+    assert list(found) == [SYNCS]
+    assert all(f"lacks {operation} on" in found[SYNCS] for operation in ("Write", "Read", "Create"))
+
+
+def test_heartbeats_are_written_and_never_read(world: World) -> None:
+    world.target.denied = {"heartbeats": {"READ"}, f"{ALIAS}.heartbeats": {"READ"}}
+    assert unfit(world.target, world.target.denied, None, world.ledger.values()) == {}  # type: ignore[arg-type]

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated
-from airflow_mirror.errors import BrokerError, LeaseLost, NoOffsetMap, TryAgain
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.traces.follower import TraceFollower, TraceReport
 from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger
@@ -60,6 +61,7 @@ class Cluster(Side):
         self.there: dict[str, TopicInfo] = {}
         self.policies: dict[str, str] = {}
         self.refused: dict[str, int] = {}
+        self.denied: dict[str, set[str]] = {}
 
     def cluster_id(self) -> str:
         if self.silent:
@@ -68,7 +70,18 @@ class Cluster(Side):
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         wanted = list(names)
+        for name in wanted:
+            if "WRITE" in self.denied.get(name, ()):  # WRITE includes DESCRIBE
+                raise refusal("describe", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Describe", name, "User:mirror")
         return super().topics(wanted) | {name: self.there[name] for name in wanted if name in self.there}
+
+    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[MirrorError]]:
+        code, spelled = ErrorCode.TOPIC_AUTHORIZATION_FAILED, {"DESCRIBE_CONFIGS": "DescribeConfigs"}
+        return {
+            topic: [refusal("try", code, spelled.get(one, one.title()), topic, "User:mirror") for one in sorted(lacks)]
+            for topic, its in needed.items()
+            if (lacks := self.denied.get(topic, set()).intersection(its))
+        }
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         found = {name: self.policies.get(name, "compact") for name in names}
