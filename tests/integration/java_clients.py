@@ -11,7 +11,8 @@ from pathlib import Path
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox import jars
 
-_SOURCES = Path(__file__).parents[1] / "java"
+_TESTS = Path(__file__).parents[1]
+_SOURCES = (*sorted((_TESTS / "java").glob("*.java")), _TESTS.parent / "docs" / "examples" / "FailOver.java")
 _QUIET = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128M", "-XX:-UsePerfData")
 
 
@@ -21,17 +22,22 @@ def compiled(directory: Path) -> str:
     assert javac.exists(), f"{javac} is missing: the tests with Java clients need a JDK, not only a runtime"
     classpath = jars.classpath("broker", "tools")
     command = [str(javac), "-J-XX:TieredStopAtLevel=1", "-cp", classpath, "-d", str(directory)]
-    done = subprocess.run([*command, *map(str, sorted(_SOURCES.glob("*.java")))], capture_output=True, text=True)
+    done = subprocess.run([*command, *map(str, _SOURCES)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return os.pathsep.join((str(directory), classpath))
 
 
 def run(classpath: str, name: str, *arguments: str) -> list[list[str]]:
-    """Run a class to its end and return the words of each line."""
+    """Run a class to its end and return the words of each line that has several."""
+    return [line.split("\t") for line in output(classpath, name, *arguments) if "\t" in line]
+
+
+def output(classpath: str, name: str, *arguments: str) -> list[str]:
+    """Run a class to its end and return the lines that it has printed."""
     command = [str(find_java().executable), *_QUIET, "-cp", classpath, name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
+    return done.stdout.splitlines()
 
 
 class JavaClient:

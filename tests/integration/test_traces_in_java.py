@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
@@ -25,7 +27,7 @@ from airflow_mirror.sync.following.deciding import goal_of
 from sandbox import Cluster
 from tests.integration.copying import config, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES
-from tests.integration.java_clients import JavaClient, compiled, java_client
+from tests.integration.java_clients import JavaClient, compiled, java_client, output
 from tests.integration.traces_world import PARTITIONS, World, world
 
 pytestmark = pytest.mark.parity
@@ -75,6 +77,36 @@ def test_a_java_consumer_that_fails_over_reads_each_record_once(
                     assert seen.get(p, []) + there.get(p, []) == whole, (topic, lag, p)
                 assert lag > 0 or there == {}
             require_same_places(w, client, [f"{topic}-{lag}" for topic, lag in before])
+
+
+def test_the_example_of_the_documentation_prints_what_is_shown_there(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, classpath: str
+) -> None:
+    """The file itself is compiled and run. ``payments`` there has a map: a transaction of it was aborted."""
+    page = (Path(__file__).parents[2] / "docs" / "java-clients.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```\n\$ java FailOver dc2:9092 dc1 orders-app\n(.*?)```", page, re.DOTALL)
+    with world(source_cluster, target_cluster, topic_name, policy="prefix") as w:
+        for topic, noun in ((w.kept, "order"), (w.mapped, "payment")):
+            say(source_cluster, topic, noun, [0, 1, 2, 3], commits=True)
+            say(source_cluster, topic, noun, [90, 91], commits=False)
+            say(source_cluster, topic, noun, [4, 5, 6, 7], commits=True)
+        w.copy()
+        group = w.put("app", kept=[2, 8], mapped=[3, 6])  # one is at the end, one at the aborted record
+        w.follow()
+        found = output(classpath, "FailOver", target_cluster.bootstrap, w.alias, group)
+        orders, payments = w.there({"policy": "prefix"})
+        assert sorted(found) == sorted(shown.replace("dc1.orders", orders).replace("dc1.payments", payments).splitlines())
+
+
+def say(cluster: Cluster, topic: str, noun: str, numbers: list[int], *, commits: bool) -> None:
+    """Write a transaction of numbered records, by turns to each partition."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions(120)
+    producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, f"{noun} {number}", partition=number % PARTITIONS)
+    producer.flush(120)  # before it is aborted: the log has the records
+    producer.commit_transaction(120) if commits else producer.abort_transaction(120)
 
 
 def require_same_places(w: World, client: JavaClient, groups: list[str]) -> None:
