@@ -24,7 +24,7 @@ from airflow_mirror.sync.traces.heartbeats import Heart, HeartbeatReport
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
-from tests.integration.copying import config, copy, create, ranges_of, read
+from tests.integration.copying import HELD_OPEN, config, copy, create, ranges_of, read
 
 PARTITIONS = 2
 ALL = "heartbeats, checkpoints, offset-syncs"
@@ -63,11 +63,12 @@ class World:
         topics = (
             topic_plan(
                 name, dict.fromkeys(range(PARTITIONS), 0), source_topic_id=infos[name].topic_id, mode=mode,
-                target_topic=self.mirror.naming.target_topic(name),
+                target_topic=self.mirror.naming.target_topic(name), configs=HELD_OPEN,
             )
             for name, mode in ((self.kept, "identical"), (self.mapped, MAPPED))
         )  # fmt: skip
-        return plan_of(self.mirror, *topics, source_cluster_id=self.source.cluster_id())
+        ids = {f"{side}_cluster_id": one.cluster_id() for side, one in (("source", self.source), ("target", self.target))}
+        return plan_of(self.mirror, *topics, **ids)
 
     def copy(self) -> None:
         """Copy what is there, and take the lease again: the copier has one of its own."""
@@ -96,9 +97,13 @@ class World:
         with self.follower() as follower:
             return follower.follow(int(time.time() * 1000))
 
+    def maps(self) -> OffsetMaps:
+        """Return the offset maps of the plan; the caller closes them."""
+        return OffsetMaps(self.plan, *map(config, self.clusters))
+
     @contextmanager
     def follower(self) -> Iterator[TraceFollower]:
-        with self._admins() as (source, target), OffsetMaps(self.plan, *map(config, self.clusters)) as maps:
+        with self._admins() as (source, target), self.maps() as maps:
             yield TraceFollower(self.plan, source, target, maps, Ledger(target), self.right())
 
     @contextmanager
