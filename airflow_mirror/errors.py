@@ -408,18 +408,6 @@ class TailDiffers(InputError):
         )
 
 
-class FollowDiffers(InputError):
-    """A process would share a mirror with a tail that copies by other rules."""
-
-    def __init__(self, mirror: str, host: str, differences: Sequence[str]) -> None:
-        self.mirror, self.host, self.differences = mirror, host, list(differences)
-        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
-        super().__init__(
-            f"the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would:\n"
-            f"{shown}\nStart all processes of one name with the same Mirror and options, or choose another --name."
-        )
-
-
 class JavaNotFound(InputError):
     """No Java runtime is recent enough."""
 
@@ -607,6 +595,22 @@ class TailRuns(TryAgain):
         super().__init__(
             f"the tail of mirror {mirror!r} runs already, on host {host!r}{f' ({directory})' if directory else ''}, and "
             "gives signs of life. Stop it (StopMirrorOperator, on any worker), or start this one with --takeover."
+        )
+
+
+class FollowDiffers(TryAgain):
+    """A process would share a mirror with a tail that copies by other rules.
+
+    That is wrong input, or a restart of one after the other with new rules: then it may begin when that tail has ended.
+    """
+
+    def __init__(self, mirror: str, host: str, differences: Sequence[str]) -> None:
+        self.mirror, self.host, self.differences = mirror, host, list(differences)
+        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
+        super().__init__(
+            f"the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would:\n"
+            f"{shown}\nStart all processes of one name with the same Mirror and options, choose another --name, or start "
+            "this one again when that one has ended."
         )
 
 

@@ -141,7 +141,7 @@ class Member:
                     self._require_tasks_run()
                     try:
                         verdict = self._look(ledger, state, signs, watch)
-                    except TailRuns:
+                    except (TailRuns, FollowDiffers):
                         raise
                     except TryAgain as e:
                         self._complaints.of(e)

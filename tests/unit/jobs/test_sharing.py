@@ -16,7 +16,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import FollowDiffers, NeedsHuman, TailRuns
+from airflow_mirror.errors import FollowDiffers, NeedsHuman, TailRuns, TryAgain
 from airflow_mirror.jobs.plain import member as module
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.crew import PlainStream, parted
@@ -433,6 +433,7 @@ def test_who_would_copy_by_other_rules_is_refused(there: There) -> None:
     there.start()
     error = there.end()
     assert isinstance(error, FollowDiffers)
+    assert isinstance(error, TryAgain), "a restart with new rules, one process after the other, ends well"
     assert "offsets" in str(error)
 
 
