@@ -30,8 +30,8 @@ TRANSFER_S, GROUPS_S, SYNC_S, TOPICS_S = 30.0, 30.0, 30.0, 60.0  # see `within`
 
 
 def client(cluster: Cluster) -> dict[str, str]:
-    """Return what an application connects with: by the open listener where there is one."""
-    return {"bootstrap.servers": cluster.bootstrap}
+    """Return what an application connects with: as a user where there are some."""
+    return cluster.settings if isinstance(cluster, EncryptedCluster) else {"bootstrap.servers": cluster.bootstrap}
 
 
 def within(limit_s: float, question: Callable[[], bool], what: str) -> None:
