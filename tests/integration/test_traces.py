@@ -70,7 +70,7 @@ def filled(w: World) -> None:
     w.copy()
     w.put("g", kept=[17, 250], mapped=[101, 290])
     assert w.follow().written == 4
-    w.put("g", kept=[31, 345], mapped=[160, 345])
+    w.put("g", kept=[31, 345], mapped=[640, 600])  # behind markers and aborted records
 
 
 def require_exact(w: World, group: str, upstream: dict[str, tuple[int, ...]]) -> None:
@@ -88,7 +88,7 @@ def require_exact(w: World, group: str, upstream: dict[str, tuple[int, ...]]) ->
         left = [row[2:4] for row in read(source, tp.topic, tp.partition, first=position.offset)]
         assert left and [row[2:4] for row in read(target, *one.tp, first=one.downstream)] == left, one
         assert (one.upstream, one.metadata) == (upstream[tp.topic][tp.partition], position.metadata), one
-        assert tp.topic == w.mapped or one.downstream == position.offset, one
+        assert one.downstream == position.offset if tp.topic == w.kept else one.downstream < position.offset, one
 
 
 def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
@@ -104,7 +104,7 @@ def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
                 tail_positions=maps.positions, translate_offset=maps.to_target,
             )  # fmt: skip
         (group,) = (one.group for one in report.groups)
-        require_exact(w, group, {w.kept: (31, 345), w.mapped: (160, 345)})
+        require_exact(w, group, {w.kept: (31, 345), w.mapped: (640, 600)})
         set_there = {tp: position.offset for tp, position in w.target.group_offsets(group).items()}
         assert {one.tp: one.downstream for one in w.checkpoints()[-4:]} == set_there
 
