@@ -24,7 +24,7 @@ EFFECTS: dict[str, tuple[Any, str]] = {
     "decision": (take, "claim"),
     "plan": (kept, "keep"),
     "release": (lease, "release"),
-    "groups": (ClusterAdmin, "commit_group_offsets"),
+    "groups": (ClusterAdmin, "commit_groups"),
 }
 
 
