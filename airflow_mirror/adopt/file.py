@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_mirror.adopt.mirrormaker import Flow
-from airflow_mirror.compat import files, properties
+from airflow_mirror.compat import files
+from airflow_mirror.compat.declared import Declared, Given
+from airflow_mirror.compat.providers import Providers
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError
 from airflow_mirror.mirror import Mirror
 
-_POLICY = "replication.policy"
+_OWN_SEPARATOR = "replication.policy.internal.topic.separator.enabled"
 
 
 @dataclass(frozen=True)
@@ -42,35 +44,27 @@ def read(paths: Sequence[Path], name: str = "") -> Brought:
         raise InputError(f"{', '.join(map(str, paths))}: {asked}. Enabled are {', '.join(sorted(flows))}.")
     pair = flows[name.replace(" ", "")] if name else next(iter(flows.values()))
     mirror = Mirror.from_dict(dict(found.mirrors[pair]))
-    driver = [path for path in paths if path.suffix != ".json"]
-    keys = properties.as_java_keeps(driver[0]) if driver else {}
     source = ClientConfig(found.connections[mirror.source], "source")
     target = ClientConfig(found.connections[mirror.target], "target")
-    return Brought(mirror, source, target, flow_of(keys, *pair, mirror.separator))
+    return Brought(mirror, source, target, flow_of(files.declare(paths), pair, mirror.separator))
 
 
-def flow_of(keys: Mapping[str, str], source: str, target: str, separator: str = ".") -> Flow:
-    """Return what a flow of MirrorMaker's driver calls its own.
+def flow_of(declared: Declared, pair: tuple[str, str], separator: str) -> Flow:
+    """Return what MirrorMaker calls its own of a flow: by its connectors' keys, and by those of its driver's workers.
 
-    Storage topics are of the top level, or the target's; the group is the target's. Rule: MirrorMakerConfig.workerConfig.
-
-    :param keys: of its file. :param source, target: aliases. :param separator: of its policy.
+    :param pair: aliases of source and target. :param separator: of its policy.
     """
+    providers, _ = Providers.declared(declared.providers)  # what can't be kept of them is refused with the flow's keys
+    of_connectors, of_workers = declared.flows[pair], declared.workers.get(pair, {})
 
-    def value(*names: str) -> str:
-        return next(_given(keys, names), "")
+    def value(keys: Mapping[str, Given], name: str, default: str = "") -> str:
+        one = keys.get(name)
+        return default if one is None else providers.resolve(one.key, one.value).strip()
 
-    own = f"{_POLICY}.internal.topic.separator.enabled"
-    follows = value(f"{source}->{target}.{own}", own).lower() != "false"
-
-    def stored(kind: str) -> str:
-        return value(f"{kind}.storage.topic", f"{target}.{kind}.storage.topic")
-
+    follows = value(of_connectors, _OWN_SEPARATOR, "true").lower() == "true"  # anything else is false in Java
     return Flow(
-        source=source, target=target, separator=separator if follows else ".", offset_topic=stored("offset"),
-        config_topic=stored("config"), status_topic=stored("status"), group=value(f"{target}.group.id"),
+        source=pair[0], target=pair[1], separator=separator if follows else ".", group=value(of_workers, "group.id"),
+        offset_topic=value(of_workers, "offset.storage.topic"),
+        config_topic=value(of_workers, "config.storage.topic"),
+        status_topic=value(of_workers, "status.storage.topic"),
     )  # fmt: skip
-
-
-def _given(keys: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
-    return (keys[name].strip() for name in names if name in keys)

@@ -74,7 +74,7 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
             flows[pair] = _one_flow(connectors, problems)
     every = [config for connectors in by_flow.values() for config in connectors.values()]
     providers = {key: value for config in every for key, value in config.items() if key.startswith("config.providers")}
-    return Declared(flows, providers, tuple(noticed), tuple(dict.fromkeys(problems)))
+    return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(dict.fromkeys(problems)))
 
 
 def _noticed(kind: str, config: Mapping[str, str], problems: list[str]) -> Iterable[Noticed]:

@@ -20,7 +20,7 @@ class Given:
     key: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """What a file, or several, say.
 
@@ -28,9 +28,12 @@ class Declared:
     :param providers: the keys that declare providers of secrets.
     :param noticed: what becomes of each key, in the file's order.
     :param problems: what can't be kept, one line each.
+    :param workers: of each flow its keys as the Connect workers get them that the driver starts; empty for connectors,
+        whose workers have a file of their own.
     """
 
     flows: Mapping[tuple[str, str], Mapping[str, Given]]
     providers: Mapping[str, str]
     noticed: tuple[Noticed, ...]
     problems: tuple[str, ...]
+    workers: Mapping[tuple[str, str], Mapping[str, Given]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ _CLIENTS = {"consumer.": CONSUMER, "producer.": PRODUCER, "admin.": ADMIN}
 _BEHIND_A_VALUE = re.compile(r"\s+#.*", re.DOTALL)
 _FLOW = re.compile(r"(.+?)->([^.]+)\.")
 _TRUE_OR_FALSE = ("true", "false")
+_STORAGE = ("offset.storage", "config.storage", "status.storage")  # for workers these win over the cluster's
 
 
 def read(entries: Iterable[Entry]) -> Declared:
@@ -46,7 +47,8 @@ def read(entries: Iterable[Entry]) -> Declared:
     top = {key: one for key, one in given.items() if not key.startswith(sorted_in.prefixes)}
     flows = {pair: _as_its_connectors_get_it(given, top, *pair) for pair in enabled}
     providers = {key: one.value for key, one in top.items() if key.startswith("config.providers")}
-    return Declared(flows, providers, tuple(noticed), tuple(problems))
+    workers = {pair: _as_its_workers_get_it(given, top, pair[1]) for pair in enabled}
+    return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(problems), workers=workers)
 
 
 def _without_comment(entry: Entry, problems: list[str]) -> str:
@@ -207,7 +209,7 @@ def _dropped(key: str, why: str) -> Row:
     return Row(key, Fate.WITHOUT_EFFECT, why=why)
 
 
-# MirrorMakerConfig.clusterProps and connectorBaseConfig.
+# MirrorMakerConfig.clusterProps, connectorBaseConfig and workerConfig.
 
 
 def _of_alias(given: Mapping[str, Given], top: Mapping[str, Given], alias: str) -> dict[str, Given]:
@@ -231,6 +233,10 @@ def _as_its_connectors_get_it(
             of_client = key.startswith(("consumer", "producer", "admin"))
             found[f"{side}.{key}" if of_client else f"{side}.cluster.{key}"] = one
     return found | _below(given, f"{source}->{target}.")
+
+
+def _as_its_workers_get_it(given: Mapping[str, Given], top: Mapping[str, Given], target: str) -> Mapping[str, Given]:
+    return _of_alias(given, top, target) | {key: one for key, one in top.items() if key.startswith(_STORAGE)}
 
 
 def _reaches_connectors(key: str) -> bool:

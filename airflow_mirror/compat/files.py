@@ -52,7 +52,7 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
     :raises KeysRefused: with every key that can't be kept, and the remedy for each.
     :raises InputError: a file can't be read, or a reference leads nowhere.
     """
-    declared = _declared(paths)
+    declared = declare(paths)
     providers, problems = Providers.declared(declared.providers)
     flows = [become(keys, *pair, providers, secrets=secrets) for pair, keys in declared.flows.items()]
     problems = [*declared.problems, *problems, *(problem for flow in flows for problem in flow.problems)]
@@ -75,7 +75,8 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
     return Brought(mirrors, settings if secrets else {}, tuple(map(_unused, declared.noticed)))
 
 
-def _declared(paths: Sequence[Path]) -> Declared:
+def declare(paths: Sequence[Path]) -> Declared:
+    """Return what files declare. Arguments and :class:`InputError` as for :func:`read`."""
     configs, drivers = list[Mapping[str, str]](), list[Declared]()
     for path in paths:
         if path.suffix == ".json":

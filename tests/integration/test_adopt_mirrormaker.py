@@ -26,7 +26,7 @@ from benchmarks.mirrormaker import TARGET
 from benchmarks.referee import Answers, check_offsets, contents
 from sandbox import Cluster
 from sandbox.ports import reserve
-from tests.integration.copying import await_stable, config, copy, create, ends, properties_of, ranges_of, wait_until
+from tests.integration.copying import await_stable, config, copy, create, ends, ranges_of, wait_until
 from tests.integration.mirrormaker_once import running, settings_of, stop, write_file
 from tests.integration.test_adopt import alias_of, mirror_of, replace_target
 
@@ -132,9 +132,7 @@ def test_killed_and_started_again_it_is_taken_over_exactly(
             position = GroupPosition(ends(source_cluster, topic_name)[0][2] - behind)
             admin.commit_group_offsets(f"{topic_name}-{behind}", {at: position})
     arguments = [
-        "adopt", *properties_of(tmp_path, source_cluster, target_cluster), "--name", name, "--include", topic_name,
-        "--groups", f"{topic_name}.*", "--policy", "prefix", "--source-alias", alias, "--separator", "_",
-        "--target-alias", TARGET,
+        "adopt", "--config", str(file), "--flow", f"{alias}->{TARGET}", "--name", name, "--isolation", "read_committed",
     ]  # fmt: skip
 
     with running(file) as child:  # it commits its offsets once a minute

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror.adopt.file import flow_of, read
+from airflow_mirror.compat import driver, properties
 from airflow_mirror.errors import InputError
+from tests.unit.compat.test_driver import LEVELS, of_java
+
+OWN_SEPARATOR = "replication.policy.internal.topic.separator.enabled"
 
 FILE = """\
 clusters = A, B, C
@@ -49,12 +54,40 @@ def test_a_flow_that_is_not_enabled_or_one_of_several_has_to_be_named(file: Path
     assert read([file], "A->C").target.bootstrap == "c:9092"
 
 
-def test_internal_topics_may_keep_their_dots() -> None:
-    own = "replication.policy.internal.topic.separator.enabled"
-    assert flow_of({own: "false"}, "A", "B", "_").checkpoints == "A.checkpoints.internal"
-    assert flow_of({f"A->B.{own}": "true", own: "false"}, "A", "B", "_").checkpoints == "A_checkpoints_internal"
+def test_a_reference_stands_for_a_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFSETS", "found-out")
+    file.write_text(
+        FILE.replace("where-it-is", "${env:OFFSETS}")
+        + "config.providers = env\n"
+        + "config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+    )
+    assert read([file]).flow.offsets == "found-out"
 
 
-def test_the_top_levels_storage_topic_wins_over_the_clusters() -> None:
-    keys = {"offset.storage.topic": "top", "B.offset.storage.topic": "cluster", "group.id": "not looked for"}
-    assert flow_of(keys, "A", "B").offsets == "top" and flow_of(keys, "A", "B").workers == "A-mm2"
+def test_connectors_name_their_topics_and_their_workers_are_named_elsewhere(tmp_path: Path) -> None:
+    config = {
+        "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector", "source.cluster.alias": "A",
+        "target.cluster.alias": "B", "source.cluster.bootstrap.servers": "a:1", "target.cluster.bootstrap.servers": "b:1",
+        "replication.policy.separator": "_", "offset.storage.topic": "the worker's, if anybody's", **dict.fromkeys(
+            ("key.converter", "value.converter"), "org.apache.kafka.connect.converters.ByteArrayConverter"
+        ),
+    }  # fmt: skip
+    path = tmp_path / "source.json"
+    path.write_text(json.dumps(config))
+    follows = read([path])
+    assert follows.mirror.naming.target_topic("orders") == "A_orders"
+    assert (follows.flow.checkpoints, follows.flow.offsets) == ("A_checkpoints_internal", "mm2-offsets.A.internal")
+    path.write_text(json.dumps({**config, OWN_SEPARATOR: False}))
+    assert read([path]).flow.checkpoints == "A.checkpoints.internal"
+
+
+@pytest.mark.parametrize("pair", [("A", "B"), ("us.east", "A")], ids="->".join)
+def test_names_are_those_that_mirrormaker_makes_of_its_file(pair: tuple[str, str]) -> None:
+    separator = {("A", "B"): "-", ("us.east", "A"): "_"}[pair]
+    ours, java = flow_of(driver.read(properties.read(LEVELS)), pair, separator), of_java()["->".join(pair)]
+    workers, topics = java["workers"], java["topics"]
+    assert (ours.offsets, ours.status, ours.workers) == (
+        workers["offset.storage.topic"], workers["status.storage.topic"], workers["group.id"],
+    )  # fmt: skip
+    assert workers["config.storage.topic"] in ours.on_target
+    assert (ours.checkpoints, ours.on_source) == (topics["checkpoints"], [topics["offset-syncs"]])
