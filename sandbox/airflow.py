@@ -253,6 +253,10 @@ class AirflowStandalone:
         """Let the scheduler start runs of a DAG. Waits up to ``timeout_s`` until the DAG has been parsed."""
         self._once_parsed("PATCH", f"dags/{dag_id}", {"is_paused": False}, timeout_s)
 
+    def turn_off(self, dag_id: str) -> None:
+        """Let the scheduler start no more runs of a DAG; those that run go on."""
+        self.api("PATCH", f"dags/{dag_id}", {"is_paused": True})
+
     def _once_parsed(self, method: str, path: str, body: object, timeout_s: float) -> Any:
         deadline = time.monotonic() + timeout_s
         while True:
@@ -350,6 +354,15 @@ class AirflowStandalone:
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Mark a task ``failed`` or ``success``, as a user would."""
         self.api("PATCH", f"{_run(dag_id, run_id)}/taskInstances/{task_id}", {"new_state": state})
+
+    def map_labels(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Return what the UI calls the mapped tasks: ``id[index]`` -> what their ``map_index_template`` said.
+
+        Those that did not run are left out: they are called by their number.
+        """
+        found = self.api("GET", f"{_run(dag_id, run_id)}/taskInstances", limit=200)["task_instances"]
+        labels = {f"{t['task_id']}[{t['map_index']}]": t["rendered_map_index"] for t in found if t["map_index"] >= 0}
+        return {task: label for task, label in labels.items() if f"[{label}]" not in task}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """Return an XCom value of a task."""

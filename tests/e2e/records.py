@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -50,7 +50,7 @@ def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
     try:
         partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         for p in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=120)
+            low, high = _watermarks(consumer, TopicPartition(topic, p))
             if low == high:
                 continue
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING)])
@@ -67,6 +67,18 @@ def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
     finally:
         consumer.close()
     return sorted(rows, key=lambda row: row[:2])
+
+
+def _watermarks(consumer: Consumer, tp: TopicPartition, timeout_s: float = 120.0) -> tuple[int, int]:
+    """Return a partition's start and end. A client that has just begun may not know yet who leads what it has listed."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return consumer.get_watermark_offsets(tp, timeout=timeout_s)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def commit(settings: Mapping[str, str], group: str, positions: Mapping[tuple[str, int], int]) -> None:
