@@ -172,7 +172,8 @@ class Mirror:
         for choice, allowed in _CHOICES.items():
             if getattr(self, choice) not in allowed:
                 raise InvalidField(choice, getattr(self, choice), "unknown", f"Use one of {', '.join(allowed)}.")
-        _check_start(self.start)
+        if self.start not in ("earliest", "latest"):
+            time_ms("start", self.start)
         if self.start_group is not None and (not isinstance(self.start_group, str) or not self.start_group):
             raise InvalidField("start_group", self.start_group, "no group id", "Name a consumer group of the source.")
         for name in ("replication_factor", "trace_replication_factor"):
@@ -420,12 +421,16 @@ def own_principals(value: object) -> dict[str, str]:
     return {str(role): str(name) for role, name in given.items()}
 
 
-def _check_start(start: str) -> None:
-    if start in ("earliest", "latest"):
-        return
+def time_ms(name: str, when: str) -> int:
+    """Return an ISO 8601 time in ms since the epoch. It has a zone: without one it would be another time on each host.
+
+    :param name: of the field that has it.
+    :raises InvalidField: it is no such time.
+    """
     try:
-        parsed = datetime.fromisoformat(start)
+        parsed = datetime.fromisoformat(when)
     except (TypeError, ValueError) as e:
-        raise InvalidField("start", start, "not a point in time", "Use 'earliest', 'latest' or an ISO 8601 time.") from e
+        raise InvalidField(name, when, "not a point in time", "Use an ISO 8601 time, or 'latest'.") from e
     if parsed.tzinfo is None:
-        raise InvalidField("start", start, "has no time zone", "Add one, for example 2026-01-31T00:00:00+00:00.")
+        raise InvalidField(name, when, "has no time zone", "Add one, for example 2026-01-31T00:00:00+00:00.")
+    return round(parsed.timestamp() * 1000)

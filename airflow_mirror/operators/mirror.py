@@ -60,8 +60,9 @@ class StartMirrorOperator(SparkJobOperator):
     other fields of the Mirror, is an error that says what differs.
 
     :param mode: ``bulk`` or ``tail``.
-    :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
-    :param end: bulk only: where to stop, an ISO 8601 time (exclusive) or ``latest`` (templated).
+    :param start: overrides the Mirror's ``start`` for this copy: a time, ``earliest`` or ``latest`` (templated).
+        Times are datetimes or ISO 8601, and UTC without a zone, as ``{{ ds }}`` is.
+    :param end: bulk only: where to stop, a time (exclusive) or ``latest`` (templated).
     :param late_s: if ``end`` is a time: how late the window's last records may arrive, in seconds (default: 300;
         templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).

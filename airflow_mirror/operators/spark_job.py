@@ -6,9 +6,10 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 from airflow.sdk import ResumableJobMixin
 
-from airflow_mirror.errors import WriterRuns
+from airflow_mirror.errors import InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
@@ -180,11 +181,31 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
 
 def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:
-    """Return the arguments for the given values; times may have been rendered to datetimes."""
-    given = {"--start": iso(start) if start else None, "--end": iso(end) if end else None, "--late-s": late_s}
-    return tuple(str(part) for name, value in given.items() if value is not None for part in (name, value))
+    """Return the arguments for the given values, as they were rendered.
+
+    :raises InvalidField: a bound is no point in time.
+    """
+    given = {f"--{name}": iso(name, at) if at else None for name, at in (("start", start), ("end", end))}
+    given["--late-s"] = None if late_s is None else str(late_s)
+    return tuple(part for name, value in given.items() if value is not None for part in (name, value))
 
 
-def iso(at: object) -> str:
-    """Return a rendered point in time as a job argument: ISO 8601 for a datetime, other values unchanged."""
-    return at.isoformat() if isinstance(at, datetime) else str(at)
+def iso(name: str, at: object) -> str:
+    """Return a rendered point in time as a job argument: ISO 8601 with a zone, ``earliest`` or ``latest``.
+
+    Without a zone it is UTC, as in Airflow's own ``ds`` and ``ts_nodash``; a date is its midnight.
+
+    :param name: of the operator's parameter.
+    :raises InvalidField: it is none.
+    """
+    if at in ("earliest", "latest"):
+        return str(at)
+    try:
+        found = pendulum.instance(at) if isinstance(at, datetime) else pendulum.parse(str(at), exact=True)
+    except ValueError:
+        found = None
+    if isinstance(found, pendulum.Date) and not isinstance(found, pendulum.DateTime):
+        found = pendulum.datetime(found.year, found.month, found.day)
+    if not isinstance(found, pendulum.DateTime):  # a time of day or a duration would be another one in each run
+        raise InvalidField(name, at, "not a point in time", "Give an ISO 8601 time, such as {{ data_interval_start }}.")
+    return found.isoformat()

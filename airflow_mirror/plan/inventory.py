@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.kafka.quotas import limits_of
+from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
@@ -227,7 +227,7 @@ def _topics(
     stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
     begins = {"earliest": starts, "latest": stable_ends}.get(start)
     if begins is None:
-        found = _by_topic(admin.offsets(partitions, round(datetime.fromisoformat(start).timestamp() * 1000)))
+        found = _by_topic(admin.offsets(partitions, time_ms("start", start)))
         begins = {t: {p: stable_ends[t][p] if o < 0 else o for p, o in offsets.items()} for t, offsets in found.items()}
     if begun is not None:
         begins = {

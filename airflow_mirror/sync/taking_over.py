@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from itertools import chain
 from types import MappingProxyType
 
@@ -19,7 +18,7 @@ from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import InputError, TakeOverTooEarly, TakeOverUnclear
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
-from airflow_mirror.mirror import Mirror
+from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.model import Plan
@@ -120,7 +119,7 @@ def _without_position(
     if mirror.start in ("earliest", "latest"):
         when = "latest_committed" if mirror.start == "latest" and mirror.isolation == "read_committed" else mirror.start
         return {tp.partition: offset for tp, offset in source.offsets(others, when).items()}
-    found = source.offsets(others, round(datetime.fromisoformat(mirror.start).timestamp() * 1000))
+    found = source.offsets(others, time_ms("start", mirror.start))
     ends = source.offsets([tp for tp, offset in found.items() if offset < 0], "latest")
     return {tp.partition: ends.get(tp, offset) for tp, offset in found.items()}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -62,6 +63,7 @@ from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.spark_job import bounds
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
@@ -533,6 +535,27 @@ def test_the_window_goes_to_the_job(
         given = {name: arguments[arguments.index(name) + 1] for name in ("--start", "--end", "--late-s")}
         assert given == {"--start": start, "--end": end, "--late-s": "0"}
     assert len(fake_spark[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rendered", "passed"),
+    [
+        ("2026-05-01 10:00:00+02:00", "2026-05-01T10:00:00+02:00"),  # {{ data_interval_start }}
+        ("2026-05-01", "2026-05-01T00:00:00+00:00"),  # {{ ds }}
+        ("20260501T102000", "2026-05-01T10:20:00+00:00"),  # {{ ts_nodash }}
+        (datetime(2026, 5, 1, 10), "2026-05-01T10:00:00+00:00"),  # native rendering
+        (pendulum.datetime(2026, 5, 1, 10, tz="Europe/Paris"), "2026-05-01T10:00:00+02:00"),
+        ("latest", "latest"),
+    ],
+)
+def test_a_point_in_time_goes_to_the_job_with_its_zone(rendered: object, passed: str) -> None:
+    assert bounds(None, rendered) == ("--end", passed)
+
+
+@pytest.mark.parametrize("rendered", ["yesterday", "10:00", "P1D", "2026-05-01/2026-05-02", "{{ ds }}", 7])
+def test_what_is_no_point_in_time_fails_before_a_job_starts(rendered: object) -> None:
+    with pytest.raises(InvalidField, match=r"^end=.*not a point in time"):
+        bounds(None, rendered)
 
 
 def test_tail_task_returns_while_the_tail_goes_on_copying(

@@ -19,14 +19,14 @@ from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, LedgerLost, LedgerMissing
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
-from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed, to_ms
+from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
 from airflow_mirror.jobs.runner.active import keys_of as jobs_of
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.mirror import Mirror
+from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.kept import fetch_rule, with_amendments
@@ -295,7 +295,7 @@ def _offsets_at(
     latest = source.last_stable(partitions) if committed_only else source.high_watermarks(partitions)
     if when == "latest":
         return latest
-    found = source.offsets_for_time(partitions, to_ms(when))
+    found = source.offsets_for_time(partitions, time_ms("start", when))
     # -1: every record is older, so the time is at the end of the log.
     return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
 

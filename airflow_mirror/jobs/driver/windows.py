@@ -24,12 +24,12 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
+from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -75,8 +75,11 @@ class Span:
 
     @classmethod
     def of(cls, start: str, end: str, late_s: float) -> Span:
-        """Parse ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: no beginning."""
-        return cls(None if start in ("earliest", "latest") else to_ms(start), to_ms(end), late_s)
+        """Parse ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: no beginning.
+
+        :raises InvalidField: one has no time zone, or is no time.
+        """
+        return cls(None if start in ("earliest", "latest") else time_ms("start", start), time_ms("end", end), late_s)
 
     @property
     def name(self) -> str:
@@ -100,11 +103,6 @@ class Span:
     def holds(self, timestamp: int) -> bool:
         """Return whether a record with this timestamp belongs to the window."""
         return (self.start is None or timestamp >= self.start) and timestamp < self.end
-
-
-def to_ms(when: str) -> int:
-    """Return an ISO 8601 time in ms since the epoch."""
-    return round(datetime.fromisoformat(when).timestamp() * 1000)
 
 
 def resolve(

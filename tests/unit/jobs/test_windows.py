@@ -14,6 +14,7 @@ from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.ledger import state as ledger_state
+from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.records import Record
@@ -22,7 +23,7 @@ from tests.unit.ledger.memory import MemoryState
 from tests.unit.verify.test_compare import batch
 
 TIMES = ["2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00", "2026-01-01T02:00:00+00:00"]
-T0 = windows.to_ms(TIMES[0])
+T0 = time_ms("start", TIMES[0])
 
 
 class FakeSource:
@@ -50,6 +51,14 @@ class FakeSource:
         self, _cluster: FakeSource, _tp: TopicPartition, start: int, end: int, **_: Any
     ) -> Iterator[tuple[RawBatch, list[Any]] | None]:
         yield from ((batch([r]), []) for r in self.records if start <= r.offset < end)
+
+
+@pytest.mark.parametrize(
+    ("end", "says"), [("2026-01-01T00:00:00", "has no time zone"), ("earliest", "not a point in time")]
+)
+def test_an_end_that_is_another_time_on_each_host_is_refused_by_name(end: str, says: str) -> None:
+    with pytest.raises(InputError, match=rf"^end=.*{says}"):
+        Span.of(TIMES[0], end, 0.0)
 
 
 @pytest.fixture
