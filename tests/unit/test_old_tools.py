@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER
+from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "old-tools.md").read_text()
 COLUMNS = ["tool", "behaviour there", "here", "verdict", "test"]
-VERDICTS = {"same", "better", "refused"}
+VERDICTS = {"same", "better", "refused", "without effect"}
 TOOLS = {"MM1", "MM2", "Go"}
 # What somebody who has run one of them asks first. Each is a word of some row.
 ASKED = (
@@ -51,6 +54,13 @@ def test_every_tool_and_every_verdict_has_rows() -> None:
     assert {tool for row in ROWS for tool in row[0].split(", ")} == TOOLS
     assert {row[3] for row in ROWS} == VERDICTS
     assert len({row[1] for row in ROWS}) == len(ROWS) > 60, "a behaviour has one row"
+
+
+def test_a_key_that_is_not_kept_is_told_as_the_tables_of_keys_do() -> None:
+    fates = {row.key: row.fate.value for table in (DRIVER, WORKER, FLOW, CONSUMER, PRODUCER) for row in table.rows}
+    told = {key: row[3] for row in ROWS for key in re.findall(r"`([\w.]+)(?:=\w+)?`", row[1]) if key in fates}
+    not_kept = {key: verdict for key, verdict in told.items() if verdict not in ("same", "better")}
+    assert not_kept == {key: fates[key] for key in not_kept} and len(not_kept) > 3
 
 
 @pytest.mark.parametrize("word", ASKED)
