@@ -35,7 +35,8 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import coordinator_epoch_of, write_txn_markers
 from sandbox import Cluster
-from tests.faults import FaultProxy, ProxiedCluster
+from sandbox.proxy import FaultProxy
+from tests.faults import ProxiedCluster
 from tests.integration.copying import (
     HELD_OPEN,
     EncryptedCluster,

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 
 from sandbox import Cluster
-from tests.faults import FaultProxy, ProxiedCluster
+from sandbox.proxy import FaultProxy
+from tests.faults import ProxiedCluster
 from tests.soak.victims import Copier, Flow
 from tests.soak.world import World
 

@@ -1,0 +1,207 @@
+"""A network that misbehaves on request: a TCP proxy in front of a broker.
+
+The proxy knows nothing of Kafka. What it can do to the connections through it: delay, a limit of bytes per second, cut
+all, cut after so many bytes (in the middle of a frame), and hold: take what is sent and deliver it late, or never. Held
+bytes arrive after the client gave the connection up and asked again on another one; that is how a request lands late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a connection that was cut on purpose
+_CHUNK = 1 << 16
+# Closing with this linger time sends RST: the other side sees a connection that broke, not one that ended.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class _Link:
+    """One connection through the proxy: two sockets, two directions."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client, self.server = client, server
+        self.open = asyncio.Event()  # cleared: bytes are taken and kept
+        self.open.set()
+
+    def reset(self, *writers: asyncio.StreamWriter) -> None:
+        for writer in writers or (self.client, self.server):
+            with contextlib.suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+
+
+class FaultProxy:
+    """Listens on a port of its own and forwards to ``upstream``; threads of a test may change it at any time.
+
+    :ivar upstream: (host, port) of the broker; may be set after the start, and is asked for each new connection.
+    :ivar delay_s: what each direction adds to each piece of data, in seconds; does not limit the throughput.
+    :ivar bytes_per_s: what each direction of a connection lets through; None: everything.
+    """
+
+    def __init__(self) -> None:
+        self.upstream: tuple[str, int] | None = None
+        self.delay_s, self.bytes_per_s = 0.0, None  # type: tuple[float, int | None]
+        self.port = 0
+        self._links: set[_Link] = set()
+        self._cut_in: int | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+        self._server: asyncio.Server | None = None
+
+    def start(self) -> Self:
+        """Begin to listen; :attr:`address` is known from then on."""
+        self._thread.start()
+        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        assert self._server is not None
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def close(self) -> None:
+        """Cut everything and stop listening."""
+        if self._server is not None:
+            self._loop.call_soon_threadsafe(self._server.close)
+            self.cut()
+            self._call(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop) if task.get_name() != "call"])
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5)
+            self._loop.close()
+
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:port``, for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def links(self) -> int:
+        """How many connections are open."""
+        return len(self._links)
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def cut(self) -> int:
+        """Reset all connections, on both sides; return how many. New ones are let through."""
+        return int(self._call(self._cut_now))
+
+    def cut_after(self, count: int) -> None:
+        """Reset all connections when ``count`` more bytes went through, both directions together: inside a frame."""
+        self._call(lambda: setattr(self, "_cut_in", count))
+
+    def hold(self) -> int:
+        """Go silent on the connections of now: what is sent is taken and kept. New ones are let through."""
+        return int(self._call(self._hold_now))
+
+    def release(self) -> None:
+        """Deliver what was held."""
+        self._call(self._release_now)
+
+    def cut_clients(self) -> int:
+        """Reset the clients' side only; what they sent before, and is held, still arrives on :meth:`release`."""
+
+        def do() -> int:
+            links = list(self._links)
+            for link in links:
+                link.reset(link.client)
+            return len(links)
+
+        return int(self._call(do))
+
+    def heal(self) -> None:
+        """Take every fault back; held bytes are delivered."""
+        self.delay_s, self.bytes_per_s = 0.0, None
+        self._call(lambda: setattr(self, "_cut_in", None))
+        self.release()
+
+    # --- inside: all of this runs in the loop's thread ----------------------------------------------------------------
+
+    def _hold_now(self) -> int:
+        for link in self._links:
+            link.open.clear()
+        return len(self._links)
+
+    def _release_now(self) -> None:
+        for link in self._links:
+            link.open.set()
+
+    def _cut_now(self) -> int:
+        links = list(self._links)
+        for link in links:
+            link.open.set()
+            link.reset()
+        return len(links)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if self.upstream is None:
+                raise ConnectionRefusedError
+            up_reader, up_writer = await asyncio.open_connection(*self.upstream)
+        except OSError:
+            _Link(writer, writer).reset(writer)  # the broker is down, and the client shall see that
+            return
+        for one in (writer, up_writer):
+            one.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = _Link(writer, up_writer)
+        self._links.add(link)
+        try:
+            await asyncio.gather(self._pump(link, reader, up_writer), self._pump(link, up_reader, writer))
+        finally:
+            self._links.discard(link)
+            link.reset()
+
+    async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward one direction. Data wait in a queue, so that a delay does not limit the throughput."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
+        sender = asyncio.ensure_future(self._send(link, queue, writer))
+        try:
+            while data := await reader.read(_CHUNK):
+                await queue.put((self._loop.time() + self.delay_s, data))
+        except OSError:
+            pass  # reset by that side; what it sent before is still delivered
+        await queue.put((0.0, b""))
+        await sender
+
+    async def _send(self, link: _Link, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            due, data = await queue.get()
+            await asyncio.sleep(max(0.0, due - self._loop.time()))
+            await link.open.wait()
+            if not data:
+                with contextlib.suppress(OSError, RuntimeError):
+                    writer.write_eof()
+                return
+            data = self._count(data)
+            with contextlib.suppress(OSError):  # that side is gone; the other one is told when its own read ends
+                writer.write(data)
+                await writer.drain()
+            if self.bytes_per_s is not None:
+                await asyncio.sleep(len(data) / self.bytes_per_s)
+
+    def _count(self, data: bytes) -> bytes:
+        """Return what may still go through; the cut itself follows at once."""
+        if self._cut_in is None:
+            return data
+        passed, self._cut_in = data[: self._cut_in], self._cut_in - len(data)
+        if self._cut_in <= 0:
+            self._cut_in = None
+            self._loop.call_later(0.001, self._cut_now)  # after what passed has left
+        return passed
+
+    # --- from other threads -------------------------------------------------------------------------------------------
+
+    def _do(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(240)
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            task.set_name("call")
+            return function()
+
+        return self._do(run())
