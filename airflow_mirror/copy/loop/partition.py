@@ -72,12 +72,18 @@ class Counters:
 COUNTERS = tuple(f.name for f in fields(Counters))
 
 
-class _Response(NamedTuple):
-    """A fetch response that is being processed."""
+@dataclass
+class _Responses:
+    """Fetch responses that are processed as one: a large one, or several small ones that waited for the target together.
 
-    steps: Iterator[Send | Corrupt]
+    :ivar parts: each with the offset it was asked for and its number of batches.
+    :ivar steps: None until processing begins; from then on no part is added.
+    """
+
+    parts: list[tuple[FetchedPartition, int, int]]
+    buffers: list[Buffer]
     size: int
-    buffer: Buffer
+    steps: Iterator[Send | Corrupt] | None = None
 
 
 @dataclass(eq=False)
@@ -130,7 +136,7 @@ class PartitionCopy:
     committed: int = 0  # transactional: position of the last commit
     trail: Trail = field(default_factory=Trail)
     delays: DelayMeter = field(default_factory=DelayMeter)
-    _responses: deque[_Response] = field(default_factory=deque)
+    _responses: deque[_Responses] = field(default_factory=deque)
     _next: Send | Corrupt | None = None
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent, not acknowledged; re-reading the target shows if it was appended
@@ -188,8 +194,7 @@ class PartitionCopy:
         waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end or self.has_shed
         # Two are enough for a backlog: one being written, one ready. A trickle needs more, or the partition would miss
         # the next long poll while its last record is in flight, and would then wait half a second for that poll to end.
-        queued = len(self._responses)
-        return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
+        return not waiting and (len(self._responses) < 2 or self.queued_bytes < _TRICKLE_BYTES)
 
     def begin_opening(self) -> None:
         """Record that the partition is being opened."""
@@ -311,13 +316,17 @@ class PartitionCopy:
         if self.fetch_offset <= start and not broken:
             return
         size = len(fetched.records)
-        joiner = None
-        if batches > 1 and size < batches * self.merge_below:
-            joiner = Joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
-        steps = self._work(fetched, start, joiner)
         buffer.take()
-        self._responses.append(_Response(steps, size, buffer))
         self.queued_bytes += size
+        last = self._responses[-1] if self._responses else None
+        # A target far away takes one batch a round trip. What comes meanwhile is merged as a backlog is: sent one by one,
+        # records that come faster than that would wait for each other.
+        if last is not None and last.steps is None and last.size + size < _TRICKLE_BYTES:
+            last.parts.append((fetched, start, batches))
+            last.buffers.append(buffer)
+            last.size += size
+        else:
+            self._responses.append(_Responses([(fetched, start, batches)], [buffer], size))
 
     def next_step(self) -> Send | Pad | Begin | Commit | None:
         """Return the next step; None if there is none, if one is in flight, or if the copy is not open.
@@ -439,7 +448,7 @@ class PartitionCopy:
         """
         if not send.filler:  # which has an old record's timestamp
             # The response that the batch came in is the first one until the next step; but it may have been shed.
-            arrived_ms = self._responses[0].buffer.arrived_ms if self._responses else now_ms
+            arrived_ms = self._responses[0].buffers[-1].arrived_ms if self._responses else now_ms
             self.delays.add(send.last_timestamp, arrived_ms, now_ms)
 
     def padded(self, pad: Pad, written: int) -> None:
@@ -482,20 +491,37 @@ class PartitionCopy:
 
     def _peek(self) -> Send | Corrupt | None:
         while self._next is None and self._responses:
-            self._next = next(self._responses[0].steps, None)
+            first = self._responses[0]
+            if first.steps is None:
+                first.steps = self._steps_of(first)
+            self._next = next(first.steps, None)
             if self._next is None:
                 self._drop_response()
         return self._next
 
     def _drop_response(self) -> None:
-        response = self._responses.popleft()
-        self.queued_bytes -= response.size
-        response.buffer.give_back()
+        first = self._responses.popleft()
+        self.queued_bytes -= first.size
+        for buffer in first.buffers:
+            buffer.give_back()
+
+    def _steps_of(self, responses: _Responses) -> Iterator[Send | Corrupt]:
+        """Yield the steps of responses in order; stop after the first corrupt batch."""
+        batches = sum(count for _, _, count in responses.parts)
+        joiner = None
+        if batches > 1 and responses.size < batches * self.merge_below:
+            joiner = Joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
+        for fetched, start, _ in responses.parts:
+            for step in self._work(fetched, start, joiner):
+                yield step
+                if isinstance(step, Corrupt):
+                    return
+        yield from _flushed(joiner)
 
     def _work(self, fetched: FetchedPartition, start: int, joiner: Joiner | None) -> Iterator[Send | Corrupt]:
         """Yield the steps of a response in order; stop after the first corrupt batch.
 
-        :param joiner: merges small neighbouring batches.
+        :param joiner: merges small neighbouring batches; it may keep some in the end.
         """
         records = fetched.records
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
@@ -540,12 +566,9 @@ class PartitionCopy:
             yield from _flushed(joiner)
             yield Corrupt(at, at + 1, str(e))
             return
-        yield from _flushed(joiner)
-        yield from self._cut_off(at, start, records)
-
-    def _cut_off(self, at: int, start: int, records: memoryview) -> Iterator[Corrupt]:
-        """Report corruption for a response of which nothing could be used."""
+        # Nothing of the response could be used, and nothing came behind it.
         if at == start and records and self.fetch_offset == start:
+            yield from _flushed(joiner)
             yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
 
     def _unusual(

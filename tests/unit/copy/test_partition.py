@@ -1,4 +1,4 @@
-"""What a partition's copy counts when answers are lost."""
+"""What a partition's copy counts when answers are lost, and what it makes of what arrives meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
+from airflow_mirror.errors import CorruptBatch
 from tests.unit.copy.test_damage import START, feed, log, opened, run
 
 
@@ -109,3 +110,49 @@ def test_nothing_is_shed_while_more_is_on_its_way() -> None:
     copy.fetching = True
     assert copy.shed() is None
     assert copy.queued_bytes == len(content)
+
+
+def arriving(*sizes: int, damaged: int | None = None) -> tuple[PartitionCopy, Send]:
+    """A copy that follows: the first batch is under way, and each of the others came in a response of its own."""
+    content, begins = log(*sizes)
+    if damaged is not None:
+        content[begins[damaged] + 80] ^= 1
+    copy = opened()
+    copy.merge_below = 1024
+    ends = [*begins[1:], len(content)]
+    feed(copy, content[: ends[0]])
+    first = send(copy)
+    for begin, end in zip(begins[1:], ends[1:], strict=True):
+        assert copy.wants_fetch
+        feed(copy, content[begin:end])
+    return copy, first
+
+
+def test_what_arrives_while_a_batch_is_under_way_is_sent_as_one() -> None:
+    """A target that is far away takes one batch a round trip; the tenth would wait for ten."""
+    copy, first = arriving(*[1] * 11)
+    copy.acknowledged(first, START)
+    (joined,) = run(copy)
+    assert (joined.base_offset, joined.record_count, joined.merged) == (START + 1, 10, 10)
+    assert (copy.position, copy.queued_bytes) == (START + 11, 0)
+    assert (copy.counters.records, copy.counters.passed, copy.counters.merged) == (11, 1, 10)
+
+
+def test_a_damaged_batch_among_what_arrived_stops_the_copy_behind_what_is_intact() -> None:
+    copy, first = arriving(1, 2, 3, 4, 5, damaged=3)
+    copy.acknowledged(first, START)
+    found: list[Send] = []
+    with pytest.raises(CorruptBatch, match=rf"offsets \[{START + 6}, "):
+        run(copy, found)
+    assert [(one.base_offset, one.record_count) for one in found] == [(START + 1, 5)]
+
+
+def test_what_arrived_together_is_given_back_together() -> None:
+    copy, _ = arriving(1, 2, 3)
+    copy.fail()
+    assert copy.queued_bytes == 0
+    copy.begin_opening()
+    copy.reopen(Opening(position=START + 1, producer_id=5, epoch=0, sequence=0))
+    content, begins = log(1, 2, 3)
+    feed(copy, content[begins[1] :])
+    assert sum(one.record_count for one in run(copy)) == 5
