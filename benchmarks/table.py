@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.latency import PER_S, SOURCE_ALONE
 from benchmarks.measure import Run
@@ -82,6 +82,28 @@ def _latency(results: Results) -> Table:
         if any(value is not None for value in values):
             rows.append([names[system], *("-" if value is None else f"{value:.1f}" for value in values)])
     return "Latency of the tail", head, rows
+
+
+def distance_as_text(places: Mapping[str, Results]) -> str:
+    """Return the tables of :mod:`benchmarks.distance` for a terminal."""
+    return "\n\n".join(_text(one) for one in _distance(places))
+
+
+def _distance(places: Mapping[str, Results]) -> list[Table]:
+    systems = (MM2_DEFAULT, MM2_TUNED, OURS)
+    rates, tails = [], []
+    for place, found in places.items():
+        (case,) = found.cases
+        cells = [_count(case.median(system, per_s)) + (" *" if case.cut(system) else "") for system in systems]
+        rates.append([place, *cells, _ratio(case.ratio(OURS, MM2_TUNED, per_s))])
+        for system in systems:
+            values = [found.latency(system, figure) for figure in _FIGURES]
+            tails.append([f"{place}, {TITLES[system]}", *("-" if v is None else f"{v:.0f}" for v in values)])
+    head = ["records a second", "MM2 defaults", "MM2 tuned", "ours", "ours / tuned"]
+    return [
+        ("Throughput", head, rates),
+        ("Latency of the tail", [f"ms, at {PER_S} records a second", "p50", "p90", "p99", "max"], tails),
+    ]
 
 
 def _targets(verdicts: Sequence[Verdict]) -> Table:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
@@ -17,6 +20,10 @@ from benchmarks.cases import TOPIC_SETTINGS
 from sandbox import Cluster
 from sandbox.certificates import Authority
 from sandbox.cluster import start_all, stop_all
+from sandbox.ports import ReservedPort, reserve
+from sandbox.process import Child
+from sandbox.program import Installed
+from sandbox.settings import SASL_LISTENER
 
 _SETTINGS = {
     # Deleted topics give their disk back before the next round, not a minute later.
@@ -24,11 +31,17 @@ _SETTINGS = {
     # A pass of the log cleaner has to hold all keys of a partition.
     "log.cleaner.dedupe.buffer.size": str(128 << 20),
 }
-_TLS = {
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SSL",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "authorizer.class.name": "",  # a second listener is wanted, not its ACLs
-}
+
+
+def _second_listener(protocol: str) -> dict[str, str]:
+    """Return settings of a cluster whose second listener has no users."""
+    return {
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{SASL_LISTENER}:{protocol}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "authorizer.class.name": "",  # a second listener is wanted, not its ACLs
+    }
+
+
 _NEWS_S = 30.0  # on a busy machine
 HEAP_MB = 1024  # what Kafka's own start script gives a broker
 
@@ -39,11 +52,13 @@ class Endpoint:
 
     :param tls: settings that clients need beside the address, as librdkafka names them; none without TLS.
     :param java_tls: the same for Java clients.
+    :param own_listener: the systems that are measured come by the second listener, the one that may be far away.
     """
 
     cluster: Cluster
     tls: Mapping[str, str] = field(default_factory=dict)
     java_tls: Mapping[str, str] = field(default_factory=dict)
+    own_listener: bool = False
 
     @property
     def properties(self) -> dict[str, str]:
@@ -62,7 +77,7 @@ class Endpoint:
 
     @property
     def _bootstrap(self) -> str:
-        return self.cluster.bootstrap_sasl if self.tls else self.cluster.bootstrap
+        return self.cluster.bootstrap_sasl if self.tls or self.own_listener else self.cluster.bootstrap
 
     @property
     def replicas(self) -> int:
@@ -123,7 +138,7 @@ def world(name: str, work: Path, min_free_mb: int) -> Iterator[World]:
     tls: tuple[dict[str, str], dict[str, str]] = ({}, {})
     overrides = dict(_SETTINGS)
     if name == "tls":
-        overrides |= _TLS | Authority("benchmark").broker_settings(work)
+        overrides |= _second_listener("SSL") | Authority("benchmark").broker_settings(work)
         tls = _client_tls(work / "ca.pem")
     sizes = {"source": 1, "target": 3 if name == "three" else 1}
     several = [
@@ -133,6 +148,66 @@ def world(name: str, work: Path, min_free_mb: int) -> Iterator[World]:
     try:
         start_all(several)
         yield World(*(Endpoint(cluster, *tls) for cluster in several))
+    finally:
+        stop_all(several)
+
+
+class FarCluster(Cluster):
+    """A cluster of one node whose second listener is far away; the first is at hand, for those who only watch.
+
+    :param delay_ms: of each direction.
+    """
+
+    def __init__(self, name: str, delay_ms: float, **kw: Any) -> None:
+        super().__init__(name, 1, _SETTINGS | _second_listener("PLAINTEXT"), True, heap_mb=HEAP_MB, **kw)
+        self._delay_ms = delay_ms
+        self._way: tuple[Child, ReservedPort] | None = None
+
+    def _prepare(self, installed: Installed) -> None:
+        super()._prepare(installed)
+        (address,), (node,) = self._addresses, self._nodes
+        assert address.sasl is not None
+        port, work = reserve(self.name), self.directory
+        command = [
+            sys.executable, "-m", "sandbox.proxy", address.sasl, "--port", str(port.number),
+            "--delay-ms", str(self._delay_ms),
+        ]  # fmt: skip
+        environment = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        self._way = Child(command, work / "proxy.log", work, environment), port
+        listeners = f"PLAINTEXT://{address.plain},{SASL_LISTENER}://{port.address}"
+        node._settings = {**node._settings, "advertised.listeners": listeners}
+
+    @property
+    def bootstrap_sasl(self) -> str:
+        """The proxy's address: clients never learn the broker's own."""
+        assert self._way is not None
+        return self._way[1].address
+
+    def stop(self) -> None:
+        """End the node and the proxy."""
+        super().stop()
+        if self._way is not None:
+            (child, port), self._way = self._way, None
+            child.terminate(5)
+            port.release()
+
+
+@contextmanager
+def far_world(far: str, delay_ms: float, min_free_mb: int) -> Iterator[World]:
+    """Start two clusters of which one is far from those who copy, and near to all who only watch.
+
+    :param far: ``source`` or ``target``.
+    :param delay_ms: of each direction.
+    """
+    several: list[Cluster] = [
+        FarCluster(end, delay_ms, min_free_mb=min_free_mb)
+        if end == far
+        else Cluster(end, 1, _SETTINGS, heap_mb=HEAP_MB, min_free_mb=min_free_mb)
+        for end in ("source", "target")
+    ]
+    try:
+        start_all(several)
+        yield World(*(Endpoint(cluster, own_listener=cluster.name == far) for cluster in several))
     finally:
         stop_all(several)
 

@@ -1,4 +1,4 @@
-"""A network that misbehaves on request: a TCP proxy in front of a broker.
+"""A network that misbehaves on request: a TCP proxy in front of a broker. ``python -m sandbox.proxy`` only delays.
 
 The proxy knows nothing of Kafka. What it can do to the connections through it: delay, a limit of bytes per second, cut
 all, cut after so many bytes (in the middle of a frame), and hold: take what is sent and deliver it late, or never. Held
@@ -7,9 +7,11 @@ bytes arrive after the client gave the connection up and asked again on another 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import struct
 import threading
@@ -18,8 +20,36 @@ from typing import Any, Self
 
 logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a connection that was cut on purpose
 _CHUNK = 1 << 16
+# What may be on its way in one direction of a connection: as much as Linux lets a TCP connection have by itself.
+_WINDOW = 4 << 20
 # Closing with this linger time sends RST: the other side sees a connection that broke, not one that ended.
 _RESET = struct.pack("ii", 1, 0)
+
+
+class _Flight:
+    """Bytes that are on their way in one direction, each piece with the time at which it is due."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        self._bytes = 0
+        self._landed = asyncio.Event()
+
+    async def put(self, due: float, data: bytes) -> None:
+        """Take a piece, as soon as the window is open."""
+        while self._bytes >= _WINDOW:
+            self._landed.clear()
+            await self._landed.wait()
+        self._bytes += len(data)
+        self._pieces.put_nowait((due, data))
+
+    async def get(self) -> tuple[float, bytes]:
+        """Return the next piece, which stays under way."""
+        return await self._pieces.get()
+
+    def land(self, count: int) -> None:
+        """Open the window by so many bytes."""
+        self._bytes -= count
+        self._landed.set()
 
 
 class _Link:
@@ -41,7 +71,7 @@ class FaultProxy:
     """Listens on a port of its own and forwards to ``upstream``; threads of a test may change it at any time.
 
     :ivar upstream: (host, port) of the broker; may be set after the start, and is asked for each new connection.
-    :ivar delay_s: what each direction adds to each piece of data, in seconds; does not limit the throughput.
+    :ivar delay_s: what each direction adds to each piece of data, in seconds; at most 4 MB are on their way meanwhile.
     :ivar bytes_per_s: what each direction of a connection lets through; None: everything.
     """
 
@@ -55,10 +85,10 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._server: asyncio.Server | None = None
 
-    def start(self) -> Self:
-        """Begin to listen; :attr:`address` is known from then on."""
+    def start(self, port: int = 0) -> Self:
+        """Begin to listen, on a free port when it is 0; :attr:`address` is known from then on."""
         self._thread.start()
-        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", port))
         assert self._server is not None
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -155,32 +185,34 @@ class FaultProxy:
             link.reset()
 
     async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one direction. Data wait in a queue, so that a delay does not limit the throughput."""
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
-        sender = asyncio.ensure_future(self._send(link, queue, writer))
+        """Forward one direction."""
+        flight = _Flight()
+        sender = asyncio.ensure_future(self._send(link, flight, writer))
         try:
             while data := await reader.read(_CHUNK):
-                await queue.put((self._loop.time() + self.delay_s, data))
+                await flight.put(self._loop.time() + self.delay_s, data)
         except OSError:
             pass  # reset by that side; what it sent before is still delivered
-        await queue.put((0.0, b""))
+        await flight.put(0.0, b"")
         await sender
 
-    async def _send(self, link: _Link, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _send(self, link: _Link, flight: _Flight, writer: asyncio.StreamWriter) -> None:
         while True:
-            due, data = await queue.get()
-            await asyncio.sleep(max(0.0, due - self._loop.time()))
+            due, data = await flight.get()
+            if (early := due - self._loop.time()) > 0:
+                await asyncio.sleep(early)
             await link.open.wait()
             if not data:
                 with contextlib.suppress(OSError, RuntimeError):
                     writer.write_eof()
                 return
-            data = self._count(data)
+            passed = self._count(data)
             with contextlib.suppress(OSError):  # that side is gone; the other one is told when its own read ends
-                writer.write(data)
+                writer.write(passed)
                 await writer.drain()
+            flight.land(len(data))
             if self.bytes_per_s is not None:
-                await asyncio.sleep(len(data) / self.bytes_per_s)
+                await asyncio.sleep(len(passed) / self.bytes_per_s)
 
     def _count(self, data: bytes) -> bytes:
         """Return what may still go through; the cut itself follows at once."""
@@ -205,3 +237,21 @@ class FaultProxy:
             return function()
 
         return self._do(run())
+
+
+def main() -> None:
+    """Run a proxy in front of one address until a signal ends it."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox.proxy", description="A TCP proxy that delays.")
+    parser.add_argument("upstream", metavar="HOST:PORT", help="where it forwards to")
+    parser.add_argument("--port", type=int, default=0, help="that it listens on (default: a free one)")
+    parser.add_argument("--delay-ms", type=float, default=40.0, help="of each direction (default: 40)")
+    args = parser.parse_args()
+    host, _, port = args.upstream.rpartition(":")
+    proxy = FaultProxy()
+    proxy.upstream, proxy.delay_s = (host, int(port)), args.delay_ms / 1000
+    print(proxy.start(args.port).address, flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

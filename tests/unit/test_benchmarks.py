@@ -53,6 +53,14 @@ def results() -> Results:
     )
 
 
+def test_distance_shows_each_place_with_its_rates_and_its_tails(results: Results) -> None:
+    text = table.distance_as_text({"near the target": results, "near the source": results})
+    rows = [re.split(r"  +", line) for line in text.splitlines()]
+    assert ["near the source", "2,000 *", "110", "1,200", "10.9"] in rows
+    assert ["near the target, airflow_mirror", "1", "2", "3", "4"] in rows
+    assert ["near the target, MirrorMaker 2, tuned", "-", "-", "-", "-"] in rows
+
+
 def test_medians_leave_failed_runs_out_and_ratios_are_of_medians(results: Results) -> None:
     (case,) = results.cases
     assert (case.median(MM2_TUNED, per_s), case.median(OURS, per_s)) == (110, 1200)
