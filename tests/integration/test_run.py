@@ -32,9 +32,9 @@ sync.topic.configs.interval.seconds = 1
 
 @dataclass
 class Run:
-    """A file with two clusters, and the process that runs it.
+    """A file with flows both ways between two clusters, and the process that runs it.
 
-    :param one: alias of the source cluster. :param two: of the target.
+    :ivar one: alias of the source cluster. :ivar two: of the target.
     """
 
     directory: Path
@@ -46,11 +46,13 @@ class Run:
         self.file = self.directory / "mm2.properties"
         self.home = self.directory / "home"
         self.one, self.two = self.clusters
-        flows = [(self.one, self.two), (self.two, self.one)]
-        self.names = [f"{a}-to-{b}" for a, b in flows]
+        self.write_file((self.one, self.two), (self.two, self.one))
+
+    def write_file(self, *flows: tuple[str, str]) -> None:
+        """Write the file anew, with these flows of the topic enabled."""
         addresses = "".join(f"{alias}.bootstrap.servers = {c.bootstrap}\n" for alias, c in self.clusters.items())
         enabled = "".join(f"{a}->{b}.enabled = true\n{a}->{b}.topics = (.*[.])?{self.topic}\n" for a, b in flows)
-        self.file.write_text(f"clusters = {self.one}, {self.two}\n{addresses}{enabled}{QUICK}")
+        self.file.write_text(f"clusters = {', '.join(self.clusters)}\n{addresses}{enabled}{QUICK}")
 
     def start(self, *arguments: str, engine: str = "plain") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "airflow_mirror.console.main", "run", str(self.file), "--home", str(self.home)]
@@ -145,6 +147,34 @@ def test_only_flows_into_the_named_clusters_run(run: Run, capsys: pytest.Capture
     assert child.wait(240) == 0, run.log()
     assert main(["run", str(run.file), "--clusters", "nowhere"]) == 2
     assert "no enabled flow leads there" in capsys.readouterr().err
+
+
+@pytest.mark.parity
+def test_flows_into_several_named_clusters_run_and_end_together(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with Cluster("third", ready_timeout_s=240) as third:
+        there = {run.two: run.clusters[run.two], f"third{uuid.uuid4().hex[:6]}": third}
+        run.clusters |= there
+        wanted = [(run.one, alias) for alias in there]
+        run.write_file(*wanted, (run.two, run.one))
+        flows = [f"{a}->{b}" for a, b in (*wanted, (run.two, run.one))]
+
+        def tails() -> tuple[int, dict[str, str]]:
+            status, rows = run.status(capsys)
+            return status, {row["flow"]: row["tail"] for row in rows}
+
+        assert tails() == (1, dict.fromkeys(flows, "never started"))
+        child = run.start("--clusters", *there)
+        name = f"{run.one}.{run.topic}"
+        for alias, cluster in there.items():
+            wait_until(lambda alias=alias: name in run.topics(alias), "the topic is there")
+            wait_until(lambda cluster=cluster: len(read(cluster, name)) == 20, "its records are there")
+        assert tails() == (1, dict(zip(flows, ["running", "running", "never started"], strict=True)))
+        assert run.status(capsys, "--clusters", *there)[0] == 0
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(240) == 0, run.log()
+        assert run.log().count("ended cleanly") == 2 and run.jobs() == []
+        assert tails() == (1, dict(zip(flows, ["succeeded", "succeeded", "never started"], strict=True)))
+        assert run.topics(run.one) == {run.topic}
 
 
 @pytest.mark.parity
