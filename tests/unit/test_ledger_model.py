@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import airflow_mirror
 from benchmarks.ledger_model import DECISION_KINDS, MAP_KINDS, STATE_KINDS, Decided, Shape, World, Written, cost
 
-PACKAGE = Path(__file__).parents[2] / "airflow_mirror"
+PACKAGE = Path(airflow_mirror.__file__).parent  # of the one that is tested: `make dist` installs it elsewhere
 SMALL = Shape(topics=20, partitions=3, busy=20, groups=20)
 
 
