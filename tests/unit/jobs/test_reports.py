@@ -378,6 +378,7 @@ def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, table: T
     assert call(driver, line.ljust(100), end=False) == b""
     assert call(driver, token(driver), line, end=False) == b""
     call(driver, token(driver), told_by("a", row()))
+    until(lambda: FIRST in told(table))
     assert told(table)[FIRST].position == 10
 
 
@@ -392,6 +393,7 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
     until(lambda: not driver._peers)
     assert caplog.messages == []  # nor does it fill the job's log
     call(driver, token(driver), told_by("a", row()))
+    until(lambda: FIRST in told(table))
     assert told(table)[FIRST].position == 10
 
 
@@ -452,7 +454,7 @@ def test_more_than_a_number_of_peers_are_turned_away(
         assert told(table) == {}
     until(lambda: not driver._peers)
     call(driver, token(driver), told_by("a", row()))
-    assert FIRST in told(table)
+    until(lambda: FIRST in told(table))
 
 
 def test_a_task_that_fell_silent_is_no_longer_waited_for(
