@@ -36,6 +36,15 @@ class Overlap:
     equal: int | None = None
 
 
+def is_spread(before: Iterable[int], here: Mapping[int, int], anywhere: Mapping[int, int]) -> bool:
+    """Return whether the tool chose other partitions than the source's: it has put committed records into them.
+
+    :param before: digests of the source's records before the position.
+    :param here: what the target's partition of the same number holds. :param anywhere: and all of its partitions.
+    """
+    return any(digest in anywhere and digest not in here for digest in before)
+
+
 def overlap(
     before: Iterable[int], after: Iterable[tuple[int, int]], there: Mapping[int, int], position: int, end: int
 ) -> Overlap:

@@ -22,7 +22,7 @@ from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.overlap import Overlap, overlap
+from airflow_mirror.sync.overlap import Overlap, is_spread, overlap
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -172,12 +172,16 @@ def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position:
     for window in (_WINDOW * 4**n for n in range(_WINDOWS)):
         before = [_digest(r) for r in _records(source, tp, max(log_start, position - window), position, isolation)]
         anchor = before[-1] if before else None
-        for partition in (tp.partition, None):  # by key, a tool may have chosen any
-            there = copies.ends_with(anchor, partition, window)
-            if there is None:
-                continue
-            after = ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation))
-            return _judged(mirror, tp, overlap(before, after, there, position, end))
+        here, anywhere = (copies.ends_with(anchor, partition, window) for partition in (tp.partition, None))
+        if here is not None and anywhere is not None and is_spread(before, here, anywhere):
+            here = None  # that the last committed record is in this one proves nothing: it has to be in some
+        found = [
+            overlap(before, ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation)), there,
+                    position, end)
+            for there in (here, anywhere) if there is not None
+        ]  # fmt: skip
+        if found:
+            return _judged(mirror, tp, *found)
     raise TakeOverUnclear(
         tp, mirror.start_group or "",
         f"the record before its position {position} is not among the last {window:,} of the target's topic",
@@ -186,9 +190,16 @@ def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position:
     )  # fmt: skip
 
 
-def _judged(mirror: Mirror, tp: TopicPartition, found: Overlap) -> Overlap:
+def _judged(mirror: Mirror, tp: TopicPartition, found: Overlap, *others: Overlap) -> Overlap:
+    """Return what was found, unless it is unclear.
+
+    :param others: what other readings of the target found.
+    """
     remedy = "Copy to a new topic, from the start."
     group = mirror.start_group or ""
+    if any(other != found for other in others):
+        cause = "records behind its position may have copies in other partitions of the target, and none before it has"
+        raise TakeOverUnclear(tp, group, cause, remedy)
     if found.equal is not None:
         cause = f"the record at offset {found.equal} is equal to another one, so that its copies can't be told apart"
         raise TakeOverUnclear(tp, group, cause, remedy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
@@ -47,18 +48,19 @@ def content(cluster: Cluster, topic: str, partition: int) -> list[Content]:
 
 def run_tool(
     source: Cluster, target: Cluster, topic: str, written: Mapping[int, int], committed: Mapping[int, int], *,
-    start: Mapping[int, int] | None = None, shuffled: int = 0,
+    start: Mapping[int, int] | None = None, shuffled: int = 0, spread: bool = False,
 ) -> None:  # fmt: skip
     """Copy records [start, written) of each partition by their number, and commit behind ``committed`` of them.
 
     :param shuffled: the target partition is that of the source plus this, so that the tool keeps no partition.
+    :param spread: records go to all partitions in turn.
     """
     producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 1})
     positions = []
     for partition, end in written.items():
         records = read(source, topic, partition)
-        for _, (_, when), key, value, headers in records[(start or {}).get(partition, 0) : end]:
-            place = (partition + shuffled) % len(written)
+        for n, (_, (_, when), key, value, headers) in enumerate(records[(start or {}).get(partition, 0) : end]):
+            place = (n if spread else partition + shuffled) % len(written)
             producer.produce(topic, value, key, place, timestamp=when, headers=headers)
         position = records[committed[partition]][0] if committed[partition] < len(records) else records[-1][0] + 1
         positions.append(Assigned(topic, partition, position))
@@ -110,12 +112,14 @@ def test_nothing_is_lost_or_twice_where_a_tool_was_killed(
 
 
 @pytest.mark.parity
+@pytest.mark.parametrize("how", [{"shuffled": 1}, {"spread": True}])
 def test_copies_are_found_in_whatever_partition_a_tool_has_put_them(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, bulk: Callable[..., str]
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, bulk: Callable[..., str], how: dict[str, Any]
 ) -> None:
+    """Spread, the last committed record of partition 0 is in the one of the same number, and what follows it is not."""
     fill(source_cluster, topic_name, 2)
     create(target_cluster, topic_name, 2)
-    run_tool(source_cluster, target_cluster, topic_name, {0: 60, 1: 33}, {0: 31, 1: 33}, shuffled=1)
+    run_tool(source_cluster, target_cluster, topic_name, {0: 60, 1: 33}, {0: 31, 1: 33}, **how)
     bulk()
     both = [
         sum((Counter(content(c, topic_name, p)) for p in (0, 1)), Counter()) for c in (source_cluster, target_cluster)

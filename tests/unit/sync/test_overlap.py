@@ -7,13 +7,18 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.sync.overlap import Overlap, overlap
+from airflow_mirror.sync.overlap import Overlap, is_spread, overlap
 
 
 def found(before: list[int], after: list[int], there: list[int], position: int = 100) -> Overlap:
     """Offsets have holes, as those of transactions and compaction have."""
     records = [(position + 3 * n + 1, digest) for n, digest in enumerate(after)]
     return overlap(before, records, Counter(there), position, position + 3 * len(after) + 5)
+
+
+def test_a_tool_that_kept_no_partition_is_known_by_its_committed_records() -> None:
+    assert is_spread([1, 2, 3], Counter([1, 3]), Counter([1, 2, 3]))
+    assert not is_spread([1, 2, 3], Counter([2, 3]), Counter([2, 3, 4])), "the first was deleted, or is too far back"
 
 
 def test_without_a_copy_the_position_stands() -> None:
