@@ -60,7 +60,7 @@ class Tree:
         process.cpu_s = cpu_s
         # Read anew each time: a child is its parent's copy until it becomes another program.
         process.kind = _kind(pid, parent)
-        process.peak_mb = max(process.peak_mb, _peak_mb(pid))
+        process.peak_mb = max(process.peak_mb, peak_mb_of(pid))
 
     def cpu_s(self) -> dict[str, float]:
         """Return CPU seconds by kind of process."""
@@ -137,7 +137,8 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _peak_mb(pid: int) -> float:
+def peak_mb_of(pid: int) -> float:
+    """Return the largest resident size that a process ever had, in MB; 0 when it is gone."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -11,15 +12,18 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
 from benchmarks import __main__ as command
-from benchmarks import document, fence, mirrormaker, planning, plot, records, table, targets
+from benchmarks import adopt, document, fence, mirrormaker, planning, plot, records, table, targets
 from benchmarks.bench import Wanted
 from benchmarks.cases import CASES, CODECS, LATENCY
 from benchmarks.latency import SOURCE_ALONE, Latency, summary
@@ -424,3 +428,65 @@ def test_the_list_has_every_case(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_worst_of_ten_fences_counts_in_the_95th_percentile(seconds: list[float], expected: float) -> None:
     assert fence.p95(seconds) == pytest.approx(expected)
+
+
+def test_a_referee_counts_copies_of_aborted_records_each_time_and_repetitions_once_less() -> None:
+    everything = [(0, 10), (1, 11), (2, 12), (5, 13)]
+    committed = [(0, 10), (2, 12), (5, 13)]
+    copies = [(0, 10), (1, 11), (2, 12), (3, 10), (4, 11), (7, 12), (9, 13)]
+    found = adopt.counted(everything, committed, copies)
+    kinds = {"records": 7, "copies": 7, "repeated": 3, "aborted": 2}
+    assert found == dict.fromkeys(found, 0) | kinds and {"missing", "unknown", "ambiguous", "disordered"} < found.keys()
+    twice = {kind: 2 * count for kind, count in found.items()}
+    assert adopt.differences({**twice, "left_out_at_the_start": 9}, [found, found]) == []
+    (line,) = adopt.differences({**twice, "repeated": 5}, [found, found])
+    assert line == "repeated: adopt says 5, the referee 6"
+
+
+@pytest.mark.parametrize(("count", "partitions"), [(10_000, 4), (10_000, 3), (2, 3), (7, 1)])
+def test_every_partition_gets_its_share_of_the_offsets(count: int, partitions: int) -> None:
+    found = list(adopt.shares(count, partitions))
+    assert sum(found) == count and len(found) == partitions and max(found) - min(found) <= 1
+
+
+def test_clocks_add_up_calls_also_those_that_fail() -> None:
+    class Owner:
+        def half(self, number: int) -> float:
+            return 1 / number
+
+    clocks = adopt.Clocks()
+    clocks.watch(Owner, "half", "halving_s")
+    assert Owner().half(2) == 0.5
+    before = clocks.seconds["halving_s"]
+    with pytest.raises(ZeroDivisionError):
+        Owner().half(0)
+    assert clocks.seconds.keys() == {"halving_s"} and 0 < before < clocks.seconds["halving_s"]
+
+
+@pytest.mark.parametrize("wrong", [[], ["partition 2: source offset 7: the map says 8, a search 9"]])
+def test_adoption_benchmark_fails_when_an_offset_differs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    monkeypatch.setattr(adopt, "clusters", lambda *_, **__: nullcontext((None, None)))
+    monkeypatch.setattr(adopt, "measure", lambda *_: ({"offsets_equal": 10_000}, wrong))
+    assert adopt.main([]) == len(wrong)
+    out, err = capsys.readouterr()
+    assert '"offsets_equal": 10000' in out and all(line in err for line in wrong)
+
+
+def test_an_offset_that_the_map_gets_wrong_is_named_and_the_rest_is_still_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second of two maps has each record one too far."""
+    logs = [(n, n) for n in range(100)]
+    monkeypatch.setattr(adopt, "contents", lambda *_: logs)
+    monkeypatch.setattr(adopt, "WireCluster", lambda *_: nullcontext())
+    monkeypatch.setattr(adopt, "Endpoint", lambda *_: SimpleNamespace(plain=None))
+    maps = [OffsetMap(0, 0) for _ in range(3)]
+    for one, target in zip(maps, (0, 1, 0), strict=True):
+        one.add(0, target, 100)
+    monkeypatch.setattr(MapStore, "load", lambda _, __, one: maps[one.partition])
+    said = {kind: 3 * count for kind, count in adopt.counted(logs, logs, logs).items()}
+    given = argparse.Namespace(offsets=30, partitions=3)
+    equal, (line,) = adopt.checked(None, None, given, said)  # type: ignore[arg-type]
+    assert equal == 20 and line.startswith("partition 1: source offset ")
