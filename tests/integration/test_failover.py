@@ -37,6 +37,10 @@ ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
 
 
+# Written faster than the slow tail may copy, also where small batches that wait for it are merged.
+_PADDING = b"." * 200
+
+
 class Load:
     """Producers that write until they are stopped, and what the source acknowledged, by topic and partition.
 
@@ -81,7 +85,8 @@ class Load:
         producer, number = Producer(settings), 0
         while not self._stop.wait(0.005):
             rows: list[tuple[TopicPartition, int]] = []
-            producer.produce(topic, b"v%d" % number, partition=number % PARTITIONS, on_delivery=self._noted(rows))
+            value = b"v%d" % number + _PADDING
+            producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=self._noted(rows))
             producer.flush(5)
             self._count(rows)
             number += 1
