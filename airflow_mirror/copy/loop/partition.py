@@ -194,7 +194,8 @@ class PartitionCopy:
         waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end or self.has_shed
         # Two are enough for a backlog: one being written, one ready. A trickle needs more, or the partition would miss
         # the next long poll while its last record is in flight, and would then wait half a second for that poll to end.
-        return not waiting and (len(self._responses) < 2 or self.queued_bytes < _TRICKLE_BYTES)
+        queued = sum(len(one.buffers) for one in self._responses)  # each may hold other partitions' bytes as well
+        return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
 
     def begin_opening(self) -> None:
         """Record that the partition is being opened."""

@@ -129,13 +129,14 @@ def arriving(*sizes: int, damaged: int | None = None) -> tuple[PartitionCopy, Se
 
 
 def test_what_arrives_while_a_batch_is_under_way_is_sent_as_one() -> None:
-    """A target that is far away takes one batch a round trip; the tenth would wait for ten."""
-    copy, first = arriving(*[1] * 11)
+    """A target that is far away takes one batch a round trip; the seventh would wait for seven."""
+    copy, first = arriving(*[1] * 8)
+    assert not copy.wants_fetch, "each response is held whole, with what it has for other partitions"
     copy.acknowledged(first, START)
     (joined,) = run(copy)
-    assert (joined.base_offset, joined.record_count, joined.merged) == (START + 1, 10, 10)
-    assert (copy.position, copy.queued_bytes) == (START + 11, 0)
-    assert (copy.counters.records, copy.counters.passed, copy.counters.merged) == (11, 1, 10)
+    assert (joined.base_offset, joined.record_count, joined.merged) == (START + 1, 7, 7)
+    assert (copy.position, copy.queued_bytes, copy.wants_fetch) == (START + 8, 0, True)
+    assert (copy.counters.records, copy.counters.passed, copy.counters.merged) == (8, 1, 7)
 
 
 def test_a_damaged_batch_among_what_arrived_stops_the_copy_behind_what_is_intact() -> None:
