@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
+from itertools import chain, tee
 from types import MappingProxyType
 
 import xxhash
@@ -175,13 +175,11 @@ def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position:
         here, anywhere = (copies.ends_with(anchor, partition, window) for partition in (tp.partition, None))
         if here is not None and anywhere is not None and is_spread(before, here, anywhere):
             here = None  # that the last committed record is in this one proves nothing: it has to be in some
-        found = [
-            overlap(before, ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation)), there,
-                    position, end)
-            for there in (here, anywhere) if there is not None
-        ]  # fmt: skip
-        if found:
-            return _judged(mirror, tp, *found)
+        readings = [there for there in (here, anywhere) if there is not None]
+        if readings:
+            after = ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation))
+            each = zip(readings, tee(after, len(readings)), strict=True)  # what lies behind is read once
+            return _judged(mirror, tp, *(overlap(before, rows, there, position, end) for there, rows in each))
     raise TakeOverUnclear(
         tp, mirror.start_group or "",
         f"the record before its position {position} is not among the last {window:,} of the target's topic",
