@@ -95,7 +95,7 @@ class Mirror:
         topic, with transactional delivery only. Order within a partition holds for each source. A position of a group
         would stand for all sources, so groups don't move, and there is no cutover.
     :param max_bytes_per_second: average write rate of a job to the target, over all its tasks; None: no limit.
-    :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
+    :param merge_below: in bytes; waiting batches that are smaller than this on average are merged; 0 never.
     :param start: ``earliest``, ``latest`` or an ISO 8601 time: start of a partition that is not yet on the target.
     :param start_group: a consumer group on the source: a partition in which it has a position begins there, the others as
         ``start`` says. Give the group of an older tool that this mirror takes over from, once that tool has stopped.

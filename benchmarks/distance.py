@@ -40,7 +40,9 @@ _MIN_FREE_MB = 2000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run both places; return the exit status, 1 when a run failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.distance", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--round-trip-ms", type=float, default=80.0, metavar="MS", help="(default: 80)")
+    parser.add_argument(
+        "--round-trip-ms", type=float, default=80.0, metavar="MS", help="to the far cluster and back (default: 80)"
+    )
     parser.add_argument("--records", type=int, default=400_000, metavar="N", help="of 1 KB each (default: 400,000)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each system (default: 3)")
     parser.add_argument("--latency-s", type=float, default=30.0, metavar="S", help="of measuring (default: 30)")

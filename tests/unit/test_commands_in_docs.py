@@ -39,6 +39,7 @@ OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
     "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "benchmarks.fence",
     "benchmarks.adopt",
+    "benchmarks.distance",
     "airflow_mirror.jobs.translate", "tests.parts",
     "tests.soak", "tests.soak.replication", "tests.figures", "airflow_mirror.console.main",
     "airflow_mirror.console.main ledger show", "airflow_mirror.console.main status", "airflow_mirror.console.main rights",

@@ -91,7 +91,7 @@ class PartitionCopy:
     """The copy of one range.
 
     :param max_bytes: largest batch that the target accepts, in bytes.
-    :param merge_below: merge the batches of a backlog if they are smaller than this on average (bytes); 0: never.
+    :param merge_below: merge waiting batches if they are smaller than this on average (bytes); 0: never.
     :param transaction_bytes: deliver in transactions of at most about this size, which also commit the progress. A
         transaction is committed earlier if the source has no more data. 0: no transactions. Mapped offsets only.
     :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
