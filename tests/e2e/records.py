@@ -11,6 +11,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.watermarks import watermarks
+
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -50,7 +52,8 @@ def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
     try:
         partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         for p in partitions:
-            low, high = _watermarks(consumer, TopicPartition(topic, p))
+            # A client that has just begun may not know yet who leads what it has listed.
+            low, high = watermarks(consumer, TopicPartition(topic, p), 120.0, KafkaError._UNKNOWN_PARTITION)
             if low == high:
                 continue
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING)])
@@ -67,18 +70,6 @@ def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
     finally:
         consumer.close()
     return sorted(rows, key=lambda row: row[:2])
-
-
-def _watermarks(consumer: Consumer, tp: TopicPartition, timeout_s: float = 120.0) -> tuple[int, int]:
-    """Return a partition's start and end. A client that has just begun may not know yet who leads what it has listed."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return consumer.get_watermark_offsets(tp, timeout=timeout_s)
-        except KafkaException as e:
-            if e.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
 
 
 def commit(settings: Mapping[str, str], group: str, positions: Mapping[tuple[str, int], int]) -> None:

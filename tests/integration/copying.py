@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.config import ClientConfig
@@ -34,6 +34,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 from sandbox.certificates import Authority
+from tests.watermarks import watermarks
 
 # While leaders move and brokers come back, the consumer reports what it then gets over by itself.
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
@@ -154,7 +155,8 @@ def read(
             "auto.offset.reset": "error",
         }
     )
-    start, end = _watermarks(consumer, Assigned(topic, partition), timeout_s)
+    # A broker that came back a moment ago may not know yet who leads it.
+    start, end = watermarks(consumer, Assigned(topic, partition), timeout_s, KafkaError.NOT_LEADER_FOR_PARTITION)
     start = start if first is None else first
     consumer.assign([Assigned(topic, partition, start)])
     seen: list[Seen] = []
@@ -171,18 +173,6 @@ def read(
             break
     consumer.close()
     return seen
-
-
-def _watermarks(consumer: Consumer, tp: Assigned, timeout_s: float) -> tuple[int, int]:
-    """Return a partition's start and end; a broker that came back a moment ago may not know yet who leads it."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return consumer.get_watermark_offsets(tp, timeout=timeout_s)
-        except KafkaException as e:
-            if e.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
 
 
 def ends(cluster: Cluster, topic: str, partitions: int = 1) -> dict[int, tuple[int, int, int]]:
