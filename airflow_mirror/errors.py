@@ -1189,6 +1189,18 @@ class SourceStillSeen(InputError):
         )
 
 
+class RightsMissing(InputError):
+    """A mirror is to be failed over by a principal that could not complete it. :param lacking: a text for each right."""
+
+    def __init__(self, mirror: str, lacking: Sequence[str]) -> None:
+        self.mirror, self.lacking = mirror, tuple(lacking)
+        super().__init__(
+            f"mirror {mirror!r} can't be failed over with these rights on the target: {'; '.join(self.lacking)}. Nothing "
+            "was changed. Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection "
+            "whose principal has them. With force, what needs them fails behind the decision, and stays to be done."
+        )
+
+
 class NotFailedOver(InputError):
     """What a source took after a failover was asked for, and there was none."""
 

@@ -46,7 +46,8 @@ def add(commands: Any) -> None:
     what.add_argument("--after", action="store_true", help="list what the source took after the last copied offset")
     what.add_argument(
         "--force", action="store_true",
-        help="also if a tail has just seen the source, or a cutover is at work: what the source takes then is lost",
+        help="also if a tail has just seen the source, or a cutover is at work: what the source takes then is lost; or "
+        "if rights are missing: the same command completes what needs them",
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"for --after: the source that has returned, {HELP}")
     p.add_argument("--json", action="store_true", help="print JSON")

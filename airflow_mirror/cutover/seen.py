@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.copy.writer import lease
@@ -21,7 +22,9 @@ from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.rights import CUTOVER, NEWEST, RIGHTS, SOURCE, TARGET
+from airflow_mirror.plan.lacking import Lacking
+from airflow_mirror.plan.lacking import lacking as lacking_rights
+from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches
@@ -67,22 +70,6 @@ class Compared:
     offsets: int
     seconds: float
     differences: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lacking:
-    """A right that the mirror's principal does not have.
-
-    :param kind: ``topic`` or ``group``. :param names: those on which it is missing. :param why: what it is for.
-    :param spare: the cutover can do without.
-    """
-
-    side: str
-    kind: str
-    operation: str
-    names: Sequence[str]
-    why: str
-    spare: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +138,7 @@ def look(run: Run) -> Seen:
             unknown[check] = e
             return None
 
+    granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
     groups = _Groups(run)
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
     run.longest_pause_s = longest_pause(run)
@@ -164,7 +152,7 @@ def look(run: Run) -> Seen:
     rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
     holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
     quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
-    lacking, rights = ask("rights", lambda: _rights(run, groups.positions)) or ([], 0)
+    lacking, rights = ask("rights", lambda: granted(groups.positions)) or ([], 0)
     verify_s = None if rest is None or (compared is None and rest) else 0.0
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
@@ -316,31 +304,6 @@ def _least(run: Run) -> dict[str, int]:
         for name, entries in configs.items()
         if "min.insync.replicas" in entries
     }
-
-
-def _rights(run: Run, groups: Collection[str]) -> tuple[list[Lacking], int]:
-    """Return the rights that a cutover needs on both sides and does not have, and how many things were asked about.
-
-    Those of the fence are tried when it is described. Nobody can ask for those on transactional ids (KIP-430 has topics,
-    groups and the cluster): the writer lease tries them.
-    """
-    target = run.target
-    asked = {
-        (SOURCE, "topics"): run.source.allowed_on_topics(run.topics),
-        (TARGET, "topics"): target.allowed_on_topics(sorted({t.target_topic for t in run.plan.topics})),
-        (TARGET, "ledger"): target.allowed_on_topics([DECISIONS]),
-        (TARGET, "state"): target.allowed_on_topics([STATE]),
-        (TARGET, "groups"): target.allowed_on_groups(groups),
-    }
-    found = []
-    for right in (one for one in RIGHTS if CUTOVER in one.roles and one.is_for(run.mirror, NEWEST)):
-        allowed = asked.get((right.side, right.on), {})
-        if names := sorted(name for name, operations in allowed.items() if right.operation not in operations):
-            found.append(
-                Lacking(side=right.side, kind="group" if right.on == "groups" else "topic", operation=right.operation,
-                        names=names, why=right.why, spare=(right.on, right.operation) == ("groups", "DELETE"))
-            )  # fmt: skip
-    return found, sum(map(len, asked.values()))
 
 
 def _old(run: Run) -> list[str]:

@@ -14,7 +14,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover import report as cutovers
 from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.kept import newest_reports, reports_of
-from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, WrongTarget
+from airflow_mirror.errors import InputError, MirrorCutOver, RightsMissing, SourceStillSeen, WrongTarget
 from airflow_mirror.failover.decision import FAILOVER, Direction, direction
 from airflow_mirror.failover.losses import Losses, losses
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Watch, active_tail, keys_of
@@ -24,6 +24,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.lacking import Lacking, lacking
+from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
@@ -74,12 +76,14 @@ class Groups:
 
     :param beyond: by group, positions beyond the target's last stable offset, which go back to it.
     :param active: those of them that have members, so that nobody can set their positions.
+    :param known: the selected groups that are here, and those of the plan.
     :param positions: how many positions the selected groups have in the mirror's topics.
     :param without: groups that had positions on the source when the plan was made, and have none here.
     """
 
     beyond: Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
     active: tuple[str, ...]
+    known: tuple[str, ...]
     positions: int
     without: tuple[str, ...]
 
@@ -90,6 +94,7 @@ class Check:
 
     :param decided: a failover that was decided before; the next one completes it.
     :param missing: target topics of the plan that are not there.
+    :param lacking: rights that this connection's principal would need.
     """
 
     plan: Plan
@@ -98,16 +103,21 @@ class Check:
     groups: Groups
     decided: Direction | None
     missing: tuple[str, ...]
+    lacking: tuple[Lacking, ...] = ()
 
     @property
-    def refusal(self) -> SourceStillSeen | None:
-        """Why it would be refused: a tail has seen the source in the last half minute. Cut off from here is not gone."""
+    def refusal(self) -> SourceStillSeen | RightsMissing | None:
+        """Why it would be refused: a tail has seen the source in the last half minute, or rights are missing.
+
+        Cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
+        log's end, or writers outside.
+        """
         name, tail, age_s = self.plan.mirror.name, self.tail, self.losses.age_s
         if tail.sees_source():
             return SourceStillSeen(name, tail.host, tail.unseen_s)
         if age_s is not None and age_s < SILENCE_S:
             return SourceStillSeen(name, tail.host, age_s)
-        return None
+        return RightsMissing(name, [str(one) for one in self.lacking]) if self.lacking else None
 
     def lines(self) -> list[str]:
         """Return what there is to say, for people."""
@@ -118,6 +128,7 @@ class Check:
         lines = [head, *self.losses.lines(), *self._tail(), *self._groups()]
         if self.decided is None and self.refusal is not None:
             lines.insert(1, f"a failover would be refused without force: {self.refusal}")
+        lines += [f"not allowed: {one}" for one in self.lacking]
         return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
 
     def _tail(self) -> list[str]:
@@ -147,6 +158,7 @@ class Check:
             "plan": self.plan.hash,
             "topics": len(self.plan.topics),
             "missing": list(self.missing[:_LISTED]),
+            "lacking": [str(one) for one in self.lacking],
             "decided": None if self.decided is None else self.decided.value(),
             "tail": {**vars(self.tail), "ages_s": dict(self.tail.ages_s or {})},
             "lost": self.losses.to_dict(),
@@ -171,12 +183,14 @@ def check(target: ClusterAdmin, mirror: str, now_ms: int | None = None) -> Check
     seen = tail_of(target, tail)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     there = target.topics([t.target_topic for t in plan.topics])
+    groups = groups_of(target, plan)
     return Check(
         plan=plan,
         tail=seen,
         losses=lost(target, plan, now_ms),
-        groups=groups_of(target, plan),
+        groups=groups,
         decided=decided,
+        lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
     )
 
@@ -273,6 +287,7 @@ def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
     return Groups(
         beyond=beyond,
         active=tuple(group for group in beyond if listed[group] not in NO_MEMBERS),
+        known=tuple(sorted({*listed, *plan.groups})),
         positions=sum(map(len, found.values())),
         without=tuple(group for group in plan.groups if not found.get(group)),
     )

@@ -104,9 +104,10 @@ def run(
 ) -> FailoverReport:
     """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
 
-    :param force: also if a tail has just seen the source, or a cutover is at work.
+    :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
+        fails behind the decision, and a call with the rights completes it.
     :param pause: sleeps so many seconds.
-    :raises SourceStillSeen: :raises CutoverRunning: without ``force``; nothing was changed.
+    :raises SourceStillSeen: :raises CutoverRunning: :raises RightsMissing: without ``force``; nothing was changed.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
     :raises TryAgain: the target does not answer; call it again.

@@ -285,6 +285,10 @@ class ClusterAdmin:
         """Return the operations that this principal may do with each group (brokers from 2.3 on)."""
         return allowed.on_groups(self._session, ids)
 
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        """Return the operations that this principal may do with the cluster, by its name in ACLs (from 2.3 on)."""
+        return allowed.on_cluster(self._session)
+
     def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[AclMissing]]:
         """Return an error for each operation of ``needed`` that is not allowed on a topic, whether it exists or not.
 

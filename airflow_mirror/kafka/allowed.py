@@ -1,4 +1,4 @@
-"""What a connection's principal may do with topics and groups, as the brokers tell it (KIP-430: since Kafka 2.3).
+"""What a connection's principal may do with topics, groups and a cluster, as brokers tell it (KIP-430: since Kafka 2.3).
 
 The authorizer answers, so super users, patterns and ``allow.everyone.if.no.acl.found`` count, and no right to see ACLs is
 needed. A cluster without an authorizer allows everything.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.wire.connection import Connection
 
+CLUSTER = "kafka-cluster"  # ACLs call every cluster that
 _UNTOLD = 31  # the only bit of an answer that leaves it out, as a broker does that was not asked
 _NOTHING = frozenset[str]()
 
@@ -75,6 +76,25 @@ def on_groups(session: AdminSession, ids: Collection[str]) -> dict[str, frozense
         lambda groups: session.at_coordinators(groups, ask),
         "Describe",
     )
+
+
+def on_cluster(session: AdminSession) -> dict[str, frozenset[str]]:
+    """Return the operations that are allowed on the cluster, by the one name that it has in ACLs.
+
+    :raises ApiNotServed: by brokers before 2.3.
+    """
+    from kafka.protocol.metadata import MetadataRequest as Request
+
+    def ask() -> Reply[str, frozenset[str]]:
+        connection = session.anywhere()
+        version = connection.newest(Request.API_KEY, 8, 10)  # newer ones have a request of their own for that (KIP-700)
+        message = Request(
+            topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=True, version=version
+        )
+        answer = session.request(connection, message, version)
+        return Reply("", 0, None, _named(connection, answer.authorized_operations, 0))
+
+    return {CLUSTER: session.one("ask what is allowed on the cluster", ask, "Describe")}
 
 
 def _named(connection: Connection, bits: Collection[int] | None, code: int) -> frozenset[str]:

@@ -28,7 +28,7 @@ from airflow_mirror.policy import (
 Version = tuple[int, ...]
 PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")
 # Of somebody who runs a command of `airflow-mirror` and no part of the work; each may have a principal of its own.
-STATUS, PAUSE, LIFT_FENCE, RETIRE = COMMANDS = ("status", "pause", "lift-fence", "retire")
+STATUS, PAUSE, LIFT_FENCE, FAILOVER, RETIRE = COMMANDS = ("status", "pause", "lift-fence", "failover", "retire")
 SOURCE, TARGET = SIDES = ("source", "target")
 NEWEST: Version = (99,)  # newer than any release
 _PREFIXES = (2, 0)  # the first release with prefixed patterns (KIP-290)
@@ -76,6 +76,7 @@ WHEN: dict[str, Callable[[Mirror], bool]] = {
     "groups or checkpoints follow": lambda mirror: (
         (mirror.sync_groups or "checkpoints" in mirror.traces) and _keeps_partitions(mirror)
     ),
+    "sync_acls": lambda mirror: mirror.sync_acls,
     "traces": lambda mirror: bool(mirror.traces),
     "sync_log_starts": lambda mirror: (
         mirror.sync_log_starts and _keeps_partitions(mirror) and mirror.delivery != "transactional"
@@ -103,7 +104,7 @@ RESOURCES = {
 
 _EVERY = (PLAN, COPY, VERIFY, CUTOVER)
 _ANYBODY = (*_EVERY, *COMMANDS)
-_LEDGER = (PLAN, COPY, CUTOVER, LIFT_FENCE, RETIRE)
+_LEDGER = (PLAN, COPY, CUTOVER, LIFT_FENCE, FAILOVER, RETIRE)
 _FOLLOW = "let groups follow; without it none does, and the tail says so"
 _TRIED = "try out the other rights; without it the plan warns that it could not"
 RIGHTS: tuple[Right, ...] = (
@@ -165,16 +166,16 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
     Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, STATUS, RETIRE), why="find the topics that exist"),
     Right(
-        side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER),
+        side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER, FAILOVER),
         why="settings of topics that exist; whether retention is off, when a record is missing there",
     ),
     Right(side=TARGET, on="topics", operation="WRITE", roles=(COPY,), why="write records"),
     Right(
-        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER),
+        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER, FAILOVER),
         why="find where to go on, compare, commit positions",
     ),
     Right(
-        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY, RETIRE),
+        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY, FAILOVER, RETIRE),
         why="retention off while the mirror writes, the source's settings afterwards",
     ),
     Right(
@@ -214,6 +215,10 @@ RIGHTS: tuple[Right, ...] = (
         side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_log_starts",
         why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
     ),
+    Right(
+        side=TARGET, on="cluster", operation="ALTER", roles=(FAILOVER,), when="sync_acls",
+        why="let writers write, by the rules that were last seen of the source",
+    ),
     Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
     Right(side=TARGET, on="ledger", operation="READ", roles=_ANYBODY, why="whose topics are, what plans have"),
     Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),
@@ -221,11 +226,14 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="state", operation="CREATE", roles=(PLAN,), why="keep plans, where any worker finds them"),
     Right(side=TARGET, on="state", operation="READ", roles=_ANYBODY, why="find the plan, find the tail"),
     Right(
-        side=TARGET, on="state", operation="WRITE", roles=(*_EVERY, PAUSE, LIFT_FENCE, RETIRE),
+        side=TARGET, on="state", operation="WRITE", roles=(*_EVERY, PAUSE, LIFT_FENCE, FAILOVER, RETIRE),
         why="plans, proofs, signs of life, reports, wishes",
     ),
     Right(side=TARGET, on="maps", operation="CREATE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
-    Right(side=TARGET, on="maps", operation="READ", roles=_EVERY, when="mapped offsets", why="read offset maps"),
+    Right(
+        side=TARGET, on="maps", operation="READ", roles=(*_EVERY, FAILOVER), when="mapped offsets",
+        why="read offset maps",
+    ),
     Right(side=TARGET, on="maps", operation="READ", roles=(RETIRE,), why="see that none is left"),
     Right(
         side=TARGET, on="maps", operation="WRITE", roles=(COPY, RETIRE), when="mapped offsets",
@@ -245,11 +253,11 @@ RIGHTS: tuple[Right, ...] = (
         )
     ),
     Right(
-        side=TARGET, on="positions", operation="READ", roles=(PLAN, COPY), when="traces",
+        side=TARGET, on="positions", operation="READ", roles=(PLAN, COPY, FAILOVER), when="traces",
         why="see which traces stand there; the plan tries it out",
     ),
     Right(
-        side=TARGET, on="positions", operation="WRITE", roles=(CUTOVER,), when="traces",
+        side=TARGET, on="positions", operation="WRITE", roles=(CUTOVER, FAILOVER), when="traces",
         why="leave the last checkpoints; without it they stay as they are, and the report says so",
     ),
     Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
@@ -257,7 +265,7 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="DELETE", roles=(PLAN,), why="delete it again; without it the plan warns"),
     Right(side=TARGET, on="scratch", operation="DELETE", roles=(RETIRE,), why="delete what a killed plan has left"),
-    Right(side=TARGET, on="groups", operation="READ", roles=(CUTOVER,), why="read and commit positions"),
+    Right(side=TARGET, on="groups", operation="READ", roles=(CUTOVER, FAILOVER), why="read and commit positions"),
     Right(side=TARGET, on="groups", operation="READ", roles=(COPY,), when="sync_groups", why=_FOLLOW),
     Right(
         side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER,),
@@ -322,12 +330,12 @@ def rights_of(
 
     :param principal: such as ``User:mirror``.
     :param roles: of :data:`ROLES` and :data:`COMMANDS`. With partitioning by key there is neither a comparison nor a
-        cutover, and with shared ownership no cutover: nobody needs rights for what is refused.
+        cutover, and with shared ownership neither a cutover nor a failover: nobody needs rights for what is refused.
     :param version: the oldest release of that side's brokers.
     :param names: the source's topics that the Mirror selects, if somebody has asked it; else its patterns decide.
     """
     refused = () if _keeps_partitions(mirror) else (VERIFY, CUTOVER, LIFT_FENCE)
-    wanted = {*roles}.difference(refused, (CUTOVER, LIFT_FENCE) if mirror.shares else ())
+    wanted = {*roles}.difference(refused, (CUTOVER, LIFT_FENCE, FAILOVER) if mirror.shares else ())
     grants: list[Grant] = []
     notes: list[str] = []
     for right in RIGHTS:

@@ -46,7 +46,7 @@ from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import COMMANDS, RIGHTS, ROLES, SIDES, rights_of
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.policy import LEDGER
-from airflow_mirror.sync import lag
+from airflow_mirror.sync import lag, seen_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import Follower
@@ -61,6 +61,7 @@ from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
+from tests.builders import rule
 from tests.integration.copying import config, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS
 from tests.integration.cutover_world import HeardFence
@@ -73,6 +74,7 @@ MODES: dict[str, dict[str, Any]] = {
     "latest": {"offsets": "identical", "start": "latest"},
     "traces": {"offsets": "identical", "traces": "heartbeats, checkpoints"},
 }
+FAILS_OVER = {**MODES, "acls": {"offsets": "identical", "sync_acls": True}}  # who lets rules follow, needs more for that
 OPERATIONS = {right.operation for right in RIGHTS}
 OURS = "User:mirror"
 ROOT = "admin"
@@ -187,13 +189,13 @@ class World:
             assert not any(one.records for one in lags)
             sync_configs(plan, source, target, hold=False)
 
-    def _follow(self, plan: Plan, user: str, held: HeldLease) -> None:
+    def _follow(self, plan: Plan, user: str, held: HeldLease, *, traces: bool = True) -> None:
         with self.admins(user) as (source, target), self.maps(plan, user) as maps:
             state = state_of(target, notes.prefix(self.mirror.name))
             right = Right(lambda: held.token)
             report = Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow(1)
             self.notes += [*report.left_out, *report.failed]
-            if self.mirror.traces:
+            if self.mirror.traces and traces:
                 beat = Heart(lambda: plan, source, target, Ledger(target), right).beat(1)
                 traced = TraceFollower(plan, source, target, maps, Ledger(target), right).follow(1)
                 self.notes += [*beat.failed, *traced.left_out, *traced.failed]
@@ -288,6 +290,24 @@ class World:
                 there.load()  # what is saved is newer than what was
                 there.save(report)
                 self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
+
+    def failover(self, user: str) -> None:
+        """Of a group that is beyond the end in one partition, and ahead of its checkpoint in the other.
+
+        With rules of writers, where they follow.
+        """
+        group, mirror = f"{self.topic}-g", self.mirror
+        with self.admins(ROOT) as (source, target):
+            commit(source, group, {TopicPartition(self.topic, 1): GroupPosition(5, "")})
+            with writer_lease(self.file("target", ROOT), mirror.name) as held:
+                self._follow(self.stored(ROOT), ROOT, held, traces=False)
+            at = TopicPartition(mirror.naming.target_topic(self.topic), 0)
+            commit(target, group, {at: GroupPosition(target.offsets([at])[at] + 100, "")})
+            if mirror.sync_acls:
+                rules = [rule(self.topic, "WRITE", "ALLOW", "User:shop")]
+                state = state_of(target, seen_acls.prefix(mirror.name))
+                state.write(seen_acls.changed(mirror.name, {}, rules))
+        self.command(user, "failover", self.mirror.name)
 
     def retire(self, user: str) -> None:
         self.command(user, "retire", "--mirror", self.mirror.name, "--yes", "--end-writing")
@@ -403,12 +423,12 @@ def test_preview_names_a_right_before_a_cutover_meets_that(world_of: Callable[..
         words = ["--mirror", world.mirror.name, "--source", world.file("source", "mirror"), "--json"]
         world.command("mirror", "preview", *words)
         found = json.loads("\n".join(world.notes))["findings"]
-        return [(f["level"], f["object"], f["evidence"].partition(";")[0]) for f in found if f["check"] == "rights"]
+        return [(f["level"], f["object"], f["evidence"].partition(" (")[0]) for f in found if f["check"] == "rights"]
 
     group = f"{world.topic}-g"
     assert verdicts() == [("pass", "both clusters", "all granted, on 7 topics and groups")]
-    assert verdicts("DELETE") == [("warn", "target, 1 group", f"DELETE is not allowed to the mirror on {group}")]
-    assert verdicts("READ") == [("block", "target, 1 group", f"READ is not allowed to the mirror on {group}")]
+    assert verdicts("DELETE") == [("warn", "target, 1 group", f"DELETE is not allowed to the mirror on group {group}")]
+    assert verdicts("READ") == [("block", "target, 1 group", f"READ is not allowed to the mirror on group {group}")]
 
 
 def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:
@@ -420,6 +440,23 @@ def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World
     assert not [note for note in world.notes if "error:" in note or "may still count" in note]
 
 
+@pytest.mark.parametrize("mode", FAILS_OVER)
+def test_with_its_printed_rights_a_target_is_promoted(world_of: Callable[..., World], mode: str) -> None:
+    world = world_of(**FAILS_OVER[mode])
+    for role in ("plan", "copy"):
+        world.do(role, ROOT)
+    world.allow("failover")
+    world.notes.clear()
+    world.do("failover", "mirror")
+    assert world.notes[0].endswith("its target topics are in production")
+    assert not [note for note in world.notes if re.search("error:|not all of the last ones", note)], world.notes
+    with world.admins(ROOT) as (_, target):
+        at = TopicPartition(world.topic, 0)
+        assert target.group_offsets(f"{world.topic}-g")[at].offset == target.offsets([at], "latest_committed")[at]
+        granted = {acl.operation for acl in target.describe_acls() if acl.principal == "User:shop"}
+        assert granted == ({"WRITE"} if mode == "acls" else set())
+
+
 # Asked for a minute after a log was cut by its size; tests/unit/sync/starts has it.
 SIZES = ("copy", "target", "CLUSTER", "DESCRIBE")
 
@@ -427,9 +464,9 @@ SIZES = ("copy", "target", "CLUSTER", "DESCRIBE")
 def _cases() -> Iterator[Any]:
     """Each right of each part alone; of other modes those that identical offsets don't need."""
     known = set()
-    for mode, fields in MODES.items():
+    for mode, fields in FAILS_OVER.items():
         mirror = Mirror(name="m", source="s", target="t", topics=["t.*"], groups=["g"], **fields)
-        for role in (*ROLES, *COMMANDS):
+        for role in (*ROLES, *COMMANDS) if mode in MODES else ("failover",):
             for side in SIDES:
                 for index, (acl, _) in enumerate(rights_of(mirror, side, OURS, roles=[role]).grants):
                     key = (role, side, acl)
@@ -452,7 +489,7 @@ def test_a_right_that_is_missing_is_named(
     side: str,
     index: int,
 ) -> None:
-    world = world_of(**MODES[mode])
+    world = world_of(**FAILS_OVER[mode])
     for before in ROLES[: ROLES.index(role)] if role in ROLES else ROLES[: 1 if role == "lift-fence" else 2]:
         world.do(before, ROOT)
     if role == "cutover":

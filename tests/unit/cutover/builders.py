@@ -43,6 +43,9 @@ class AllAllowed:
 
     allowed_on_groups = allowed_on_topics
 
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        return self.allowed_on_topics(["kafka-cluster"])
+
 
 class Acls:
     """The ACLs of a cluster: a set, and a record of what was done to it."""

@@ -10,13 +10,14 @@ import pytest
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
-from airflow_mirror.cutover.seen import Compared, Holder, Lacking, Seen
+from airflow_mirror.cutover.seen import Compared, Holder, Seen
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.lacking import Lacking
 from airflow_mirror.plan.model import Finding
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -133,9 +134,9 @@ def test_room_on_the_target_and_old_brokers_are_told() -> None:
 def test_missing_right_blocks_unless_the_cutover_can_do_without() -> None:
     lacking = Lacking(side="target", kind="group", operation="READ", names=["a", "b"], why="commit positions")
     assert found(lacking=[lacking])["rights"] == (
-        "block", "target, 2 groups: READ is not allowed to the mirror on a, b; it is needed to commit positions",
+        "block", "target, 2 groups: READ is not allowed to the mirror on groups a, b (commit positions)",
     )  # fmt: skip
-    assert found(lacking=[replace(lacking, operation="DELETE", spare=True)])["rights"][0] == "warn"
+    assert found(lacking=[replace(lacking, operation="DELETE")])["rights"][0] == "warn"
     assert found(rights=1234)["rights"] == ("pass", "both clusters: all granted, on 1,234 topics and groups")
 
 

@@ -7,7 +7,16 @@ import pytest
 from airflow_mirror.cutover import kept as cutovers
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, TopicsShared, TryAgain, WrongTarget
+from airflow_mirror.errors import (
+    InputError,
+    MirrorCutOver,
+    RightsMissing,
+    SourceStillSeen,
+    TopicsShared,
+    TryAgain,
+    WrongTarget,
+)
+from airflow_mirror.failover import check
 from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
@@ -97,6 +106,31 @@ def test_a_tail_that_sees_the_source_refuses(world: World, unseen_s: float | Non
     assert world.effects.log == []
     world.fail_over(force=True)
     assert world.outcome()["direction"]
+
+
+def test_who_could_not_complete_it_is_refused_before_anything_is_touched(world: World) -> None:
+    """Each right alone; also on a group that came to the target after the plan was made."""
+    for name, operation, why in (
+        ("topic a", "ALTER_CONFIGS", "retention off while the mirror writes"),
+        ("group h", "READ", "read and commit positions"),
+        ("topic airflow-mirror.decisions", "WRITE", "make a topic the mirror's"),
+    ):
+        world.target.denied = [(name.split()[1], operation)]
+        with pytest.raises(RightsMissing, match=f"{operation} is not allowed to the mirror on {name} .{why}") as caught:
+            world.fail_over()
+        assert "--role failover" in str(caught.value) and world.effects.log == []
+        found = check.check(world.target, "m")  # type: ignore[arg-type]
+        assert [str(one) for one in found.lacking] == found.to_dict()["lacking"] == list(caught.value.lacking)
+        assert "refused without force" in found.lines()[1]
+    world.target.denied = [("kafka-cluster", "ALTER")]  # this mirror lets no rules of writers follow
+    assert world.fail_over().steps
+
+
+def test_with_force_or_once_it_is_decided_missing_rights_refuse_nothing(world: World) -> None:
+    """A half is completed as far as it goes: nobody takes it back."""
+    world.target.denied = [("a", "ALTER_CONFIGS")]
+    assert world.fail_over(force=True).steps
+    assert world.fail_over().steps
 
 
 def test_a_look_that_failed_as_a_whole_is_no_absence_of_the_source(world: World) -> None:

@@ -22,6 +22,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import SourceEnds
 from tests.builders import plan_of, rule, topic_plan
+from tests.unit.cutover.builders import AllAllowed
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
@@ -119,7 +120,7 @@ class Lease:
         return self.holder == ""
 
 
-class Target:
+class Target(AllAllowed):
     """The cluster. ``configs``: overrides by topic; ``at``: positions by group; ``members``: of which groups."""
 
     config, role, wire = None, "target", None

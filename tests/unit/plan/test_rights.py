@@ -98,13 +98,24 @@ def test_who_lifts_fences_touches_no_topic_of_the_mirror() -> None:
     }  # fmt: skip
 
 
+def test_who_fails_over_asks_nothing_of_the_source_and_writes_no_record() -> None:
+    assert asked(SOURCE, ("failover",), sync_acls=True, own_principals={"target": "User:mirror"}) == set()
+    found = asked(TARGET, ("failover",), offsets="identical")
+    assert found - asked(TARGET, ("lift-fence",)) == {
+        "READ TOPIC orders", "ALTER_CONFIGS TOPIC orders", "READ GROUP billing",
+    }  # fmt: skip
+    assert asked(TARGET, ("failover",), offsets="mapped") - found == {"READ TOPIC airflow-mirror.maps"}
+    rules = {"sync_acls": True, "own_principals": {"target": "User:mirror"}}
+    assert asked(TARGET, ("failover",), offsets="identical", **rules) - found == {"ALTER CLUSTER kafka-cluster"}
+
+
 def test_a_shared_mirror_gets_no_rights_for_what_is_refused() -> None:
     """Its cutover is; so nobody raises or lifts a fence for it."""
     shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
     assert "ALTER CLUSTER kafka-cluster" not in asked(SOURCE, **shared)
     assert not {"READ GROUP billing", "DELETE GROUP billing"} & asked(TARGET, **shared)
     for side in SIDES:
-        assert asked(side, ("cutover", "lift-fence"), **shared) == set()
+        assert asked(side, ("cutover", "lift-fence", "failover"), **shared) == set()
 
 
 def test_modes_of_offsets_ask_for_what_they_do_and_auto_for_both() -> None:
