@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ _FILES = {
     "sasl.kerberos.keytab": "sasl.kerberos.keytab.base64",
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
 }
+_READ_AGAIN, _READ_AGAIN_S = 2, 0.25
 # Settings of one kind of client; an AdminClient logs a warning for each of them.
 _CLIENT_ONLY_PREFIXES = (
     "group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.", "session.timeout.",
@@ -137,6 +139,9 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     properties (``key=value`` per line, ``#`` comments).
     Settings that a driver handed over to this process take precedence.
 
+    A file is read again for a moment before it counts as missing or malformed: processes that follow a source for months
+    read theirs whenever their share of the work changes, and somebody may just be writing it.
+
     :raises InputError: the variable, secret or file is missing or malformed; the error never quotes values.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
     """
@@ -152,16 +157,30 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
             raise InputError(f"{role} settings: environment variable {name} holds no JSON object.") from None
     if reference.startswith("hadoop:"):
         return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
+    for _ in range(_READ_AGAIN):
+        try:
+            return _of_file(reference, role)
+        except InputError:
+            time.sleep(_READ_AGAIN_S)
+    return _of_file(reference, role)
+
+
+def _of_file(reference: str, role: str) -> ClientConfig:
     try:
         text = Path(reference).read_text(encoding="utf-8")
     except OSError as e:
         raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
     if reference.endswith(".json"):
         try:
-            return ClientConfig(dict(json.loads(text)), role)
+            properties = dict(json.loads(text))
         except (ValueError, TypeError):
             raise InputError(f"{role} settings: file {reference!r} holds no JSON object.") from None
-    return ClientConfig(_properties(text, reference, role), role)
+    else:
+        properties = _properties(text, reference, role)
+    try:
+        return ClientConfig(properties, role)
+    except MissingSetting as e:
+        raise MissingSetting(f"{role} settings: file {reference!r}", e.setting) from None
 
 
 def _properties(text: str, reference: str, role: str) -> dict[str, str]:

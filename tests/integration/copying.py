@@ -76,11 +76,15 @@ def config(cluster: Cluster) -> ClientConfig:
 
 
 def properties_of(directory: Path, source: Cluster, target: Cluster) -> list[str]:
-    """Write a file of client properties for each cluster; return the arguments of a job that name them."""
+    """Write a file of client properties for each cluster; return the arguments of a job that name them.
+
+    What is there already stays: a process that runs may be reading it.
+    """
     arguments = []
     for role, cluster in (("source", source), ("target", target)):
-        file = directory / f"{role}.properties"
-        file.write_text(f"# {role}\nbootstrap.servers={cluster.bootstrap}\n")
+        file, text = directory / f"{role}.properties", f"# {role}\nbootstrap.servers={cluster.bootstrap}\n"
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
         arguments += [f"--{role}", str(file)]
     return arguments
 
