@@ -25,20 +25,21 @@ _JVM = (
 
 
 def settings(
-    alias: str, topic: str, source: Mapping[str, str], target: Mapping[str, str], replicas: tuple[int, int]
-) -> dict[str, str]:
+    alias: str, topic: str, source: Mapping[str, str], target: Mapping[str, str], replicas: tuple[int, int],
+    to: str = TARGET,
+) -> dict[str, str]:  # fmt: skip
     """Return the properties of one flow.
 
     :param alias: of the source; the topic is called ``alias.topic`` on the target.
     :param source: Java client settings; ``target`` too.
-    :param replicas: replication factors on source and target.
+    :param replicas: replication factors on source and target. :param to: alias of the target.
     """
-    flow, back = f"{alias}->{TARGET}", f"{TARGET}->{alias}"
+    flow, back = f"{alias}->{to}", f"{to}->{alias}"
     on_target = [f"{kind}.storage.replication.factor" for kind in ("offset", "status", "config")]
     return {
-        "clusters": f"{alias}, {TARGET}",
+        "clusters": f"{alias}, {to}",
         **{f"{alias}.{key}": value for key, value in source.items()},
-        **{f"{TARGET}.{key}": value for key, value in target.items()},
+        **{f"{to}.{key}": value for key, value in target.items()},
         f"{flow}.enabled": "true",
         f"{flow}.topics": topic,
         f"{back}.enabled": "false",
@@ -49,7 +50,7 @@ def settings(
         "checkpoints.topic.replication.factor": str(replicas[1]),
         "heartbeats.topic.replication.factor": str(replicas[1]),
         "offset-syncs.topic.replication.factor": str(replicas[0]),
-        **{f"{TARGET}.{key}": str(replicas[1]) for key in on_target},
+        **{f"{to}.{key}": str(replicas[1]) for key in on_target},
     }
 
 

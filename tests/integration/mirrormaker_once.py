@@ -12,13 +12,15 @@ from sandbox import Cluster
 from sandbox.process import Child
 
 
-def settings_of(alias: str, topic: str, source: Cluster, target: Cluster, **more: str) -> dict[str, str]:
-    """Return the file of one flow. :param more: keys, with ``__`` for a dot."""
+def settings_of(
+    alias: str, topic: str, source: Cluster, target: Cluster, to: str = mirrormaker.TARGET, **more: str
+) -> dict[str, str]:
+    """Return the file of one flow. :param to: alias of the target. :param more: keys, with ``__`` for a dot."""
     here, there = ({"bootstrap.servers": cluster.bootstrap} for cluster in (source, target))
     return {
-        **mirrormaker.settings(alias, topic, here, there, (1, 1)),
+        **mirrormaker.settings(alias, topic, here, there, (1, 1), to),
         "refresh.topics.interval.seconds": "1",
-        f"{alias}->{mirrormaker.TARGET}.sync.topic.configs.enabled": "false",
+        f"{alias}->{to}.sync.topic.configs.enabled": "false",
         **{key.replace("__", "."): value for key, value in more.items()},
     }
 
