@@ -210,9 +210,11 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
             refused = world.command()
             assert refused.returncode == 2 and "cut off from here is not gone" in refused.stderr, refused
             assert "direction/" + world.name not in Ledger(world.target).values()
+            died = time.monotonic()
             for node in range(1, lost_cluster.node_count + 1):
                 lost_cluster.kill(node)
         wait_until(lambda: world.command().returncode == 0, "the source counts as gone, and is failed over", 240, 1)
+        rto_s = time.monotonic() - died
         assert tail.wait(120) is not None
     finally:
         end_job(tail)
@@ -220,7 +222,8 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     assert list(report["steps"]) == ["writing", "groups", "settings", "grants"]
     copied = world.target_ends()
     lost = load.lacking(copied)
-    print(f"lost {lost} of {sum(map(len, load.acked.values()))}: {report['lost']}")
+    taken = sum(map(len, load.acked.values()))
+    print(f"promoted {rto_s:.1f} s after the source died; lost {lost} of {taken}: {report['lost']}")
     assert report["lost"]["at_least"] <= lost <= report["lost"]["at_most"], log.read_text()[-2000:]
     if world.plan.mirror.max_bytes_per_second is not None:
         assert lost > 0

@@ -201,7 +201,8 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     report = roll_back(
         way, world.source, world.target, run_dir=tmp_path / "back", accepted=[f"{topic}-reads-on"], **how
     )  # fmt: skip
-    assert report.outcome == "cut_over"
+    assert report.outcome == "cut_over" and report.fence is not None
+    print(f"rolled back: nobody could write for {report.fence.seconds:.1f} s")
     assert [read(old, topic, p) for p in range(PARTITIONS)] == written
     assert_equal(new, old, topic, PARTITIONS)
     assert world.at(world.source, "reads-on") == {world.tps[0]: 90}
