@@ -52,7 +52,8 @@ class ConfigReport:
     :param topics: topics that follow.
     :param changed: settings that this pass set.
     :param latest: the last ones that were set, with the time.
-    :param waiting: settings that apply when the mirror has stopped writing, and that have changed since the plan.
+    :param waiting: what applies when the mirror has stopped writing: settings on hold that have changed since the plan,
+        and limits that are lower than here.
     :param given_up: settings that somebody else sets back.
     :param refused: settings that the target does not take, in the broker's words.
     :param left_out: topics whose settings don't follow, and values that would stop the copy.
@@ -158,7 +159,12 @@ class ConfigFollower:
             report.failed.append(str(e))
         at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="seconds")
         for t in topics:
-            change = diff(here[t.source_topic], there[t.target_topic], True, self._own, rules, t.configs)
+            change, later = (
+                diff(here[t.source_topic], there[t.target_topic], hold, self._own, rules, t.configs)
+                for hold in (True, False)
+            )
+            lowered = set(LIMITS) & {*later.set, *later.delete} - {*change.set, *change.delete}
+            report.waiting += [str(one) for one in later.changes(t.target_topic) if one.key in lowered]
             wanted = {**change.set, **dict.fromkeys(change.delete)}
             wanted = {key: value for key, value in wanted.items() if key not in HELD_OPEN}
             due = self._due(t.target_topic, wanted, report)
@@ -174,10 +180,8 @@ class ConfigFollower:
         final |= {
             key: value for key, value in t.configs.items() if rules.keeps(key) or _is_default(here, key, value, found)
         }
-        for key in (*HELD_OPEN, *LIMITS):
-            value = final.get(key)
-            is_there = key in LIMITS and key in there and same_value(there[key].value, value)
-            if value != t.configs.get(key) and not is_there:
+        for key in HELD_OPEN:
+            if (value := final.get(key)) != t.configs.get(key):
                 report.waiting.append(str(Change(t.target_topic, key, shown(t.configs.get(key)), value)))
         return final
 

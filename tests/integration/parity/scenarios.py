@@ -152,12 +152,17 @@ class Scenarios:
         flow.append(topic, [10])
         flow.arrives(topic, 10)
         default = flow.setting(topic, "segment.ms")
-        flow.admins[0].alter_topic_configs(topic, {"segment.ms": "7654321", "retention.bytes": "1000"})
+        larger = "2000000000"  # than the default of segments
+        chosen = {"segment.ms": "7654321", "segment.bytes": larger, "retention.bytes": "1000"}
+        flow.admins[0].alter_topic_configs(topic, chosen)
         within(SYNC_S, lambda: flow.setting(topic, "segment.ms") == "7654321", "it is synced")
+        within(SYNC_S, lambda: flow.setting(topic, "segment.bytes") == larger, "so is a larger limit of size")
         held = f"{flow.there(topic)}: retention.bytes: .* -> 1000"
         within(SYNC_S, lambda: flow.mentions("configs", "waiting", held), "what is on hold is listed")
-        flow.admins[0].alter_topic_configs(topic, {}, ["segment.ms", "retention.bytes"])
+        flow.admins[0].alter_topic_configs(topic, {}, list(chosen))
         within(SYNC_S, lambda: flow.setting(topic, "segment.ms") == default, "it is the target's own again")
+        smaller = f"{flow.there(topic)}: segment.bytes: {larger} -> "
+        within(SYNC_S, lambda: flow.mentions("configs", "waiting", smaller), "a smaller one waits, and is listed")
         within(SYNC_S, lambda: not flow.mentions("configs", "waiting", held), "so will be what is on hold")
 
     def test_i14_metrics(self, flow: Flow) -> None:

@@ -181,7 +181,22 @@ def test_limit_that_is_raised_follows_and_one_that_is_lowered_waits(world: World
     assert world.follow().changed == 2
     world.change("a", max_message_bytes="2000000")
     report = world.follow()
-    assert (report.changed, report.waiting) == (0, ["a: max.message.bytes: the target's default -> 2000000"])
+    assert (report.changed, report.waiting) == (0, ["a: max.message.bytes: 5000000 -> 2000000"])
+
+
+@pytest.mark.parametrize("planned", [{}, {"segment.bytes": "2000000000"}], ids=["a default", "a value"])
+def test_limit_that_is_back_at_what_the_plan_had_is_listed_as_well(world: World, planned: dict[str, str]) -> None:
+    """Raised while the mirror writes, and lowered again: the target differs, whatever the plan says."""
+    a, b = world.plan.topics
+    world.plan = replace(world.plan, topics=(replace(a, configs={**a.configs, **planned}), b))
+    world.change("a", segment_bytes="2000000000")
+    assert world.follow().waiting == []
+    del world.source.overrides["a"]["segment.bytes"]
+    for _ in range(2):
+        assert world.follow().waiting == ["a: segment.bytes: 2000000000 -> the target's default"]
+    world.end_of_hold(world.source)
+    assert world.target.topic_configs(["a"])["a"]["segment.bytes"].value == "1073741824"
+    assert world.follow().waiting == []
 
 
 def test_setting_that_its_owner_sets_back_is_given_up_and_named(world: World) -> None:
