@@ -164,7 +164,8 @@ class HeardFence(AclFence):
 
     def raise_(self, intent: Intent) -> None:
         super().raise_(intent)
-        wait_for(lambda: self.is_up(intent))
+        with suppress(AssertionError):  # one that a guard has lifted is never up: the cutover is to find that out
+            wait_for(lambda: self.is_up(intent), 30)
         if (writer := self._writer) is not None:
             refused = writer.refused
             wait_for(lambda: writer.refused > refused)
