@@ -1,29 +1,39 @@
-"""What DAGs that fence share: their last task, which keeps a run red."""
+"""What DAGs that fence share: their last task, which keeps a run red that has not done what it was for."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
 
-def end_red_if_one_failed(last: Any) -> None:
-    """Let a run end with a task ``outcome`` behind ``last``, a teardown: it fails where another task has failed."""
-    ending: Any = outcome()
+def end_red_unless_done(last: Any, goal: str, asked: str) -> None:
+    """Let a run end with a task ``outcome`` behind ``last``, a teardown.
+
+    :param goal: id of the task that the run is for; it may be skipped where somebody has said no.
+    :param asked: id of the ApprovalOperator that asks.
+    """
+    ending: Any = outcome(goal, asked)
     ending.as_teardown(on_failure_fail_dagrun=True)
     last >> ending
 
 
 @task
-def outcome(ti: Any = None) -> None:
-    """Fail if a task of the run has failed.
+def outcome(goal: str, asked: str, ti: Any = None) -> None:
+    """Fail if a task of the run has failed, or if its goal was skipped although nobody has said no.
 
     Airflow judges a run by its last tasks. Where somebody marks a run as failed it skips those, fails what was running,
-    and leaves the teardowns to end: without this one the run would turn green.
+    if anything was, and leaves the teardowns to end: without this one the run would turn green.
 
     :raises AirflowFailException: names the tasks.
     """
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
+    answer = ti.xcom_pull(task_ids=asked) or {}
+    if states.get(goal) != "success" and ApprovalOperator.REJECT not in answer.get("chosen_options", ()):
+        raise AirflowFailException(
+            f"the run has not done what it was for: {goal} did not run, and nobody has said no. Was the run marked?"
+        )

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_mirror.example_dags.ending import end_red_if_one_failed
+from airflow_mirror.example_dags.ending import end_red_unless_done
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -123,5 +123,5 @@ with DAG(
 
     check >> verify >> is_approval_wanted() >> [approve_rollback, rollback]
     approve_rollback >> rollback >> [lift_fence, stop_tail]
-    end_red_if_one_failed(lift_fence)
+    end_red_unless_done(lift_fence, "rollback", "approve_rollback")
     stop_tail >> restore_configs

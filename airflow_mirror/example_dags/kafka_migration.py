@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 
-from airflow_mirror.example_dags.ending import end_red_if_one_failed
+from airflow_mirror.example_dags.ending import end_red_unless_done
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
@@ -298,6 +298,6 @@ with DAG(
     plan >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify >> preview_groups
     preview_groups >> preview >> wanted >> [approve_cutover, verify_since]
     approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail, watch, let_writers_in, way_back]
-    end_red_if_one_failed(lift_fence)
+    end_red_unless_done(lift_fence, "cutover", "approve_cutover")
     sync_configs >> is_access_wanted() >> let_readers_in >> [verify_since, let_writers_in]
     stop_tail >> is_restore_wanted() >> restore_configs

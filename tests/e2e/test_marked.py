@@ -47,6 +47,33 @@ def slow_reader(settings: Mapping[str, str], topic: str, group: str) -> Iterator
         thread.join(60)
 
 
+def test_run_that_is_marked_as_failed_between_two_tasks_stays_red(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    """No task fails of that, and its teardowns run."""
+    source, _ = world
+    topic = "marked.between"
+    create(source.admin_properties(), topic, 1)
+    fill(source.properties("alice"), topic, 10)
+
+    def slots(number: int) -> None:
+        airflow.api("PATCH", "pools/default_pool", {"slots": number}, update_mask="slots")
+
+    run = airflow.trigger(DAG, conf("marked-between", [topic], ["none"]))
+    wait_for(lambda: airflow.task_states(DAG, run)["plan"] == "running", timeout_s=600)
+    slots(0)  # what runs goes on, and nothing begins
+    try:
+        wait_for(lambda: airflow.task_states(DAG, run)["plan"] == "success", timeout_s=600)
+        wait_for(lambda: airflow.task_states(DAG, run)["create_topics"] == "scheduled", timeout_s=120)
+        airflow.api("PATCH", f"dags/{DAG}/dagRuns/{run}", {"state": "failed"})
+    finally:
+        slots(128)
+    assert airflow.wait(DAG, run, timeout_s=600) == "failed"
+    states = airflow.task_states(DAG, run)
+    assert [task for task, state in states.items() if state == "failed"] == ["outcome"], states
+    assert (states["create_topics"], states["cutover"], states["lift_fence"]) == ("skipped", "skipped", "success")
+
+
 @pytest.mark.parametrize(("what", "state"), [("task", "success"), ("run", "failed"), ("run", "success")])
 def test_cutover_that_is_marked_behind_its_fence_lifts_it(
     airflow: AirflowStandalone, world: tuple[Cluster, Cluster], what: str, state: str

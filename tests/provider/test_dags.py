@@ -17,6 +17,7 @@ from typing import Any, cast
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
@@ -127,17 +128,31 @@ def test_fence_is_lifted_also_in_a_run_that_somebody_marks(bag: Any, dag_id: str
     assert not any(task.is_setup for task in dag.tasks), "a cutover that was killed would skip it"
 
 
-@pytest.mark.parametrize("dag_id", ["kafka_migration", "kafka_failback"])
-def test_a_run_with_a_failed_task_stays_red(bag: Any, dag_id: str) -> None:
-    """Its last tasks decide, and of a run that is marked as failed those are skipped."""
-    task = bag.dags[dag_id].get_task("outcome")
+@pytest.mark.parametrize(("dag_id", "goal"), [("kafka_migration", "cutover"), ("kafka_failback", "rollback")])
+def test_a_run_that_has_not_reached_its_goal_stays_red(bag: Any, dag_id: str, goal: str) -> None:
+    """Its last tasks decide, and of a run that is marked those are skipped; so is the goal, if nothing was running."""
+    dag = bag.dags[dag_id]
+    task = dag.get_task("outcome")
     assert task.upstream_task_ids == {"lift_fence"} and not task.downstream_task_ids and task.on_failure_fail_dagrun
-    states: dict[str, Any] = {"cutover": "success", "watch": "skipped", "lift_fence": "success", "outcome": "running"}
-    ti = SimpleNamespace(dag_id=dag_id, run_id="r", get_task_states=lambda **_: {"r": states})
-    task.python_callable(ti)
-    states["cutover"] = "failed"
-    with pytest.raises(AirflowFailException, match="because of cutover"):
-        task.python_callable(ti)
+    named, asked = task.op_args
+    assert named == goal and isinstance(dag.get_task(asked), ApprovalOperator)
+    states: dict[str, Any] = {goal: "success", "watch": "skipped", "lift_fence": "success", "outcome": "running"}
+    answers: dict[str, Any] = {}
+    ti = SimpleNamespace(
+        dag_id=dag_id, run_id="r", get_task_states=lambda **_: {"r": states},
+        xcom_pull=lambda task_ids: answers.get(task_ids),
+    )  # fmt: skip
+    task.python_callable(*task.op_args, ti)
+    states[goal] = "failed"
+    with pytest.raises(AirflowFailException, match=f"because of {goal}"):
+        task.python_callable(*task.op_args, ti)
+    states[goal] = "skipped"
+    for answer in (None, {"chosen_options": ["Approve"]}):
+        answers[asked] = answer
+        with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
+            task.python_callable(*task.op_args, ti)
+    answers[asked] = {"chosen_options": ["Reject"]}
+    task.python_callable(*task.op_args, ti)
 
 
 def test_notifiers_of_ones_own_are_called_as_the_page_says(
