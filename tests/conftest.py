@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import uuid
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Cluster, clusters
+from tests.parts import EXAMPLES
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (passed := _passed_file()) is not None:
+    if (passed := passed_file()) is not None:
         notes = not hasattr(config, "workerinput")  # with several workers, who collects them writes
         config.pluginmanager.register(_Passed(passed, resume=config.getoption("--resume"), notes=notes))
 
@@ -67,8 +69,11 @@ class _Passed:
                 file.write(report.nodeid + "\n")
 
 
-def _passed_file() -> Path | None:
-    """Return where to note what passed on this tree: commit and changes; None without git."""
+def passed_file() -> Path | None:
+    """Return where to note what passed on this tree: commit and changes; None without git.
+
+    A property that held for a few examples is none that held for many.
+    """
     try:
         state = b"".join(
             subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=True).stdout
@@ -76,7 +81,8 @@ def _passed_file() -> Path | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return ROOT / ".tests" / f"passed-{hashlib.sha256(state).hexdigest()[:12]}.txt"
+    tries = f"-{examples}" if (examples := os.environ.get(EXAMPLES)) else ""
+    return ROOT / ".tests" / f"passed-{hashlib.sha256(state).hexdigest()[:12]}{tries}.txt"
 
 
 @pytest.fixture(scope="session")

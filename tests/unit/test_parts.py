@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tests import parts
+from tests.conftest import passed_file
 
 if TYPE_CHECKING:
     import pytest
@@ -37,3 +38,12 @@ def test_properties_are_in_the_unit_part_as_well() -> None:
     known = {part.name: part for part in parts.PARTS}
     assert "hypothesis" not in " ".join(parts.command(known["unit"])[3:])
     assert parts.command(known["properties"])[4:6] == ["-m", "hypothesis"]
+
+
+def test_what_passed_with_few_examples_is_not_left_out_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--resume` goes by the tests' names, which are the same in both parts."""
+    found = []
+    for examples in ("", "25", "1000"):
+        monkeypatch.setenv(parts.EXAMPLES, examples)
+        found.append(passed_file())
+    assert len({*found}) == 3 or found == [None] * 3
