@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ from sandbox.certificates import Authority
 from sandbox.cluster import start_all, stop_all
 from sandbox.ports import ReservedPort, reserve
 from sandbox.process import Child
-from sandbox.program import Installed
-from sandbox.settings import SASL_LISTENER
+from sandbox.settings import SASL_LISTENER, NodeAddresses
 
 _SETTINGS = {
     # Deleted topics give their disk back before the next round, not a minute later.
@@ -163,19 +162,16 @@ class FarCluster(Cluster):
         self._delay_ms = delay_ms
         self._way: tuple[Child, ReservedPort] | None = None
 
-    def _prepare(self, installed: Installed) -> None:
-        super()._prepare(installed)
-        (address,), (node,) = self._addresses, self._nodes
-        assert address.sasl is not None
+    def _advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+        assert own.sasl is not None
         port, work = reserve(self.name), self.directory
         command = [
-            sys.executable, "-m", "sandbox.proxy", address.sasl, "--port", str(port.number),
+            sys.executable, "-m", "sandbox.proxy", own.sasl, "--port", str(port.number),
             "--delay-ms", str(self._delay_ms),
         ]  # fmt: skip
         environment = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}
         self._way = Child(command, work / "proxy.log", work, environment), port
-        listeners = f"PLAINTEXT://{address.plain},{SASL_LISTENER}://{port.address}"
-        node._settings = {**node._settings, "advertised.listeners": listeners}
+        return replace(own, sasl=port.address)
 
     @property
     def bootstrap_sasl(self) -> str:

@@ -58,26 +58,29 @@ class BrokerLogin:
 
 def node_settings(
     node_id: int, addresses: Sequence[NodeAddresses], data: Path, overrides: Mapping[str, str], authorizer: bool,
-    *, release: Release | None = None, zookeeper: str | None = None, kerberos: BrokerLogin | None = None,
+    *, advertised: NodeAddresses | None = None, release: Release | None = None, zookeeper: str | None = None,
+    kerberos: BrokerLogin | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """Return ``server.properties`` of node ``node_id`` (from 1) of a cluster that listens at ``addresses``.
 
     :param overrides: win over everything.
+    :param advertised: where clients are sent; where the node listens when None.
     :param release: leaves out what it does not know; the sandbox's default release when None.
     :param zookeeper: ZooKeeper's ``host:port``; when None, every node is broker and controller (KRaft).
     :param kerberos: the listener for users takes GSSAPI as well.
     """
     release = release or release_of(DEFAULT_VERSION)
     own = addresses[node_id - 1]
+    advertised = advertised or own
     settings = {
         **(_kraft(node_id, addresses) if zookeeper is None else _with_zookeeper(node_id, own, zookeeper)),
-        "advertised.listeners": f"PLAINTEXT://{own.plain}",
+        "advertised.listeners": f"PLAINTEXT://{advertised.plain}",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(data),
         **_small_and_quick(len(addresses)),
     }
     if authorizer:
-        settings.update(_secured(settings, own, release))
+        settings.update(_secured(settings, own, advertised, release))
         if kerberos is not None:
             settings.update(_with_kerberos(kerberos, release))
     known = {key: value for key, value in settings.items() if release.number >= _SINCE.get(key, ())}
@@ -138,7 +141,9 @@ def _small_and_quick(nodes: int) -> dict[str, str]:
     }
 
 
-def _secured(settings: Mapping[str, str], own: NodeAddresses, release: Release) -> dict[str, str]:
+def _secured(
+    settings: Mapping[str, str], own: NodeAddresses, advertised: NodeAddresses, release: Release
+) -> dict[str, str]:
     """Return what the authorizer adds.
 
     Nodes talk to each other as the super user. Over the open listener they would be ANONYMOUS, and the first ACL that a
@@ -146,7 +151,7 @@ def _secured(settings: Mapping[str, str], own: NodeAddresses, release: Release) 
     """
     added = {
         "listeners": f"{settings['listeners']},{SASL_LISTENER}://{own.sasl}",
-        "advertised.listeners": f"{settings['advertised.listeners']},{SASL_LISTENER}://{own.sasl}",
+        "advertised.listeners": f"{settings['advertised.listeners']},{SASL_LISTENER}://{advertised.sasl}",
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{SASL_LISTENER}:SASL_PLAINTEXT",
         "inter.broker.listener.name": SASL_LISTENER,
         "sasl.enabled.mechanisms": "PLAIN",

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 from sandbox import Cluster
 from sandbox.proxy import FaultProxy
+from sandbox.settings import NodeAddresses
 
 
-class ProxiedCluster(Cluster):
-    """A one-node cluster that sends its clients through :attr:`proxy`, by the address that it advertises."""
+class ProxiedNodes(Cluster):
+    """A cluster whose clients reach each node through a proxy of its own. The nodes reach each other that way, too."""
 
-    def __init__(self, name: str, overrides: dict[str, str] | None = None, **kw: Any) -> None:
-        self.proxy = FaultProxy().start()
-        advertised = {"advertised.listeners": f"PLAINTEXT://{self.proxy.address}"}
-        super().__init__(name, 1, (overrides or {}) | advertised, **kw)
+    def __init__(self, name: str, nodes: int = 3, overrides: dict[str, str] | None = None, **kw: Any) -> None:
+        self.proxies = [FaultProxy().start() for _ in range(nodes)]
+        super().__init__(name, nodes, overrides, **kw)
 
-    def start(self) -> Self:
-        # The proxy must answer before the node counts as ready: readiness is asked for at the advertised address too.
-        super().start()
-        return self
-
-    def wait_ready(self, node_ids: Any = None) -> None:
-        self._aim()
-        super().wait_ready(node_ids)
+    def _advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+        proxy = self.proxies[node_id - 1]
+        host, _, port = own.plain.rpartition(":")
+        proxy.upstream = host, int(port)
+        return replace(own, plain=proxy.address)
 
     def stop(self) -> None:
         super().stop()
-        self.proxy.close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+class ProxiedCluster(ProxiedNodes):
+    """A cluster of one node, with :attr:`proxy` before it: not even their first request goes past it."""
+
+    def __init__(self, name: str, overrides: dict[str, str] | None = None, **kw: Any) -> None:
+        super().__init__(name, 1, overrides, **kw)
+        (self.proxy,) = self.proxies
 
     @property
     def bootstrap(self) -> str:
@@ -38,27 +45,3 @@ class ProxiedCluster(Cluster):
     def direct(self) -> str:
         """The broker's own address; the first answer sends a client to the proxy all the same."""
         return super().bootstrap
-
-    def _aim(self) -> None:
-        host, _, port = super().bootstrap.rpartition(":")
-        self.proxy.upstream = host, int(port)
-
-
-class ProxiedNodes(Cluster):
-    """A cluster whose clients reach each node through a proxy of its own. The nodes reach each other that way, too."""
-
-    def __init__(self, name: str, nodes: int = 3, **kw: Any) -> None:
-        self.proxies = [FaultProxy().start() for _ in range(nodes)]
-        super().__init__(name, nodes, **kw)
-
-    def _prepare(self, installed: Any) -> None:
-        super()._prepare(installed)
-        for proxy, node, address in zip(self.proxies, self._nodes, self._addresses, strict=True):
-            host, _, port = address.plain.rpartition(":")
-            proxy.upstream = host, int(port)
-            node._settings = {**node._settings, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
-
-    def stop(self) -> None:
-        super().stop()
-        for proxy in self.proxies:
-            proxy.close()
