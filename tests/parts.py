@@ -90,11 +90,11 @@ PARTS = (
     Part("properties", ("tests/unit",), "hypothesis", 4, "each property with 1,000 random examples", ("-n", "2"), 1000),
     Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
     Part("months", ("tests/integration",), "months", 12, "what runs for months: all that follows a tail", _BY_FILE),
-    Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
+    Part("versions", ("tests/integration",), "versions", 8, "brokers of other versions", _BY_FILE),
     Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
-    Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),
+    Part("tools", ("tests/integration",), "tools", 6, "sandbox, demo and benchmarks", _BY_FILE),
     Part("parity", ("tests/integration",), "parity", 25, "the older tools' own scenarios, and their clients", _BY_FILE),
-    Part("kerberos", ("tests/integration",), "kerberos", 10, "logins by Kerberos, with a KDC of the sandbox"),
+    Part("kerberos", ("tests/integration",), "kerberos", 6, "logins by Kerberos, with a KDC of the sandbox", _BY_FILE),
 )
 CI = ("unit", "provider", "core", "e2e")
 # Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.
