@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.nearest import nearest
 from airflow_mirror.patterns import matches
 from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_topic_name, trace_topics
 
@@ -174,6 +175,8 @@ class Mirror:
                 raise InvalidField(choice, getattr(self, choice), "unknown", f"Use one of {', '.join(allowed)}.")
         if self.start not in ("earliest", "latest"):
             time_ms("start", self.start)
+        if not isinstance(self.source_alias, str | None):
+            raise InvalidField("source_alias", self.source_alias, "not text", "Name the source cluster.")
         if self.start_group is not None and (not isinstance(self.start_group, str) or not self.start_group):
             raise InvalidField("start_group", self.start_group, "no group id", "Name a consumer group of the source.")
         for name in ("replication_factor", "trace_replication_factor"):
@@ -339,7 +342,9 @@ class Mirror:
         known = {f.name for f in fields(cls)}
         for key in values:
             if key not in known:
-                raise InvalidField(key, values[key], "a Mirror has no such field", f"Known: {', '.join(sorted(known))}.")
+                meant = nearest(str(key), known)
+                remedy = f"Correct or remove it.{meant}" if meant else f"Known: {', '.join(sorted(known))}."
+                raise InvalidField(str(key), values[key], "a Mirror has no such field", remedy)
         for key in ("name", "source", "target"):
             if key not in values:
                 raise InvalidField(key, None, "required", "Add it to the Mirror.")
@@ -399,7 +404,7 @@ def _traces(value: object) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, Sequence):
         raise InvalidField("traces", value, "no list of names", f"Use some of {', '.join(TRACES)}.")
-    named = {item.strip() if isinstance(item, str) else item for item in items} - {""}
+    named = [one for item in items if (one := item.strip() if isinstance(item, str) else item) != ""]
     for one in named:
         if one not in TRACES:
             raise InvalidField("traces", one, "unknown", f"Use some of {', '.join(TRACES)}.")

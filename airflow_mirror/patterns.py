@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from airflow_mirror.errors import InvalidField, InvalidPattern
 
@@ -45,9 +45,12 @@ def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str,
 
     :param commas: no name has a comma or a blank, as with topics and settings: then the items of a list may be comma
         lists, too, and blanks mean nothing.
-    :raises InvalidField: an item is empty or no text.
+    :raises InvalidField: it is no list, or an item is empty or no text.
     :raises InvalidPattern: an item is no expression, or one that only Java knows.
     """
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        none = " For none, leave the field out, or give []." if value is None else ""
+        raise InvalidField(field, value, "no list of names or patterns", f"Use one text, or a list of texts.{none}")
     given = [value] if isinstance(value, str) else list(value)
     found: list[str] = []
     for item in given:

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from airflow_mirror.compat import kerberos, login, stores
 from airflow_mirror.compat.client_keys import is_secret
-from airflow_mirror.compat.rows import Noticed, Table, nearest
+from airflow_mirror.compat.rows import Noticed, Table
+from airflow_mirror.nearest import nearest
 
 # Settings that keep their value.
 _NAMES = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -93,13 +91,6 @@ class Table:
         """Return this table with these rows instead of its own ones of the same keys."""
         instead = {row.key for row in rows}
         return Table(*(row for row in self.rows if row.key not in instead), *rows)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that names what somebody probably meant; empty if nothing comes near."""
-    by_lower = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f" The nearest known is {by_lower[found[0]]!r}." if found else ""
 
 
 def honoured(key: str, becomes: str = "", why: str = "") -> Row:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, UnknownConnection
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
+_OF_FILES = (".properties", ".json", ".conf", ".config", ".cfg", ".txt")  # no connection is called so
 HELP = "a file of librdkafka settings (one key=value per line), env:NAME that holds JSON, or an Airflow connection id"
 
 
@@ -75,18 +76,30 @@ def target_of(arguments: argparse.Namespace) -> Iterator[ClusterAdmin]:
 
 
 def config_of(name: str, role: str) -> ClientConfig:
-    """Return the settings of a cluster. What looks like a path, or is one, is a file; Airflow is asked for the rest."""
+    """Return the settings of a cluster. What looks like a path, or is one, is a file; Airflow is asked for the rest.
+
+    :raises InputError: it is neither; errors of `config.load` and of the connection.
+    """
     if _is_reference(name):
         return load(name, role)
     try:
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
     except ImportError:
-        raise InputError(f"--{role} {name}: there is no such file, and without Airflow no connection either.") from None
-    return MirrorKafkaHook(name, role).config()
+        raise InputError(f"{_neither(name, role)}; Airflow is not installed. Correct the path.") from None
+    try:
+        return MirrorKafkaHook(name, role).config()
+    except UnknownConnection:
+        raise InputError(
+            f"{_neither(name, role)}. Correct the path, or create a connection of type 'kafka' with this id."
+        ) from None
+
+
+def _neither(name: str, role: str) -> str:
+    return f"{role} cluster: {name!r} is neither a file here nor the id of an Airflow connection"
 
 
 def _is_reference(name: str) -> bool:
-    return name.startswith("env:") or "/" in name or Path(name).exists()
+    return name.startswith("env:") or "/" in name or Path(name).suffix in _OF_FILES or Path(name).exists()
 
 
 def add_fence(parser: argparse.ArgumentParser) -> None:

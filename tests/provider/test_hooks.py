@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.console.clusters import config_of
 from airflow_mirror.errors import (
     ClusterUnreachable,
     InputError,
@@ -57,6 +58,12 @@ def test_secrets_that_airflow_does_not_know_are_masked_too(
 def test_an_unknown_connection_is_named_with_its_role(connections: Callable[..., None]) -> None:
     with pytest.raises(UnknownConnection, match=r"'nowhere' \(the target cluster\) does not exist.*AIRFLOW_CONN_NOWHERE"):
         MirrorKafkaHook("nowhere", "target").config()
+
+
+def test_a_cluster_of_a_command_is_a_file_or_a_connection(connections: Callable[..., None]) -> None:
+    assert config_of("src", "source") == MirrorKafkaHook("src", "source").config()
+    with pytest.raises(InputError, match="source cluster: 'nowhere' is neither a file here nor .* create a connection"):
+        config_of("nowhere", "source")
 
 
 def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[..., None]) -> None:

@@ -1,7 +1,10 @@
-"""A Mirror's traces: what they are called, and what does not go with them."""
+"""A Mirror's fields: what is refused by name; and its traces: what they are called, and what does not go with them."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,44 @@ SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": Fal
 
 def mirror(**fields: Any) -> Mirror:
     return Mirror(**{"name": "m", "source": "src", "target": "dst", "source_alias": "A", **fields})
+
+
+STRANGE: tuple[Any, ...] = (
+    None, 5, -1, 10**400, 3.5, float("nan"), float("inf"), True, "", "\0", "ü", b"x", [], [1], [None], [[]], ["a", 5],
+    [""], {}, {"a": 1}, {1: 2}, {"x"}, object(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [one.name for one in fields(Mirror)])
+def test_a_value_of_any_kind_is_taken_or_refused_with_its_field(field: str) -> None:
+    refused = 0
+    for value in STRANGE:
+        try:
+            one = Mirror(**{"name": "m", "source": "src", "target": "dst", field: value})
+        except InvalidField as e:
+            assert e.field == field
+            refused += 1
+        else:
+            assert Mirror.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+            assert hash(one)
+    assert refused > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("topics:", r"topics=None: no list.*leave the field out, or give \[\]"),
+        ("topics: 5", "topics=5: no list of names or patterns. Use one text"),
+        ("topic: orders", "topic='orders': a Mirror has no such field.*nearest known is 'topics'"),
+        ("qqq: 1", "no such field. Known: acl_interval_s, .*, use_defaults_from"),
+        ("7: 1", "7=1: a Mirror has no such field"),
+    ],
+)
+def test_a_slip_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mirror.yaml"
+    file.write_text(f"name: m\nsource: src\ntarget: dst\n{text}\n")
+    with pytest.raises(InvalidField, match=message):
+        Mirror.from_file(file)
 
 
 @pytest.mark.parametrize(

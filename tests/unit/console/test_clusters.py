@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_files_variables_and_connections_name_a_cluster(tmp_path: Path, monkeypa
     [
         ("no/such/file", "target settings: file 'no/such/file' can't be read"),
         ("env:NOT_SET", "environment variable NOT_SET is not set"),
-        ("dst", "--target dst: there is no such file, and without Airflow no connection either"),
+        ("dst", "target cluster: 'dst' is neither a file here nor .* connection; Airflow is not installed"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_named(
@@ -40,4 +41,4 @@ def test_a_cluster_that_is_not_there_is_named(
         config_of(name, "target")
     assert main(["ledger", "show", "--target", name]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("error: ") and said in printed
+    assert printed.startswith("error: ") and re.search(said, printed)
