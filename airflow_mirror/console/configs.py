@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.plan import last_of
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.kept import last_between
 from airflow_mirror.sync.configs import shown, sync_configs
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
     mirror = mirror_of(arguments)
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
-        plan = last_of(Ledger(target), mirror, source, target) or plan_clusters(mirror, source, target)
+        plan = last_between(mirror.name, source, target, Ledger(target)) or plan_clusters(mirror, source, target)
         here = source.topics([t.source_topic for t in plan.topics])
         there = target.topics([t.target_topic for t in plan.topics])
         missing = {t.source_topic: "the source has no such topic" for t in plan.topics if t.source_topic not in here}

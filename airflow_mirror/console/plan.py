@@ -7,14 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, PlanNotKept, TopicsOwned
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import build
 from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.plan.kept import last_between
 from airflow_mirror.plan.life import require_active, topics_of
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.sync.taking_over import begun_before
@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool) -> tuple[Plan, list[str]]:
     """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
     ledger = Ledger(target)
-    last = last_of(ledger, mirror, source, target)
+    last = last_between(mirror.name, source, target, ledger)
     known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
     by_hand = last is None and mirror.begins_once
     begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
@@ -83,17 +83,6 @@ def said(blocks: Sequence[str]) -> int:
     for block in blocks:
         print(f"blocked: {block}", file=sys.stderr)
     return 1 if blocks else 0
-
-
-def last_of(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
-    """Return the plan that the mirror's next one continues from; None if nobody has stored one for these clusters."""
-    try:
-        plan_hash = last_hash(ledger.values(), mirror.name)
-        last = fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None
-    except (LedgerMissing, LedgerLost, PlanNotKept):
-        return None
-    clusters = source.cluster_id(), target.cluster_id()
-    return last if last is not None and (last.source_cluster_id, last.target_cluster_id) == clusters else None
 
 
 def _owned(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> dict[str, str]:

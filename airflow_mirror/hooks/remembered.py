@@ -8,18 +8,9 @@ from airflow_mirror.hooks.home import plans_of
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
     from airflow_mirror.verify.proof import Proofs
-
-
-def keep_plan(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
-    """Store a plan on the target, as the one that the next plan continues from. Errors as :func:`plan.kept.keep`."""
-    from airflow_mirror.ledger import state
-    from airflow_mirror.plan import kept
-
-    kept.keep(plan, state.state_of(target, kept.prefix(plan.mirror.name), keys_only=True), ledger)
 
 
 def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:

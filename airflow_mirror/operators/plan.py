@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanBlocked, PlanNotKept
+from airflow_mirror.errors import PlanBlocked
 from airflow_mirror.hooks.home import plans_of
-from airflow_mirror.hooks.remembered import keep_plan, last_plan
 from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.links import NightLink, show_file
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan import Plan
 
 __all__ = ["PlanMirrorOperator"]
 
@@ -64,12 +61,14 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.night.sections import write
         from airflow_mirror.plan import build
         from airflow_mirror.plan.again import decisions_of
+        from airflow_mirror.plan.kept import keep_on, last_between
         from airflow_mirror.plan.life import begin, require_active
         from airflow_mirror.sync.taking_over import begun_before
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
-            last = self._last(mirror, source, target)
+            # Without one, and unless nothing was begun, the plan is refused in the end.
+            last = last_between(mirror.name, source, target, Ledger(target), self.log.warning)
             known = last.known_topics if last else {}
             begun = begun_before(mirror, last, source, target)
             probe = flag("probe_target", self.probe_target)
@@ -85,7 +84,7 @@ class PlanMirrorOperator(MirrorOperator):
             if not blocks:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)
-                keep_plan(plan, target, ledger)
+                keep_on(target, plan, ledger)
         path = plans_of(mirror).save(plan)
         shown = {}
         if night is not None:
@@ -99,18 +98,3 @@ class PlanMirrorOperator(MirrorOperator):
         if blocks:
             raise PlanBlocked(blocks)
         return {**plan.summary(), "path": str(path), **shown}
-
-    def _last(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
-        """Return the previous plan, which says which topics this mirror has begun."""
-        clusters = source.cluster_id(), target.cluster_id()
-        try:
-            last = last_plan(mirror, target)
-        except (LedgerMissing, LedgerLost, PlanNotKept) as e:  # unless nothing was begun, the plan is refused in the end
-            self.log.warning("no earlier plan to continue from: %s", e)
-            return None
-        if last is None:
-            return None
-        if (last.source_cluster_id, last.target_cluster_id) != clusters:
-            self.log.warning("the last plan is for other clusters; it says nothing about these")
-            return None
-        return last

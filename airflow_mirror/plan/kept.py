@@ -6,16 +6,17 @@ next plan continues from the same one on every worker. So is its last amendment;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.ledger import state
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -30,26 +31,36 @@ def prefix(mirror: str) -> str:
 
 
 def keep(
-    plan: Plan, plans: State, ledger: Decisions, also: Callable[[Values], Values] = lambda _: {}
+    plan: Plan, plans: State, ledger: Decisions, also: Callable[[Values], Values] = lambda _: {}, *, as_last: bool = True
 ) -> None:  # fmt: skip
     """Write a plan to the target, and decide that it is the mirror's last one. Safe to repeat.
 
-    Of older plans the last :data:`KEEP` stay.
+    Of older plans the last :data:`KEEP` stay, and each that a decision names: a tail runs for months by one plan, while
+    a new one is made every day, and a failover needs that of the tail.
 
     :param plans: of the keys that begin with :func:`prefix` of the mirror; their values are not needed.
     :param also: what is decided with it.
+    :param as_last: False: it is there for whoever knows its hash, and the last one stays what it is.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     :raises LedgerNewer: a newer version of the package has made the last one.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
-    ledger.decide(lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)})
+    if as_last:
+        ledger.decide(
+            lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)}
+        )
     hashes = list(dict.fromkeys(map(_whose, plans.read())))
-    too_old = set(hashes[:-KEEP])
+    too_old = set(hashes[:-KEEP]) - set(_texts(ledger.values()))
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})
     left = {_amended_key(name, old) for old in too_old}
     ledger.decide(lambda values: {key: None for key in left if values.get(key) is not None} or None)
+
+
+def keep_on(target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True) -> None:
+    """As :func:`keep`, of a plan of the mirror on ``target``."""
+    keep(plan, state.state_of(target, prefix(plan.mirror.name), keys_only=True), ledger, as_last=as_last)
 
 
 def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) -> None:
@@ -128,6 +139,39 @@ def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last:
     texts = (state.whole(found, f"{start}{name}") for name in state.names_below(found, start))
     known = (Amendment.from_json(text.decode(errors="replace")) for text in texts if text is not None)
     return chain({one.hash: one for one in known}, plan_hash, last)
+
+
+def last_between(
+    mirror: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions,
+    told: Callable[[str], object] = lambda _: None,
+) -> Plan | None:  # fmt: skip
+    """Return the plan that a mirror's next one continues from; None if there is none for these clusters.
+
+    :param told: is told why one that was made does not count.
+    """
+    try:
+        plan_hash = last_hash(ledger.values(), mirror)
+        last = fetch(plan_hash, mirror, target, ledger) if plan_hash else None
+    except (LedgerMissing, LedgerLost, PlanNotKept) as e:
+        told(f"no earlier plan to continue from: {e}")
+        return None
+    clusters = source.cluster_id(), target.cluster_id()
+    if last is not None and (last.source_cluster_id, last.target_cluster_id) != clusters:
+        told("the last plan is for other clusters; it says nothing about these")
+        return None
+    return last
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield every text in decoded JSON, but for keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
 
 
 def _amended_key(mirror: str, plan_hash: str) -> str:

@@ -43,8 +43,8 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
     monkeypatch.setattr("airflow_mirror.plan.again.decisions_of", lambda _: {})
     monkeypatch.setattr("airflow_mirror.plan.life.begin", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.life.require_active", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.operators.plan.last_plan", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.operators.plan.keep_plan", lambda plan, *_: made.kept.append(plan))
+    monkeypatch.setattr("airflow_mirror.plan.kept.last_between", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.kept.keep_on", lambda _, plan, *more: made.kept.append(plan))
     monkeypatch.setattr("airflow_mirror.night.build.night_plan", night_plan)
     return made
 

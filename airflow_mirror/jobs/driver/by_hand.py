@@ -1,8 +1,8 @@
 """The steps that the operators do before a job, for a job that was started without a plan.
 
-They plan, create missing topics, turn retention and compaction off on the target's topics, and store the offsets that
-``start="latest"`` or ``start_group`` was resolved to. Nothing is stored on this machine, because the next job may run
-anywhere.
+They plan, create missing topics, turn retention and compaction off on the target's topics, and store the plan and the
+offsets that ``start="latest"`` or ``start_group`` was resolved to. Nothing is stored on this machine, because the next
+job may run anywhere, and so may a failover.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from dataclasses import replace
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
-from airflow_mirror.errors import LedgerLost, LedgerMissing, NotHeldOpen, TryAgain, VerificationFailed
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
+from airflow_mirror.plan.decide import NOTHING
+from airflow_mirror.plan.kept import keep_on, last_between
 from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.policy import MAPS, starts_group
@@ -45,7 +48,10 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
-        plan = plan_clusters(mirror, source, target, probe_target=not arguments.no_probe)
+        ledger = Ledger(target)
+        last = last_between(mirror.name, source, target, ledger)
+        earlier = last.final_configs if last else {}
+        plan = plan_clusters(mirror, source, target, probe_target=not arguments.no_probe, earlier=earlier)
         plan.raise_if_blocked()
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
@@ -59,7 +65,21 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
                 log.warning("changed while the mirror writes; set it back when the mirror is done: %s", line)
         if mirror.begins_once:
             remember(plan, target)
+        _keep(plan, last, source, target, ledger)
     return plan
+
+
+def _keep(plan: Plan, last: Plan | None, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> None:
+    """Store the plan where a failover, which may ask nobody else, finds the mirror's topics.
+
+    A job by hand may be about a part of the mirror. Then the last plan stays the last one.
+    """
+    planned = {t.source_topic for t in plan.topics}
+    left_out = [t.source_topic for t in last.topics if t.source_topic not in planned] if last else []
+    try:
+        keep_on(target, plan, ledger, as_last=not source.topics(left_out))
+    except (LedgerMissing, LedgerLost, MissingRight) as e:
+        log.warning("the plan is not stored, and the copy goes on; a failover would not know what was copied: %s", e)
 
 
 def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
@@ -92,11 +112,17 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
         yield source, target
 
 
-def plan_clusters(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool = False) -> Plan:
-    """Plan as if what the target's topics hold were this mirror's: whoever copies or compares finds out."""
+def plan_clusters(
+    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool = False,
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+) -> Plan:  # fmt: skip
+    """Plan as if what the target's topics hold were this mirror's: whoever copies or compares finds out.
+
+    :param earlier: as in :func:`.plan.build`.
+    """
     known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
-    return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
+    return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun, earlier=earlier)
 
 
 def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmin) -> Mapping[str, str]:

@@ -50,7 +50,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 
     monkeypatch.setattr(command, "ClusterAdmin", Admin)
     monkeypatch.setattr(command, "Ledger", lambda target: None)
-    monkeypatch.setattr(command, "last_of", lambda *_: seen.last)
+    monkeypatch.setattr(command, "last_between", lambda *_: seen.last)
     monkeypatch.setattr(command, "plan_clusters", lambda *_: seen.now)
     monkeypatch.setattr(command, "sync_configs", sync_configs)
     monkeypatch.setenv("COLUMNS", "200")

@@ -15,6 +15,7 @@ from airflow_mirror.console.clusters import both_of
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.plan import kept
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import Finding, Plan
@@ -110,7 +111,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
         assert (plan_hash, name, target.config.role) == ("abc", "flow", "target")
         return last
 
-    monkeypatch.setattr(command, "fetch", fetch)
+    monkeypatch.setattr(kept, "fetch", fetch)
     monkeypatch.setattr(command, "begun_at", lambda *_: Begun({"by hand": {}}))
     seen.ledger = Decided(last="abc", orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--start", "latest"]) == 0
@@ -124,7 +125,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
     def gone(*_: object) -> Plan:
         raise PlanNotKept("flow", "abc")
 
-    monkeypatch.setattr(command, "fetch", gone)
+    monkeypatch.setattr(kept, "fetch", gone)
     assert main(seen.words) == 0 and seen.known == {"orders": "identical", "users": "identical"}
 
 

@@ -90,6 +90,31 @@ def test_old_plans_are_removed_in_whole(
     assert found(plans, made[0]) == made[0]
 
 
+def test_a_plan_that_a_decision_names_stays_however_old_it_is(
+    ledger: MemoryLedger, plans: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail runs by it, and a failover needs it: plans that were made since don't remove it."""
+    monkeypatch.setattr(kept, "KEEP", 2)
+    tail, *others = (a_plan(end=60000 + n) for n in range(5))
+    keep(tail, plans, ledger)
+    ledger.decide(lambda _: {f"active/{tail.mirror.name}": {"v": 1, "plans": [{"plan": tail.hash}]}})
+    for plan in others:
+        keep(plan, plans, ledger)
+    assert found(plans, tail) == tail
+    assert {key.split("/")[2] for key in plans.read()} == {tail.hash, others[-2].hash, others[-1].hash}
+    ledger.decide(lambda _: {f"active/{tail.mirror.name}": None})
+    keep(others[-1], plans, ledger)
+    assert {key.split("/")[2] for key in plans.read()} == {others[-2].hash, others[-1].hash}
+
+
+def test_a_plan_of_a_part_is_there_and_is_not_the_last_one(ledger: MemoryLedger, plans: MemoryState) -> None:
+    whole, part = a_plan(), a_plan(end=60001)
+    keep(whole, plans, ledger)
+    keep(part, plans, ledger, as_last=False)
+    assert last_hash(ledger.values(), whole.mirror.name) == whole.hash
+    assert found(plans, part) == part
+
+
 def test_what_a_newer_version_decided_is_refused(ledger: MemoryLedger) -> None:
     plan = a_plan()
     ledger.decide(lambda _: {f"plan/{plan.mirror.name}": {"v": 2}})
