@@ -185,7 +185,9 @@ def _of_file(reference: str, role: str) -> ClientConfig:
 
 def _properties(text: str, reference: str, role: str) -> dict[str, str]:
     properties: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(
+        text.replace("\r\n", "\n").split("\n"), 1
+    ):  # a value may hold what Unicode calls a line
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         key, separator, value = line.partition("=")

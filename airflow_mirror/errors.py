@@ -1282,8 +1282,8 @@ class PlanNotKept(InputError):
         self.mirror, self.plan_hash = mirror, plan_hash
         super().__init__(
             f"neither this host nor the target's ledger holds plan {plan_hash[:12]} of mirror {mirror!r}. Run "
-            "PlanMirrorOperator first, or start a job of the mirror without a plan. A mirror's last 200 plans are kept, and "
-            "each that a tail goes by."
+            "PlanMirrorOperator first, or start a job of the mirror without a plan. A mirror's last 200 plans are kept, "
+            "and each that a tail goes by."
         )
 
 

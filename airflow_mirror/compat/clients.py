@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,6 +25,11 @@ _NAMES = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }  # fmt: skip
+_CHOICES = {
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
+}
+_NUMBERS = ("request.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes")
 _LOGIN_HANDLERS = frozenset(
     f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
     for package in ("", "secured.")
@@ -75,6 +81,8 @@ def convert(
         found.noticed.append(Noticed.by(row, names.get(key, where + key), value))
         if row.refuses(value):
             add(key, [f"{'' if is_secret(key) else f'={value}'}: {row.why}."])
+        elif (wrong := _no_value(key, value)) is not None:
+            add(key, [f"={value}: {wrong}"])
         elif key in _NAMES:
             found.properties[_NAMES[key]] = value
         elif key in _OTHERS:
@@ -86,6 +94,15 @@ def convert(
     if whole and (missing := kerberos.missing(given)) is not None:
         add("security.protocol", [missing])
     return found
+
+
+def _no_value(key: str, value: str) -> str | None:
+    """Return why Java's client would not start with this value, and what to do; None: it would."""
+    if key in _CHOICES and value.upper() not in _CHOICES[key]:
+        return f"unknown. Use one of {', '.join(_CHOICES[key])}."
+    if key in _NUMBERS and not re.fullmatch(r"-1|\d+", value):
+        return "no whole number. Correct it."
+    return None
 
 
 # Each takes a value and adds what it becomes; it returns what can't be kept, as it goes on behind the key.

@@ -7,13 +7,14 @@ has all keys; of the second and third one those count that are theirs alone, and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
-from airflow_mirror.compat.keys import FLOW, WORKER
+from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
+from airflow_mirror.compat.providers import references
 from airflow_mirror.compat.rows import Noticed
 from airflow_mirror.errors import InputError
 from airflow_mirror.nearest import nearest
@@ -25,6 +26,7 @@ _THEIRS = {
     HEARTBEAT: ("emit.heartbeats.", "heartbeats.topic."),
 }  # fmt: skip
 _WITHOUT = {CHECKPOINT: "emit.checkpoints.enabled", HEARTBEAT: "emit.heartbeats.enabled"}
+_PROVIDERS = "config.providers"
 _AGREED = ("replication.policy.class", "replication.policy.separator")
 
 
@@ -53,13 +55,16 @@ def _text(value: Any) -> str:
 def read(configs: Iterable[Mapping[str, str]]) -> Declared:
     """Return what connectors declare."""
     problems, noticed = list[str](), list[Noticed]()
+    configs = list(configs)
+    providers = {key: value for config in configs for key, value in config.items() if key.startswith(_PROVIDERS)}
+    named = [name.strip() for name in providers.get(_PROVIDERS, "").split(",")]
     by_flow: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
     for config in configs:
         kind = config.get("connector.class", "").strip().removeprefix(_PACKAGE)
         if kind not in (SOURCE, CHECKPOINT, HEARTBEAT):
             problems.append(f"connector.class={kind or 'missing'}: no connector of MirrorMaker 2. Leave it out.")
             continue
-        noticed += _noticed(kind, config, problems)
+        noticed += _noticed(kind, config, named, problems)
         pair = config.get("source.cluster.alias", "").strip(), config.get("target.cluster.alias", "target").strip()
         if not pair[0]:
             problems.append(f"{kind}: source.cluster.alias: missing. Add it.")
@@ -73,19 +78,26 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
             problems.append(f"{SOURCE}: none from {pair[0]} to {pair[1]}: nothing would be copied. Give its file, too.")
         elif connectors[SOURCE].get("enabled", "true").strip().lower() == "true":
             flows[pair] = _one_flow(connectors, problems)
-    every = [config for connectors in by_flow.values() for config in connectors.values()]
-    providers = {key: value for config in every for key, value in config.items() if key.startswith("config.providers")}
     return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(dict.fromkeys(problems)))
 
 
-def _noticed(kind: str, config: Mapping[str, str], problems: list[str]) -> Iterable[Noticed]:
+def _noticed(
+    kind: str, config: Mapping[str, str], providers: Container[str], problems: list[str]
+) -> Iterable[Noticed]:  # fmt: skip
     for key, value in config.items():
-        row = WORKER.find(key) or row_in_flow(key)  # Connect lets a connector have converters of its own
+        # Connect lets a connector have converters of its own; providers are its worker's, brought along.
+        row = WORKER.find(key) or (DRIVER.find(key) if key.startswith(_PROVIDERS) else row_in_flow(key))
         if row is None:
             problems.append(f"{kind}: {key}: nobody knows it.{nearest(key, FLOW.keys)} Correct or remove it.")
             continue
         if row.key in WORKER.keys and row.refuses(value):
             problems.append(f"{kind}: {key}={value.strip()}: {row.why}.")
+        for reference in references(value):
+            if reference[2:].partition(":")[0] not in providers:
+                problems.append(
+                    f"{kind}: {key}: Connect's worker replaces {reference}, and its file says how. Add config.providers "
+                    "and what is below it from there to the connector."
+                )
         yield Noticed.by(row, f"{kind}: {key}", value)
 
 

@@ -96,6 +96,11 @@ class _Places:
         self._flows = {f"{a}->{b}.": (a, b) for a, b in pairs}
         self._enabled = set(enabled)
         self._used = {alias for pair in enabled for alias in pair}
+        # Of a cluster that is only read nothing but a consumer moves data, and of one that is only written a producer.
+        self._idle = {
+            "consumer.": self._used - {a for a, _ in enabled},
+            "producer.": self._used - {b for _, b in enabled},
+        }
         # An alias may begin like another one: the longest that fits is meant.
         self._aliases = sorted((f"{alias}." for alias in clusters), key=len, reverse=True)
         self.prefixes = (*self._flows, *self._aliases)
@@ -113,6 +118,8 @@ class _Places:
             if key.startswith(prefix):
                 rest, alias = key.removeprefix(prefix), prefix[:-1]
                 idle = None if alias in self._used else "no enabled flow has this cluster"
+                if idle is None and any(rest.startswith(p) and alias in idlers for p, idlers in self._idle.items()):
+                    idle = _OF_ITS_OWN
                 found = self._told(key, _of_cluster(rest), idle)
                 return found or f"no key of a cluster.{nearest(rest, _CLUSTER_KEYS)}"
         return _of_top_level(key) or self._unknown_cluster(key) or f"nobody knows it.{nearest(key, _TOP_LEVEL_KEYS)}"
@@ -170,7 +177,7 @@ def row_in_flow(rest: str) -> Row | None:
             return _dropped(rest, _OF_ITS_OWN)
     if WORKER.find(rest) or COMMON.find(rest):
         return _dropped(rest, f"MirrorMaker does not look for it in a flow. It is a cluster's key: ALIAS.{rest}")
-    return None
+    return _of_some_client(rest)
 
 
 def _of_cluster(rest: str) -> Row | None:
@@ -185,8 +192,8 @@ def _of_cluster(rest: str) -> Row | None:
         return COMMON.find(rest)
     if (row := WORKER.find(rest)) is not None:
         return row
-    if any(table.find(rest) for table in _CLIENTS.values()):
-        return _dropped(rest, f"MirrorMaker does not look for it here. It is a client's key: ALIAS.consumer.{rest}")
+    if (row := _of_some_client(rest)) is not None:
+        return row
     if FLOW.find(rest):
         return _dropped(rest, f"MirrorMaker does not look for it in a cluster. It is a flow's key: A->B.{rest}")
     return None
@@ -201,8 +208,13 @@ def _of_top_level(key: str) -> Row | None:
     for prefix, table in _CLIENTS.items():
         if key.startswith(prefix) and table.find(key.removeprefix(prefix)):
             return _dropped(key, f"MirrorMaker does not look for it here. It is a cluster's key: ALIAS.{key}")
-    if COMMON.find(key):
-        return _dropped(key, f"MirrorMaker does not look for it here. It is a client's key: ALIAS.consumer.{key}")
+    return _of_some_client(key)
+
+
+def _of_some_client(key: str) -> Row | None:
+    for prefix, table in _CLIENTS.items():
+        if table.find(key):
+            return _dropped(key, f"MirrorMaker does not look for it here. It is a client's key: ALIAS.{prefix}{key}")
     return None
 
 

@@ -115,15 +115,14 @@ def _connections(flows: Iterable[Flow]) -> dict[int, str]:
 
 def _twice(mirrors: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:
     """Return what must not be: two flows of one name, or two clusters with one connection."""
+    names = [("->".join(pair), one["name"]) for pair, one in mirrors.items()]
+    clusters = [(pair[at], one[role]) for pair, one in mirrors.items() for at, role in enumerate(("source", "target"))]
     problems = list[str]()
-    for what in ("name", "source", "target"):
+    for several in (names, clusters):
         found: dict[str, str] = {}
-        for pair, one in mirrors.items():
-            alias = {"name": "->".join(pair), "source": pair[0], "target": pair[1]}[what]
-            if found.setdefault(one[what], alias) != alias:
-                problems.append(
-                    f"clusters: {alias!r} and {found[one[what]]!r} would both be called {one[what]!r}. Rename one."
-                )
+        for alias, called in several:
+            if found.setdefault(called, alias) != alias:
+                problems.append(f"clusters: {alias!r} and {found[called]!r} would both be called {called!r}. Rename one.")
     return problems
 
 

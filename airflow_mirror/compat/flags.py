@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -132,6 +132,7 @@ def read(argv: Sequence[str]) -> CommandLine:
             for option, text in given.items()
             if (row := OPTIONS.find(option)) is not None
         ),
+        *_absent(given),
         *(one for client in (*sources, *targets) for one in client.settings.noticed),
     ]
     fields = _fields(given)
@@ -188,6 +189,17 @@ def _refused(given: _Given) -> list[str]:
             "the error names it. Remove the option."
         )
     return found
+
+
+def _absent(given: _Given) -> Iterator[Noticed]:
+    """Yield what is otherwise here where an option is absent: nobody has written it, so nobody would look for it."""
+    if "--num.streams" not in given:
+        yield Noticed("--num.streams (absent)", Fate.MAPPED, "all cores copy, where it was one stream")
+    if given.keys() & _OF_GO and "--preserve.partitions" not in given:
+        yield Noticed(
+            "--preserve.partitions (absent)", Fate.MAPPED,
+            "records keep their partition, where they were partitioned anew; =false does that, by key",
+        )  # fmt: skip
 
 
 def _switch(given: _Given, option: str) -> bool | None:

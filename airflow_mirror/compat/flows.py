@@ -18,6 +18,7 @@ from airflow_mirror.compat.declared import Given
 from airflow_mirror.compat.keys import DEFAULTS, FLOW, POLICIES
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.policy import TRACES
 
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
@@ -72,6 +73,11 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
     if flow.fields.get("policy") == "prefix":
         flow.fields["exclude_topics"] = [*flow.fields["exclude_topics"], _returning(target, flow.fields["separator"])]
+    if "heartbeats" in flow.fields.get("traces", ()) and flow.fields["separator"] in source:
+        flow.problems.append(
+            f"emit.heartbeats.enabled: Java clients take what stands before {flow.fields['separator']!r} in {source!r} "
+            "for the cluster. Give it another alias, or say false."
+        )
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
 
@@ -177,7 +183,38 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
             _every(found, name, int(value), least)
         except ValueError:
             problems.append(f"{called}={value}: no whole number of seconds. Correct it.")
+    _add_traces(found, keys, value_of, problems)
     return found
+
+
+def _add_traces(
+    found: dict[str, Any], keys: Mapping[str, Given], value_of: Callable[[str], tuple[str, str]], problems: list[str]
+) -> None:
+    """Add what Java clients read, where the file asks for it: not where it is silent, as MirrorMaker would."""
+    for kind in TRACES:
+        key = f"emit.{kind}.enabled"
+        if key not in keys:
+            continue
+        value, called = value_of(key)
+        try:
+            if _true_or_false(value):
+                found["traces"] = [*found.get("traces", ()), kind]
+        except ValueError as e:
+            problems.append(f"{called}={value}: {e}.")
+    for kind, name in (("heartbeats", "heartbeat_interval_s"), ("checkpoints", "checkpoint_interval_s")):
+        key = f"emit.{kind}.interval.seconds"
+        if key not in keys:
+            continue
+        value, called = value_of(key)
+        try:
+            seconds = int(value)
+        except ValueError:
+            problems.append(f"{called}={value}: no whole number of seconds. Correct it.")
+            continue
+        if seconds > 0:
+            found[name] = float(min(seconds, _LONGEST_S))
+        elif seconds < 0 and kind in found.get("traces", ()):  # MirrorMaker takes it for never
+            found["traces"].remove(kind)
 
 
 def _older(key: str, keys: Mapping[str, Given]) -> str:

@@ -7,6 +7,7 @@ a flow that came along behaves as before, also where a Mirror's own default is a
 from __future__ import annotations
 
 from airflow_mirror.compat.rows import Table, honoured, mapped, no_effect, refused
+from airflow_mirror.policy import TRACES
 
 POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",
@@ -41,7 +42,9 @@ DEFAULTS = {
     "consumer.auto.offset.reset": "earliest",
 }
 
+_AN_HOUR = "an hour at most"
 _EXACT = "positions are translated from the logs, exactly, at any lag"
+_IF_TRUE = "true: on the target, with what Java clients read; absent: not, while MirrorMaker writes it"
 _TRACES = "what Java clients read is written only if the Mirror's traces ask for it; positions move in groups themselves"
 _ONE_LOG = "always exactly once: the target's log says how far the copy got"
 _FIGURES = "figures are published for Prometheus and Airflow (docs/monitoring.md)"
@@ -65,13 +68,13 @@ FLOW = Table(
            "identity; another class is refused"),
     mapped("replication.policy.separator", "separator"),
     mapped("refresh.topics.enabled", "sync_topics"),
-    mapped("refresh.topics.interval.seconds", "topic_interval_s"),
+    mapped("refresh.topics.interval.seconds", "topic_interval_s", _AN_HOUR),
     mapped("sync.topic.configs.enabled", "sync_configs"),
-    mapped("sync.topic.configs.interval.seconds", "config_interval_s"),
+    mapped("sync.topic.configs.interval.seconds", "config_interval_s", _AN_HOUR),
     mapped("sync.topic.acls.enabled", "sync_acls"),
-    mapped("sync.topic.acls.interval.seconds", "acl_interval_s", "at least 60"),
+    mapped("sync.topic.acls.interval.seconds", "acl_interval_s", f"at least 60; {_AN_HOUR}"),
     mapped("sync.group.offsets.enabled", "sync_groups"),
-    mapped("sync.group.offsets.interval.seconds", "group_interval_s"),
+    mapped("sync.group.offsets.interval.seconds", "group_interval_s", _AN_HOUR),
     refused("topic.filter.class", "a filter is code of Java. Remove it; topics and topics.exclude are patterns",
             f"{_FILTERS}TopicFilter"),
     refused("group.filter.class", "a filter is code of Java. Remove it; groups and groups.exclude are patterns",
@@ -90,8 +93,10 @@ FLOW = Table(
     *no_effect("only what is skipped would be logged, and nothing is", "errors.*"),
     *no_effect("groups are looked for in each pass", "refresh.groups.interval.seconds"),
     *no_effect(_EXACT, "offset.lag.max"),
-    *no_effect(_TRACES, "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "emit.checkpoints.enabled",
-               "emit.checkpoints.interval.seconds", "emit.offset-syncs.enabled", "offset-syncs.topic.location",
+    *(mapped(f"emit.{kind}.enabled", "traces", _IF_TRUE) for kind in TRACES),
+    mapped("emit.heartbeats.interval.seconds", "heartbeat_interval_s", _AN_HOUR),
+    mapped("emit.checkpoints.interval.seconds", "checkpoint_interval_s", _AN_HOUR),
+    *no_effect(_TRACES, "offset-syncs.topic.location",
                "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor",
                "heartbeats.topic.replication.factor", "heartbeats.replication.enabled"),
     *no_effect("topics of traces have the separator", "replication.policy.internal.topic.separator.enabled"),

@@ -16,7 +16,10 @@ _ZOOKEEPER = "brokers are asked, not ZooKeeper. Remove it, and name the source's
 _NO_GROUP = "the copy reads without a consumer group; its progress is on the target"
 _OWN_PACE = "the engine sizes its requests and buffers by what it copies"
 
-CONSUMER = JAVA_CONSUMER + Table(
+CONSUMER = JAVA_CONSUMER.but(
+    mapped("group.id", "--start-group", "where the copy begins, and the mirror's name; the copy itself reads without a "
+           "group"),
+) + Table(
     refused("zookeeper.connect", _ZOOKEEPER),
     *no_effect("ZooKeeper is not asked", "zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms",
                "zookeeper.sync.time.ms"),

@@ -96,13 +96,19 @@ def _write(out: Path, mirrors: Iterable[Mapping[str, Any]], connections: Mapping
     imported = {name: {"conn_type": "kafka", "extra": json.dumps(dict(one))} for name, one in connections.items()}
     write(out / "connections.json", json.dumps(imported, indent=1) + "\n", _PRIVATE)
     for name, settings in connections.items():
-        write(out / "clusters" / f"{name}.properties", _librdkafka(settings), _PRIVATE)
+        ending, text = _as_load_reads_it(settings)
+        write(out / "clusters" / f"{name}{ending}", text, _PRIVATE)
     return written
 
 
-def _librdkafka(settings: Mapping[str, str]) -> str:
-    """Return a file of one setting a line, as :func:`airflow_mirror.config.load` reads it."""
-    return "".join(f"{key}={_one_line(value)}\n" for key, value in settings.items())
+def _as_load_reads_it(settings: Mapping[str, str]) -> tuple[str, str]:
+    """Return a file for :func:`airflow_mirror.config.load`, and how its name ends: of one setting a line, if that may be.
+
+    Such a file keeps no blank at an end of a value, and a password may have one.
+    """
+    if any(value != value.strip() or "\r" in value for value in settings.values()):
+        return ".json", json.dumps(dict(settings), indent=1) + "\n"
+    return ".properties", "".join(f"{key}={_one_line(value)}\n" for key, value in settings.items())
 
 
 def _one_line(value: str) -> str:

@@ -20,6 +20,20 @@ def converted(given: Mapping[str, str]) -> Settings:
     return convert({"bootstrap.servers": "b:9092"} | dict(given), CONSUMER)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("security.protocol", "SASL", "unknown. Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ("sasl.mechanism", "NTLM", "unknown. Use one of PLAIN, SCRAM-SHA-256"),
+        ("request.timeout.ms", "abc", "no whole number"),
+        ("send.buffer.bytes", "lots", "no whole number"),
+    ],
+)
+def test_a_value_with_which_javas_client_would_not_start_is_named(key: str, value: str, said: str) -> None:
+    (problem,) = converted({key: value}).problems
+    assert problem.startswith(f"{key}={value}: {said}")
+
+
 def test_a_consumer_that_logs_in_over_tls_becomes_a_connection_that_the_mirror_reads() -> None:
     found = converted(
         {

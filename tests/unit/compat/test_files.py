@@ -92,17 +92,42 @@ def test_a_file_without_an_enabled_flow_is_refused(tmp_path: Path) -> None:
         files.read([write(tmp_path, "clusters = A, B")])
 
 
-def test_clusters_whose_names_would_be_one_are_refused(tmp_path: Path) -> None:
-    text = "clusters = a-b, a.b\na-b.bootstrap.servers = x:1\na.b.bootstrap.servers = y:1\na-b->a.b.enabled = true\n"
+@pytest.mark.parametrize("flows", [("a-b->a.b", "a.b->a-b"), ("a-b->a.b",), ("a-b->c", "c->a.b"), ("c->a-b", "c->a.b")])
+def test_clusters_whose_names_would_be_one_are_refused(tmp_path: Path, flows: tuple[str, ...]) -> None:
+    """Also where one is only read, and the other only written to: a mirror would read from the wrong cluster."""
+    text = "clusters = a-b, a.b, c\n" + "".join(f"{one}.bootstrap.servers = {one}:1\n" for one in ("a-b", "a.b", "c"))
     with pytest.raises(KeysRefused, match="would both be called 'kafka_a_b'"):
-        files.read([write(tmp_path, text + "a.b->a-b.enabled = true\n")])
+        files.read([write(tmp_path, text + "".join(f"{flow}.enabled = true\n" for flow in flows))])
 
 
 def test_a_refused_key_that_no_enabled_flow_uses_is_noticed_and_passes(tmp_path: Path) -> None:
-    text = BOTH_WAYS.replace("dc-2->dc-1.enabled = true", "dc-1.producer.compression.type = gzip")
-    (line,) = [one for one in files.read([write(tmp_path, text)]).noticed if one.key.endswith("compression.type")]
+    text = BOTH_WAYS + "transforms = x\ndc-1->dc-2.transforms =\ndc-2->dc-1.transforms =\n"
+    (line,) = [one for one in files.read([write(tmp_path, text)]).noticed if one.key == "transforms"]
     assert line.fate is Fate.WITHOUT_EFFECT
-    assert line.text.startswith("no enabled flow uses it; refused otherwise: batches keep")
+    assert line.text.startswith("no enabled flow uses it; refused otherwise: records pass as bytes")
+
+
+def test_a_client_that_moves_no_data_of_a_flow_is_told_to_be_without_effect(tmp_path: Path) -> None:
+    """MirrorMaker reads the target, and writes to the source, only what is its own."""
+    text = BOTH_WAYS.replace("dc-2->dc-1.enabled = true", "") + (
+        "dc-1.producer.compression.type = gzip\ndc-2.consumer.auto.offset.reset = latest\n"
+        "dc-1.consumer.isolation.level = read_committed\ndc-2.producer.client.id = w\n"
+    )
+    found = files.read([write(tmp_path, text)])
+    fates = {one.key: (one.fate, one.text) for one in found.noticed}
+    for key in ("dc-1.producer.compression.type", "dc-2.consumer.auto.offset.reset"):
+        assert fates[key] == (Fate.WITHOUT_EFFECT, "only topics of MirrorMaker's own were read or written with it")
+    assert fates["dc-1.consumer.isolation.level"][0] is Fate.MAPPED
+    (mirror,) = found.mirrors.values()
+    assert (mirror["start"], mirror["isolation"]) == ("earliest", "read_committed")
+    assert found.connections["kafka_dc_2"]["client.id"] == "w"
+
+
+@pytest.mark.parametrize("where", ["", "dc-1->dc-2.", "dc-1."])
+def test_a_clients_key_without_its_client_is_told_where_it_belongs(tmp_path: Path, where: str) -> None:
+    found = files.read([write(tmp_path, BOTH_WAYS + f"{where}linger.ms = 5\n")])
+    (line,) = [one for one in found.noticed if one.key.endswith("linger.ms")]
+    assert line.fate is Fate.WITHOUT_EFFECT and line.text.endswith("It is a client's key: ALIAS.producer.linger.ms")
 
 
 # --- three connectors ------------------------------------------------------------------------------------------------
@@ -115,6 +140,30 @@ def connector(kind: str, **more: Any) -> dict[str, Any]:
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", "tasks.max": 4,
     }  # fmt: skip
     return config | {key.replace("__", "."): value for key, value in more.items()}
+
+
+def test_what_connects_worker_would_fill_in_is_never_taken_literally(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's file declares the providers, and is not here: the reference would become the password."""
+    monkeypatch.setenv("PASSWORD", "hidden")
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${vars:PASSWORD}";'
+    one = connector("Source") | {
+        "source.cluster.security.protocol": "SASL_SSL", "source.cluster.sasl.mechanism": "PLAIN",
+        "source.cluster.sasl.jaas.config": login,
+    }  # fmt: skip
+    file = write(tmp_path, json.dumps(one), "source.json")
+    with pytest.raises(
+        KeysRefused, match=r"sasl.jaas.config: Connect's worker replaces \$\{vars:PASSWORD\}, and its file"
+    ):
+        files.read([file])
+    declared = {
+        "config.providers": "vars",
+        "config.providers.vars.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    }
+    found = files.read([write(tmp_path, json.dumps(one | declared), "source.json")])
+    assert found.connections["kafka_A"]["sasl.password"] == "hidden"
+    assert {line.fate for line in found.noticed if "config.providers" in line.key} == {Fate.MAPPED}
 
 
 def test_three_connectors_are_one_flow(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(file
     assert "waits.properties: delivery.timeout.ms=soon: no number from 1. Correct it." in error(of("soon"))
 
 
+def test_a_default_that_has_changed_is_told_although_nobody_wrote_it(tmp_path: Path) -> None:
+    both = ["--consumer.config", written(tmp_path / "c", "bootstrap.servers=a:1\n"), "--producer.config"]
+    both.append(written(tmp_path / "p", "bootstrap.servers=b:1\n"))
+
+    def absent(*more: str) -> list[str]:
+        return [one.key for one in flags.read([*both, "--whitelist=a", *more]).noticed if "(absent)" in one.key]
+
+    assert absent() == ["--num.streams (absent)"]
+    assert absent("--prefix=dc1_") == ["--num.streams (absent)", "--preserve.partitions (absent)"]
+    assert absent("--prefix=dc1_", "--preserve.partitions=false", "--num.streams=1") == []
+
+
 def test_all_problems_are_listed_at_once_and_no_secret_is(tmp_path: Path) -> None:
     consumer = written(tmp_path / "c", "zookeeper.connect=zk:2181\nsasl.jaas.config=hush-hush\ngroop.id=x\n")
     said = error(["--consumer.config", consumer, "--message.handler=X", "--whitelist=a"])

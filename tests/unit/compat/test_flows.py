@@ -42,6 +42,17 @@ def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
     assert mirror.excludes_config("min.insync.replicas") and not mirror.excludes_config("retention.ms")
 
 
+def test_traces_are_written_only_where_the_file_asks_for_them() -> None:
+    assert "traces" not in became().fields
+    assert became(emit__heartbeats__enabled="yes").problems == [
+        "A->B.emit.heartbeats.enabled=yes: neither true nor false. Say which."
+    ]
+    given = {key: Given(value, key) for key, value in ADDRESSES.items()}
+    flow = become(given | {"emit.heartbeats.enabled": Given("true", "k")}, "dc.1", "B", Providers({}, {}))
+    (problem,) = flow.problems
+    assert problem.startswith("emit.heartbeats.enabled: Java clients take what stands before '.' in 'dc.1'")
+
+
 def test_what_came_from_the_target_does_not_return() -> None:
     mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became().fields})
     names = ("B.orders", "C.B.orders", "C.orders", "B", "orders.B", "orders-B.x")
@@ -65,6 +76,12 @@ def test_what_came_from_the_target_does_not_return() -> None:
         ({"sync.topic.acls.enabled": "FALSE"}, {"sync_acls": False}),
         ({"sync.topic.acls.interval.seconds": "5"}, {"acl_interval_s": 60.0}),
         ({"refresh.topics.interval.seconds": "-1"}, {"sync_topics": False}),
+        ({"emit.heartbeats.enabled": "true", "emit.checkpoints.enabled": "TRUE"},
+         {"traces": ["heartbeats", "checkpoints"]}),
+        ({"emit.checkpoints.enabled": "true", "emit.checkpoints.interval.seconds": "10"},
+         {"traces": ["checkpoints"], "checkpoint_interval_s": 10.0}),
+        ({"emit.checkpoints.enabled": "true", "emit.checkpoints.interval.seconds": "-1"}, {"traces": []}),
+        ({"emit.offset-syncs.enabled": "true", "emit.heartbeats.enabled": "false"}, {"traces": ["offset-syncs"]}),
         ({"refresh.topics.interval.seconds": "86400"}, {"topic_interval_s": 3600.0}),
         ({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": "7"},
          {"sync_groups": True, "group_interval_s": 7.0}),

@@ -61,6 +61,39 @@ def test_a_directory_gives_its_own_files_alone(providers: Providers, tmp_path: P
         providers.resolve("k", f"${{dir:{tmp_path}/d:../outside}}")
 
 
+def test_limits_of_a_provider_hold_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRROR_PASSWORD", "p")
+    monkeypatch.setenv("HOME_OF_MIRROR_PASSWORD", "q")
+    (tmp_path / "in").mkdir()
+    for place in (tmp_path / "in" / "s", tmp_path / "s"):
+        place.write_text("password = p")
+    limits = {
+        "config.providers.env.param.allowlist.pattern": "MIRROR_.*",
+        "config.providers.file.param.allowed.paths": f"/no/such, {tmp_path}/in",
+    }
+    limited, problems = Providers.declared(DECLARED | limits)
+    assert problems == []
+    for allowed in ("${env:MIRROR_PASSWORD}", f"${{file:{tmp_path}/in/s:password}}"):
+        assert limited.resolve("k", allowed) == "p"
+    out = ("${env:HOME_OF_MIRROR_PASSWORD}", f"${{file:{tmp_path}/s:password}}", f"${{file:{tmp_path}/in/../s:password}}")
+    for wanted in out:
+        with pytest.raises(InputError, match="param keeps it out"):
+            limited.resolve("k", wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("env.param.allowed.paths", "/x", "no such parameter"),
+        ("file.param.allowlist.pattern", ".*", "no such parameter"),
+        ("env.param.allowlist.pattern", "[", "no regular expression"),
+    ],
+)
+def test_a_parameter_that_can_not_be_kept_is_named(key: str, value: str, said: str) -> None:
+    _, problems = Providers.declared(DECLARED | {f"config.providers.{key}": value})
+    assert len(problems) == 1 and problems[0].startswith(f"config.providers.{key}={value}: ") and said in problems[0]
+
+
 @pytest.mark.parametrize("more", [{"config.providers.vault.class": "com.example.Vault"}, {}])
 def test_another_class_is_named(more: dict[str, str]) -> None:
     _, problems = Providers.declared({"config.providers": "vault"} | more)

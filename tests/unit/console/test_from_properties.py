@@ -57,6 +57,16 @@ def test_mirrors_and_connections_are_written(file: Path, tmp_path: Path, capsys:
     assert all(key in printed for key in ("A.ssl.truststore.certificates", "B.sasl.jaas.config", "A->B.topics"))
 
 
+@pytest.mark.parametrize("password", ["p w", "p\u2028w", "p\x85w", "\\u0020p", "p\\u0020", "p\\\\nw"])
+def test_a_password_arrives_as_it_is_whatever_is_in_it(file: Path, tmp_path: Path, password: str) -> None:
+    file.write_text(FILE.replace("hidden=1", password))
+    assert main(["from-properties", str(file), "--out", str(tmp_path)]) == 0
+    meant = json.loads(json.loads((tmp_path / "connections.json").read_text())["kafka_B"]["extra"])
+    (written,) = (tmp_path / "clusters").glob("kafka_B.*")
+    assert load(str(written)).properties == meant
+    assert meant["sasl.password"].strip() == meant["sasl.password"] or written.suffix == ".json"
+
+
 def test_without_a_directory_nothing_is_written_and_no_secret_is_needed(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
