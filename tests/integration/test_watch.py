@@ -234,6 +234,7 @@ def test_tail_job_goes_on_without_a_topic_that_is_deleted(
         end_job(job)
     assert f"{hit}-0 offsets [0, 90): the source topic is gone" in note
     assert summary_of(log)["gone"] == [hit]
+    assert ends(target_cluster, hit)[0][2] == 90, "the target keeps it"
     assert_equal(source_cluster, target_cluster, beside)
 
 

@@ -39,7 +39,26 @@ def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
     assert [mirror.selects_group(g) for g in ("app", "connect-x", "console-consumer-1", "airflow-mirror.x.starts")] == [
         True, False, False, False,
     ]  # fmt: skip
-    assert mirror.excludes_config("min.insync.replicas") and not mirror.excludes_config("retention.ms")
+    assert mirror.start == "earliest"
+    left_alone = {
+        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms", "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.after.max.ms", "message.timestamp.type", "unclean.leader.election.enable",
+        "min.insync.replicas",
+    }  # fmt: skip
+    assert set(mirror.exclude_configs) == left_alone
+    assert all(map(mirror.excludes_config, left_alone)) and not mirror.excludes_config("retention.ms")
+
+
+def test_names_are_those_of_the_files_policy() -> None:
+    def name(**keys: str) -> str:
+        mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became(**keys).fields})
+        return mirror.naming.target_topic("orders")
+
+    package = "org.apache.kafka.connect.mirror."
+    assert name() == name(replication__policy__class=f"{package}DefaultReplicationPolicy") == "A.orders"
+    assert name(replication__policy__separator="-") == "A-orders"
+    assert name(replication__policy__class=f"{package}IdentityReplicationPolicy") == "orders"
 
 
 def test_traces_are_written_only_where_the_file_asks_for_them() -> None:

@@ -205,8 +205,9 @@ def test_sharing_that_can_not_be_is_refused_with_the_remedy(fields: dict[str, An
 
 
 def test_more_replicas_than_brokers_are_capped_and_said() -> None:
-    made = plan(a_topic(replicas=3), brokers=2)
-    assert levels(made, "replication") == ["warn"] and made.topics[0].replication_factor == 2
+    for mirror in (a_mirror(), a_mirror(replication_factor=3)):
+        made = plan(a_topic(replicas=3), mirror=mirror, brokers=2)
+        assert levels(made, "replication") == ["warn"] and made.topics[0].replication_factor == 2
 
 
 def test_the_asked_replication_factor_wins_over_the_sources() -> None:
