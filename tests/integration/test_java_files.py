@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import subprocess
 from pathlib import Path
@@ -15,9 +16,11 @@ from sandbox.jars import classpath
 from tests.unit.compat.test_client_keys import GOLDEN
 from tests.unit.compat.test_driver import FLOWS, LEVELS
 from tests.unit.compat.test_properties import KEPT, ODD
+from tests.unit.jobs.test_monitoring import OLDER
 
 pytestmark = pytest.mark.parity
 
+CONNECT = OLDER["Kafka Connect, under MirrorMaker 2"]
 JAVA = Path(__file__).parents[1] / "java"
 
 
@@ -33,6 +36,14 @@ def test_the_keys_of_the_clients_and_of_mirrormaker_are_those_of_the_recorded_li
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(printed, encoding="utf-8")
     assert printed.splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_metric_of_connect_is_one_that_the_page_must_have() -> None:
+    """But a sink's, of which a mirror has none, and what is no figure: names, classes and versions of something."""
+    printed = [line.split("\t") for line in run_java("MetricLists.java").splitlines()]
+    no_figure = re.compile(r".*-(class|version|type)|leader-name|connect-protocol")
+    figures = {name for group, name in printed if not group.startswith("sink-") and not no_figure.fullmatch(name)}
+    assert figures == CONNECT
 
 
 def test_java_reads_every_form_of_its_syntax_as_we_do(tmp_path: Path) -> None:
