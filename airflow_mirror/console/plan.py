@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes
+from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import build
 from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.kept import last_between
-from airflow_mirror.plan.life import require_active, topics_of
+from airflow_mirror.plan.life import require_active
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.sync.taking_over import begun_before
 
@@ -68,7 +68,7 @@ def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe
     """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
     ledger = Ledger(target)
     last = last_between(mirror.name, source, target, ledger)
-    known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
+    known = {**known_by_hand(mirror, source, target, ledger), **(last.known_topics if last else {})}
     by_hand = last is None and mirror.begins_once
     begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
     earlier = last.final_configs if last else {}
@@ -83,16 +83,6 @@ def said(blocks: Sequence[str]) -> int:
     for block in blocks:
         print(f"blocked: {block}", file=sys.stderr)
     return 1 if blocks else 0
-
-
-def _owned(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> dict[str, str]:
-    """Return the target topics that jobs by hand have made the mirror's, each with the mode of its copy."""
-    try:
-        topics = topics_of(ledger, mirror.name, source.cluster_id(), target)
-    except (LedgerMissing, LedgerLost):
-        return {}
-    modes = copy_modes(mirror, source.topic_names(), target)
-    return {topic: mode for topic, mode in modes.items() if topic in topics}
 
 
 def _refusals(ledger: Ledger, plan: Plan, target: ClusterAdmin) -> list[str]:

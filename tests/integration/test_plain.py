@@ -1,13 +1,21 @@
-"""Copy and follow in plain processes: one quick way through both."""
+"""Copy and follow in plain processes: one quick way through both, and what they refuse."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from airflow_mirror.errors import LedgerMissing
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import owned_topics
 from sandbox import Cluster
 from tests.integration import plain
 from tests.integration.copying import (
     assert_equal,
+    config,
     create,
     ends,
     properties_of,
@@ -48,3 +56,38 @@ def test_what_was_copied_is_followed_without_spark(
         summary = follow.stop()
     assert (summary["partitions"], summary["errors"], summary["gone"]) == (PARTITIONS, [], [])
     assert_equal(source_cluster, target_cluster, topic_name, PARTITIONS)
+
+
+@pytest.mark.parametrize("hold", [(), ("--hold",)], ids=["plain", "hold"])
+def test_topic_that_holds_somebody_elses_records_is_left_alone_as_a_whole(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, hold: tuple[str, ...]
+) -> None:
+    """Also its partitions that are empty, its settings, and whose it is."""
+    for cluster in (source_cluster, target_cluster):
+        create(cluster, topic_name, PARTITIONS, retention_ms="-1" if not hold else "86400000")
+    for partition in range(PARTITIONS):
+        write(source_cluster, topic_name, 50, seed=partition, partition=partition)
+    write(target_cluster, topic_name, 30, seed=9)
+    before = ends(target_cluster, topic_name, PARTITIONS)
+    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    log = tmp_path / "copy.log"
+    assert plain.copy(*flow, "--no-probe", *hold, log=log) == 2
+    assert "it holds data that this mirror did not write" in log.read_text()
+    assert ends(target_cluster, topic_name, PARTITIONS) == before
+    with ClusterAdmin(config(target_cluster)) as target:
+        kept = target.topic_configs([topic_name])[topic_name]["retention.ms"].value
+        assert kept == ("-1" if not hold else "86400000")
+        with suppress(LedgerMissing):
+            assert topic_name not in owned_topics(Ledger(target))
+
+
+def test_window_that_is_none_is_refused_before_anything_is_made(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    create(source_cluster, topic_name, PARTITIONS)
+    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    log = tmp_path / "copy.log"
+    assert plain.copy(*flow, "--no-probe", "--end", "yesterday", log=log) == 2
+    assert "end='yesterday': not a point in time" in log.read_text()
+    with ClusterAdmin(config(target_cluster)) as target:
+        assert topic_name not in target.topic_names()

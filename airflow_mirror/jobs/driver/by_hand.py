@@ -20,7 +20,7 @@ from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -28,7 +28,7 @@ from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.decide import NOTHING
 from airflow_mirror.plan.kept import keep_on, last_between
-from airflow_mirror.plan.life import begin, require_active
+from airflow_mirror.plan.life import begin, require_active, topics_of
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.policy import MAPS, starts_group
 from airflow_mirror.sync.configs import sync_configs
@@ -51,13 +51,18 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         ledger = Ledger(target)
         last = last_between(mirror.name, source, target, ledger)
         earlier = last.final_configs if last else {}
-        plan = plan_clusters(mirror, source, target, probe_target=not arguments.no_probe, earlier=earlier)
+        plan = plan_clusters(
+            mirror, source, target, known=known_by_hand(mirror, source, target, ledger), earlier=earlier,
+            probe_target=not arguments.no_probe,
+        )  # fmt: skip
+        with suppress(LedgerMissing, LedgerLost):  # whose they are says more than that they hold data
+            require_active(ledger, plan, target)
         plan.raise_if_blocked()
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)
         with suppress(LedgerMissing, LedgerLost):  # the job says so when it claims the topics, and goes on
-            require_active(begin(plan, target), plan, target)
+            begin(plan, target)
         create_target_topics(plan, target)
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
@@ -112,15 +117,35 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
         yield source, target
 
 
-def plan_clusters(
-    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool = False,
-    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
-) -> Plan:  # fmt: skip
-    """Plan as if what the target's topics hold were this mirror's: whoever copies or compares finds out.
+def known_by_hand(
+    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions
+) -> Mapping[str, str]:  # fmt: skip
+    """Return the target topics whose records are the mirror's own, each with the mode in which its copy began.
 
+    Those are the ones that jobs by hand have made its own. Where the ledger is lost, nobody knows: then whatever the
+    topics hold is taken for the mirror's, and each partition's copy compares it with the source.
+    """
+    modes = copy_modes(mirror, source.topic_names(), target)
+    try:
+        owned = topics_of(ledger, mirror.name, source.cluster_id(), target)
+    except LedgerMissing:  # nobody has ever copied to this cluster
+        return {}
+    except LedgerLost:
+        return modes
+    return {topic: mode for topic, mode in modes.items() if topic in owned}
+
+
+def plan_clusters(
+    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, known: Mapping[str, str] | None = None,
+    probe_target: bool = False, earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+) -> Plan:  # fmt: skip
+    """Plan for a job without a plan.
+
+    :param known: target topics whose records are the mirror's; None: as if all were, and whoever compares finds out.
     :param earlier: as in :func:`.plan.build`.
     """
-    known = copy_modes(mirror, source.topic_names(), target)
+    if known is None:
+        known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
     return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun, earlier=earlier)
 

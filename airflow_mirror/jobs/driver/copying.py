@@ -32,6 +32,7 @@ from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
+from airflow_mirror.jobs.driver.windows import Span
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -48,8 +49,11 @@ def copy(
     """Copy every partition to its end.
 
     :param muster: calls those together who copy.
+    :raises InvalidField: the window's end is no point in time. Nothing was touched.
     """
     begun = time.monotonic()
+    if arguments.end != "latest":
+        Span.of(mirror.start, arguments.end, arguments.late_s)
     job = prepare(arguments, mirror)
     job = replace(job, options=failing(job.options, arguments))
     wishes = wishes_at_start(job)
