@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror import __version__
 from airflow_mirror.cutover.drain import verify
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import require_free_groups
-from airflow_mirror.cutover.marker import fences_of_others
+from airflow_mirror.cutover.marker import require_none_of_others
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     BrokerError,
     ClusterUnreachable,
-    FencedByAnother,
     FenceStands,
     InputError,
     MirrorError,
@@ -105,9 +105,9 @@ def _no_fence(run: Run) -> None:
 
 def _fence(run: Run) -> None:
     """Describe the fence, which tries the rights to raise and to lift it."""
-    intent = run.fence.intent(run.topics)
-    if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
-        raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
+    run.fence.intent(run.topics)
+    if run.fence.kind == AclFence.kind:
+        require_none_of_others(run.source, run.mirror.name, run.topics)
 
 
 def _ours(run: Run) -> None:

@@ -3,7 +3,11 @@
 ``python -m airflow_mirror.cutover.guard``, started by :mod:`airflow_mirror.jobs.runner.guarding`. It looks at what is
 decided about the mirror's fence. While one stands, and its owner gives no sign of life for
 :data:`~airflow_mirror.cutover.alive.SILENCE_S`, it decides that it is lifted, and lifts it. An owner that comes back
-finds that decision.
+finds that decision. An owner that gives signs, and hangs, has until its own decision to open would be void
+(``max_fence_s``), and :data:`GRACE_S` more to back out.
+
+Behind an opening nothing is lifted, and there may be more to do: the guard stays until the owner has ended in order, and
+calls a person if it never does.
 
 If the target's ledger does not answer, that decision can't be made. Then it waits until the owner's own decision would be
 void (``max_fence_s``, and :data:`GRACE_S` more), and lifts the fence unless a marker that came since then says that a
@@ -23,7 +27,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.alive import process_of, watch_of
-from airflow_mirror.cutover.decision import PATIENCE_S, FenceState, fence_state
+from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import group_of, markers
@@ -31,7 +35,7 @@ from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.cutover.steps import lift_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.runner.guarding import READY
-from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 
@@ -65,6 +69,7 @@ class Guard:
         self._mirror, self._source, self._target, self._clock = mirror, source, target, clock
         self._life, self._reports, self._watch = life, reports, watch
         self._fence: FenceState | None = None  # that stands
+        self._opened: FenceState | None = None  # behind which its owner still works
         self._report: CutoverReport | None = None
         self._markers: frozenset[str] | None = None  # when it was first seen
         self._since = 0.0
@@ -76,7 +81,7 @@ class Guard:
     @property
     def is_needed(self) -> bool:
         """Whether a fence stands, or may stand, because nobody could say."""
-        return self._fence is not None or not self._asked
+        return self._fence is not None or self._opened is not None or not self._asked
 
     def look(self) -> None:
         """Look once, and lift a fence whose owner is gone. What fails is logged, and tried again the next time."""
@@ -84,7 +89,7 @@ class Guard:
             fence = fence_state(self._life.values(), self._mirror)
             self._asked = True
             if fence is None or not fence.stands or not fence.process:
-                self._fence = None
+                self._leave(fence)
                 return
             self._remember(fence)
             lives = self._watch.status(process_of(self._mirror, fence.plan, **fence.process)) == RUNNING
@@ -96,7 +101,30 @@ class Guard:
             self._without_ledger(e)
             return
         if not lives:
-            self._lift(fence)
+            self._lift(fence, f"the cutover of run {fence.run!r} ended, or is frozen, behind its fence: lifting it")
+        elif self._left_s(fence) <= 0:
+            self._lift(fence, f"the cutover of run {fence.run!r} hangs behind its fence: lifting it")
+
+    def _leave(self, fence: FenceState | None) -> None:
+        """Guard no fence. One that was guarded, and is opened, is left when its owner has ended."""
+        seen, self._fence = self._fence or self._opened, None
+        if fence is None or fence.phase != OPENED or seen is None or not fence.is_of(seen.run, seen.attempt):
+            self._opened = None
+            return
+        self._opened = fence
+        status = self._watch.status(process_of(self._mirror, fence.plan, **fence.process))
+        if status == RUNNING:
+            return
+        self._opened = None
+        if status == LOST:
+            self._tell(
+                "run %r has opened what it had to, and ended before all was done: run it again (clear its task), which "
+                "completes it", fence.run,
+            )  # fmt: skip
+
+    def _left_s(self, fence: FenceState) -> float:
+        """Return after how many seconds no owner can open behind a fence any more, or is still backing out."""
+        return self._since + fence.max_fence_s + GRACE_S - self._clock()
 
     def _remember(self, fence: FenceState) -> None:
         """Keep what is needed to lift it without the target."""
@@ -119,8 +147,8 @@ class Guard:
     def _kept(self, fence: FenceState) -> Kept:
         return Kept(self._reports, self._mirror, fence.run, None)
 
-    def _lift(self, fence: FenceState) -> None:
-        self._tell("the cutover of run %r ended, or is frozen, behind its fence: lifting it", fence.run)
+    def _lift(self, fence: FenceState, why: str) -> None:
+        self._tell("%s", why)
         try:
             record = None if self._report is None else self._report.fence
             given = None if record is None or record.kind == AclFence.kind else fence_of(record.name, self._source)
@@ -141,7 +169,7 @@ class Guard:
             return
         if report.fence.lifted is not None:
             return  # by us: now it has to be decided
-        left_s = self._since + fence.max_fence_s + GRACE_S - self._clock()
+        left_s = self._left_s(fence)
         if left_s > 0:
             self._complain(
                 "the fence of run %r can't be decided on, and comes down in %.0f s: %s", fence.run, left_s, cause

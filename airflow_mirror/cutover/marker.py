@@ -13,13 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.errors import FencedByAnother
 from airflow_mirror.kafka.admin import Acl
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow_mirror.kafka.admin import ClusterAdmin
 
 _PREFIX = "airflow-mirror.fence."
 _NOBODY = "User:airflow-mirror-fence"
+_KEEPS_OUT = "WRITE", "DENY"
 _FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL denies says what it means
 
 
@@ -41,6 +45,22 @@ def fences_of_others(source: ClusterAdmin, mirror: str) -> list[str]:
     found = source.describe_acls(resource_type="GROUP", principal=_NOBODY)
     named = sorted({acl.name.removeprefix(_PREFIX) for acl in found if acl.name.startswith(_PREFIX)})
     return [name for name in named if not name.startswith(f"{mirror}.")]
+
+
+def require_none_of_others(source: ClusterAdmin, mirror: str, topics: Collection[str]) -> None:
+    """Return unless a fence of another mirror may be about some of these topics.
+
+    It denies to everybody, or, once it was swapped for the way back, to principals by name. Which topics a fence is about
+    its name does not say: so a site's own rule counts too while fences of others stand.
+
+    :raises FencedByAnother: names the topics and the fences.
+    """
+    others = fences_of_others(source, mirror)
+    if not others:
+        return
+    denying = {a.name for a in source.describe_acls(resource_type="TOPIC") if (a.operation, a.permission) == _KEEPS_OUT}
+    if denied := sorted(denying.intersection(topics)):
+        raise FencedByAnother(source.role, denied, others)
 
 
 def set_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:

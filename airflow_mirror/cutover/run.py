@@ -91,6 +91,7 @@ def run_cutover(
     signer: Signer | None = None,
     require: Callable[[], object] = lambda: None,
     decide_with: Callable[[Values], Values] = lambda _: {},
+    afterwards: Callable[[], object] = lambda: None,
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -128,6 +129,7 @@ def run_cutover(
     :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
     :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
     :param decide_with: what is decided in the record that opens the target.
+    :param afterwards: what is left to do then, also for a finished cutover. While it runs guards watch over this process.
     :raises InvalidField: ``alarm`` can't be called.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
@@ -189,7 +191,9 @@ def run_cutover(
             stop=stop,
         )
         try:
-            return _run(run)
+            done = _run(run)
+            afterwards()
+            return done
         finally:
             _seal(run, run.report)
 

@@ -23,7 +23,7 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, restore_groups, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.marker import fences_of_others, name_fence, remove_marker, set_marker
+from airflow_mirror.cutover.marker import name_fence, remove_marker, require_none_of_others, set_marker
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
@@ -37,7 +37,6 @@ from airflow_mirror.cutover.writers import (
 from airflow_mirror.errors import (
     CutoverTakenOver,
     EndUnknown,
-    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
@@ -95,8 +94,8 @@ def raise_fence(run: Run) -> dict[str, Any]:
     """
     proof, unseen = look_before(run), look_for_unseen(run)
     intent = run.fence.intent(run.topics)
-    if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
-        raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
+    if run.fence.kind == AclFence.kind:
+        require_none_of_others(run.source, run.mirror.name, run.topics)
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
         name=run.fence_name or run.fence.kind,

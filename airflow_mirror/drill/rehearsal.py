@@ -1,7 +1,8 @@
 """Faults that are injected on a topic of the drill's own, and whether anybody notices.
 
 What counts as noticed is a finding of the mirror's health (:mod:`.jobs.health.judging`), as a person gets it by
-CheckMirrorOperator and ``airflow-mirror status``, that was not there before the fault, and that can be the fault's.
+CheckMirrorOperator and ``airflow-mirror status``, that was not there before the fault, and that can be the fault's. That
+nobody could be asked is none.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def names_of(value: Any) -> list[str]:
 
 def kill_tail(inject: Callable[[], object]) -> Fault:
     """Return the fault of a tail that is killed with all its processes."""
-    return Fault(name=KILL_TAIL, inject=inject, shows=lambda one: one.check == "tail")
+    return Fault(name=KILL_TAIL, inject=inject, shows=lambda one: one.check == "tail" and one.is_known)
 
 
 def recreate_topic(topic: str, inject: Callable[[], object]) -> Fault:
     """Return the fault of a source topic that is deleted and created again."""
-    return Fault(name=RECREATE_TOPIC, inject=inject, shows=lambda one: topic in one.what)
+    return Fault(name=RECREATE_TOPIC, inject=inject, shows=lambda one: topic in one.what and one.is_known)
 
 
 def planned(names: Iterable[str]) -> list[dict[str, Any]]:

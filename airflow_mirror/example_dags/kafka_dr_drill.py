@@ -17,6 +17,7 @@ from typing import Any
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
 from airflow_mirror.drill.rehearsal import FAULTS
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailBackDrillOperator,
@@ -104,7 +105,10 @@ with DAG(
     default_args={"retries": 0, "execution_timeout": timedelta(minutes=10)},
 ) as dag:
     rehearse_groups = RehearseGroupsOperator(
-        task_id="rehearse_groups", mirror=MIRROR, groups_of="{{ params.groups_of or '' }}"
+        task_id="rehearse_groups",
+        mirror=MIRROR,
+        groups_of="{{ params.groups_of or '' }}",
+        pre_execute=known_params_only,
     )
     open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, **OPEN)
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)

@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.example_dags.ending import end_red_unless_done
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -86,7 +87,9 @@ with DAG(
     user_defined_filters={"reverse_name": reverse_name},
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    check = RollbackCutoverOperator(task_id="check", check_only=True, mirror=MIRROR, accept_groups=ACCEPTED)
+    check = RollbackCutoverOperator(
+        task_id="check", check_only=True, mirror=MIRROR, accept_groups=ACCEPTED, pre_execute=known_params_only
+    )
     verify = VerifyMirrorOperator(
         task_id="verify", level="{{ params.verify_level }}", spark_conn_id=SPARK, **REVERSE
     )  # fmt: skip

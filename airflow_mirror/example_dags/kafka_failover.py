@@ -16,6 +16,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 
 __all__ = ["dag"]
@@ -67,7 +68,7 @@ with DAG(
     # A refusal is never retried, whatever this says; each try completes the one before.
     default_args={"retries": 5, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    check = FailoverOperator(task_id="check", check_only=True, **GIVEN)
+    check = FailoverOperator(task_id="check", check_only=True, pre_execute=known_params_only, **GIVEN)
 
     @task.branch
     def is_approval_wanted(params: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.cutover import LiftFenceOperator
 
 __all__ = ["dag"]
@@ -42,4 +43,5 @@ with DAG(
         fence="{{ params.fence }}",
         kept_too="{{ params.kept_too }}",
         any_run=True,
+        pre_execute=known_params_only,
     )

@@ -14,6 +14,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 
 from airflow_mirror.example_dags.ending import end_red_unless_done
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
@@ -214,8 +215,9 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     plan = PlanMirrorOperator(
-        task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}"
-    )
+        task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}",
+        pre_execute=known_params_only,
+    )  # fmt: skip
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
 

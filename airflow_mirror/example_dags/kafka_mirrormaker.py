@@ -26,6 +26,7 @@ from typing import Any
 from airflow.sdk import DAG, task, task_group
 
 from airflow_mirror.example_dags import tails
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
@@ -85,7 +86,7 @@ def mirrormaker(
     return start, stop
 
 
-@task(task_id="read_file")
+@task(task_id="read_file", pre_execute=known_params_only)
 def _read(params: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the Mirror of each flow; it has no secret.
 

@@ -28,6 +28,7 @@ from airflow.sdk import DAG, Asset, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mirror.example_dags import tails
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
 from airflow_mirror.jobs.health.judging import CHECKS, Limits
 from airflow_mirror.operators.health import CheckMirrorOperator
@@ -105,13 +106,15 @@ def replication(
     with stop:
         StopMirrorOperator(
             task_id="stop_tail", mirror="{{ params.mirror }}", spark_conn_id="{{ params.spark_conn_id }}",
-            grace_s="{{ params.grace_s }}",
+            grace_s="{{ params.grace_s }}", pre_execute=known_params_only,
         )  # fmt: skip
     return start, check, stop
 
 
 def _check(healthy: Asset, unhealthy: Asset) -> None:
-    check = CheckMirrorOperator(task_id="check", **{name: f"{{{{ params.{name} }}}}" for name in CHECK})
+    check = CheckMirrorOperator(
+        task_id="check", pre_execute=known_params_only, **{name: f"{{{{ params.{name} }}}}" for name in CHECK}
+    )
 
     # A task that fails tells no asset, and one that is skipped neither.
     @task(outlets=[healthy])

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, PrepareFailbackOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
@@ -59,8 +60,9 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     prepare = PrepareFailbackOperator(
-        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate }}"
-    )
+        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate }}",
+        pre_execute=known_params_only,
+    )  # fmt: skip
     arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, leave="{{ params.leave }}")
     hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
     start_tail = StartMirrorOperator(

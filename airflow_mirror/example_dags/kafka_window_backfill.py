@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
@@ -47,7 +48,7 @@ with DAG(
     tags=["kafka-mirror"],
     default_args={"retries": 1, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
+    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, pre_execute=known_params_only)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
     copy_window = StartMirrorOperator(

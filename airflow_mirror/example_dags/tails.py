@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.hooks.tail import replicates
 from airflow_mirror.operators.base import mirror_from
@@ -73,7 +74,7 @@ def keep_tail(mirror: Any) -> None:
     """
 
     # Not a short circuit: in a mapped group Airflow 3.3 loses what that one says, and would skip nothing.
-    @task(render_template_as_native_obj=True)
+    @task(render_template_as_native_obj=True, pre_execute=known_params_only)
     def is_start_wanted(mirror: Any, ti: Any) -> None:
         """Go on unless the tail lives: a plan every few minutes would be work for nothing."""
         with task_outcome():

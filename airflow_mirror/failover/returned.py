@@ -31,13 +31,12 @@ from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state, sta
 from airflow_mirror.cutover.fence import AclFence, fence_of, fence_text
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.kept import Kept, reports_of
-from airflow_mirror.cutover.marker import fences_of_others, name_fence
+from airflow_mirror.cutover.marker import name_fence, require_none_of_others
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord
 from airflow_mirror.cutover.steps import CUT_OVER, attempt_of, recorded_fence
 from airflow_mirror.errors import (
-    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceUnproven,
@@ -196,8 +195,8 @@ def _begin(
     intent = fence.intent([t.source_topic for t in plan.topics])
     if (there := kept.load()) is not None:  # somebody else stands by: what is held here may be what they have raised
         return there
-    if intent.get("held") and (others := fences_of_others(source, name)):
-        raise FencedByAnother(source.role, [acl["name"] for acl in intent["held"]], others)
+    if fence.kind == AclFence.kind:
+        require_none_of_others(source, name, [t.source_topic for t in plan.topics])
     by = ACLS if fence.kind == AclFence.kind else CHECK
     now = time.time()
     record = FenceRecord(

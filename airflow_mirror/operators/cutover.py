@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import FencedOnce, TryAgain
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.cutover.signing import Signer
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
@@ -251,6 +253,8 @@ class CutoverOperator(_OfACutover):
             shown_at = min((float(r["at"]) for r in shown), default=None)
             run_dir = given["run_dir"]
             show_links(self, context, run_dir)
+            if is_retry(self, context) and not again:
+                given["require"] = partial(require_never_fenced, mirror.name, run_dir, given["target"])
             with fencing_once(run_dir, again):
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
@@ -291,6 +295,24 @@ def fencing_once(run_dir: Path, again: bool) -> Iterator[None]:
         raise
 
 
+def is_retry(task: BaseOperator, context: Context) -> bool:
+    """Return whether Airflow tries a task again by itself, and nobody has cleared it since its last try."""
+    ti: Any = context["ti"]
+    return bool(ti.try_number > ti.max_tries - task.retries + 1)
+
+
+def require_never_fenced(mirror: str, run_dir: Path, target: ClusterAdmin) -> None:
+    """Return unless an earlier attempt of a cutover has raised its fence, on whatever worker: its process was killed.
+
+    :raises FencedOnce: it has. What it left is undone.
+    """
+    from airflow_mirror.cutover.kept import Kept, reports_of
+
+    left = Kept(reports_of(target, mirror), mirror, run_dir.name, run_dir).load()
+    if left is not None and left.fence is not None:
+        raise FencedOnce(left.fence.seconds or 0.0, left.error or "its process was killed")
+
+
 def _fenced_s(run_dir: Path, begun: float) -> float | None:
     """Return how long the fence was up that an attempt raised and lifted since ``begun``; None if there was none."""
     from airflow_mirror.cutover.report import BACKED_OUT, CutoverReport
@@ -321,16 +343,18 @@ class LiftFenceOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Lift the fence if it is up. One that can't be lifted keeps no other one up.
 
+        :raises InvalidField: ``any_run``, and neither the target nor this host knows a cutover of the mirror.
         :raises MirrorError: the first error, with the others in its notes; see
             :func:`airflow_mirror.cutover.run.lift_leftover_fence`.
         """
         from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
+        from airflow_mirror.cutover.kept import REPORTS, Kept, fences_up, mirrors_in, reports_of
         from airflow_mirror.cutover.run import lift_leftover_fence
-        from airflow_mirror.errors import MirrorError
+        from airflow_mirror.errors import InvalidField, MirrorError
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.ledger.state import state_of
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
@@ -338,7 +362,14 @@ class LiftFenceOperator(MirrorOperator):
             kept_too, reports = flag("kept_too", self.kept_too), reports_of(target, mirror.name)
             runs, lifted, failed = [run_dir.name], list[str](), list[MirrorError]()
             if flag("any_run", self.any_run):
-                runs = [up.run for up in fences_up(reports.read(), mirror.name, run_dir.parent)]
+                found = reports.read()
+                if not found and not run_dir.parent.is_dir():
+                    known = ", ".join(sorted(mirrors_in(state_of(target, REPORTS).read()))) or "none"
+                    raise InvalidField(
+                        "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
+                        "Correct the name: a fence of this one is not known.",
+                    )  # fmt: skip
+                runs = [up.run for up in fences_up(found, mirror.name, run_dir.parent)]
             for run in runs:
                 directory = run_dir.parent / run
                 kept = Kept(reports, mirror.name, run, directory if directory.is_dir() or run == run_dir.name else None)

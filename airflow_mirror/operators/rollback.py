@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_mirror.hooks.home import alarm
 from airflow_mirror.operators.base import MirrorOperator, flag, names
-from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
+from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, is_retry, report_signer, require_never_fenced
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class RollbackCutoverOperator(CutoverOperator):
         self.plan = way.plan.hash
         with self._given(reverse, context) as given:
             how = {key: value for key, value in given.items() if key not in _OF_THE_WAY}
+            if is_retry(self, context) and not again:
+                how["require"] = partial(require_never_fenced, reverse.name, given["run_dir"], given["target"])
             with fencing_once(given["run_dir"], again):
                 report = roll_back(
                     way, given["target"], given["source"], accepted=accepted, log=cast("Any", self.log),

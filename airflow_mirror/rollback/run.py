@@ -7,7 +7,8 @@ the clusters swapped. Three things are its own:
 - The record that opens the old source also decides the direction, one generation higher, and that no tail is the reverse
   mirror's any more.
 - The fence that the first cutover left on the old source is lifted after that record, and not as a part of it: behind
-  the decision nothing is undone, so a process that dies here leaves both clusters shut, and the next call goes on.
+  the decision nothing is undone, so a process that dies here leaves both clusters shut: guards call a person, and the
+  next call goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from airflow_mirror.rollback.divergence import Divergence, divergence
 from airflow_mirror.rollback.reverse import reverse_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from airflow_mirror.cutover.context import Log
@@ -80,27 +81,31 @@ def way_back(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> WayBack
 
 def roll_back(
     way: WayBack, source: ClusterAdmin, target: ClusterAdmin, *, run_dir: Path, accepted: Collection[str] = (),
-    log: Log = _LOG, accept_still_groups: Collection[str] = (), **how: Any,
+    log: Log = _LOG, accept_still_groups: Collection[str] = (), require: Callable[[], object] = lambda: None, **how: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
     :param source: of the mirror, which is opened. :param target: which is fenced.
     :param run_dir: as for :func:`run_cutover`. :param accepted: groups whose positions on the target count in any case,
         also if they stand still with members and lag.
+    :param require: as for :func:`run_cutover`, before what a rollback itself asks.
     :param how: what else :func:`run_cutover` takes.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
     """
-    report = run_cutover(
+    return run_cutover(
         way.plan.mirror, way.plan, target, source, keep_fence=True, run_dir=run_dir, log=log,
-        life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log),
-        decide_with=partial(turned, way, run_dir.name), accept_still_groups={*accepted, *accept_still_groups}, **how,
+        life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log, require),
+        decide_with=partial(turned, way, run_dir.name), accept_still_groups={*accepted, *accept_still_groups},
+        afterwards=partial(_open_source, way, source, target, log), **how,
     )  # fmt: skip
+
+
+def _open_source(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, log: Log) -> None:
     life, back = Ledger(target, PATIENCE_S), way.plan.mirror.name
     for line in lift_leftover_fence(way.report_of, source, target, life=life, kept_too=True, ended=back):
         log.info("lifted on the old source: %s", line)
     copy_report(way.report_of, source)
-    return report
 
 
 def turned(way: WayBack, run: str, _values: Values) -> Values:
@@ -119,8 +124,10 @@ def counted(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: 
 
 
 def _require(
-    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str], log: Log
+    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str], log: Log,
+    also: Callable[[], object],
 ) -> None:  # fmt: skip
+    also()
     found = counted(way, source, target, accepted)
     for line in found.lines():
         log.info("%s", line)

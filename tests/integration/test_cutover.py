@@ -655,12 +655,16 @@ def test_cutover_of_another_run_lifts_what_a_lost_host_has_left(world: World) ->
 
 
 @pytest.mark.faults
-def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: World) -> None:
+@pytest.mark.parametrize("swapped", [False, True], ids=["for everybody", "swapped for the way back"])
+def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: World, swapped: bool) -> None:
     """Whose fence it is says an ACL on a group that nobody uses."""
     world.write(4)
     fence = HeardFence(world.source)
     name_fence(world.source, "another", "night", 3)
-    fence.raise_(fence.intent([world.topic]))
+    if swapped:
+        world.source.create_acls([Acl("TOPIC", world.topic, "LITERAL", "User:alice", "*", "WRITE", "DENY")])
+    else:
+        fence.raise_(fence.intent([world.topic]))
     before = world.acls()
     try:
         with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another\.night\.3"):

@@ -30,6 +30,7 @@ FAKE_JOB = Path(__file__).parents[1] / "unit" / "jobs" / "fake_job.py"
 
 class FakeTI:
     dag_id, task_id, run_id, map_index, try_number = "kafka_migration", "bulk_copy", "manual__1", -1, 1
+    max_tries = 9
     stats_tags: dict[str, str] = {}
 
     def __init__(self) -> None:

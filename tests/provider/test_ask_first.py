@@ -15,6 +15,7 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.forecast import Forecast
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import BACKED_OUT, RUNNING, CutoverReport, FenceRecord
 from airflow_mirror.errors import DrainTimedOut, InputError, TryAgain
@@ -25,6 +26,7 @@ from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
 from airflow_mirror.plan import Finding, Plan
 from tests.provider.conftest import PLAN
+from tests.unit.ledger.memory import MemoryState
 
 WARN = Finding("warn", "disk", "target", "2.0 GB free", "Look.")
 NO_WAY = Finding("warn", "way_back", "old source", "no way back after opening: brokers before 3.0", "Go on if")
@@ -150,6 +152,41 @@ def test_retry_raises_no_second_fence_unless_asked(
         CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, fence_again=again).execute(context)
     assert isinstance(e.value, AirflowFailException) is final
     assert ("kept out for 9 s" in str(e.value)) is final
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "fenced", "again", "refused"),
+    [
+        (2, 2, True, False, True),
+        (3, 2, True, False, True),
+        (2, 2, False, False, False),  # it was killed before it raised a fence
+        (2, 2, True, True, False),
+        (3, 4, True, False, False),  # cleared after its second try: somebody wants it
+    ],
+)
+def test_retry_after_a_kill_raises_no_second_fence_either(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, try_number: int, max_tries: int,
+    fenced: bool, again: bool, refused: bool,
+) -> None:  # fmt: skip
+    """Its report is on the target; the host of the first try is gone."""
+    reports = MemoryState()
+    monkeypatch.setattr("airflow_mirror.cutover.kept.reports_of", lambda *_: reports)
+    before = CutoverReport(mirror="m", plan_hash=PLAN, outcome=BACKED_OUT)
+    if fenced:
+        before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 30, lifted=time.time() - 21)
+    Kept(reports, "m", directory(mirror).name, None).save(before)
+
+    def cut_over(*, require: Any = lambda: None, **_: Any) -> None:
+        require()
+        raise TryAgain("far enough")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    context["ti"].try_number, context["ti"].max_tries = try_number, max_tries
+    cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, fence_again=again, retries=2)
+    with pytest.raises(AirflowException) as e:
+        cutover.execute(context)
+    assert isinstance(e.value, AirflowFailException) is refused
+    assert ("producers were kept out for 9 s" in str(e.value)) is refused
 
 
 def test_failure_before_the_fence_is_tried_again_whatever_came_before(

@@ -23,6 +23,7 @@ from airflow.sdk.execution_time.task_runner import _run_task_state_change_callba
 from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment, StrictUndefined
 
+from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_mirrormaker import mirrormaker
 from airflow_mirror.example_dags.kafka_replication import replication
@@ -49,6 +50,20 @@ def bag() -> Any:
 def test_every_file_parses(bag: Any) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) >= IDS
+
+
+def test_every_run_begins_with_a_look_at_its_parameters(bag: Any) -> None:
+    """Airflow takes any, and drops what no field of the form has: a slip would plan every topic."""
+    first = {dag.dag_id: [task._pre_execute_hook for task in dag.roots] for dag in bag.dags.values()}
+    assert first and {dag_id for dag_id, hooks in first.items() if hooks != [known_params_only]} == set()
+    dag = bag.dags["kafka_migration"]
+
+    def began(**conf: Any) -> None:
+        known_params_only(cast("Any", {"dag": dag, "dag_run": SimpleNamespace(conf=conf)}))
+
+    began(topics=["orders"], name="m")
+    with pytest.raises(AirflowFailException, match=r"'topcis': no parameter of this DAG. The nearest known is 'topics'"):
+        began(topcis=["orders"], name="m")
 
 
 def test_form_leaves_out_the_groups_that_a_mirror_leaves_out(bag: Any) -> None:

@@ -107,11 +107,13 @@ class Trouble:
     """One thing that is wrong.
 
     :param fails: the mirror is not well; else a person should know, no more.
+    :param is_known: False: nobody could be asked.
     """
 
     check: str
     what: str
     fails: bool
+    is_known: bool = True
 
     def __str__(self) -> str:
         return f"{self.check}: {self.what}"
@@ -130,7 +132,7 @@ def judge(facts: Facts, limits: Limits, checks: Collection[str] | None = None) -
         error = facts.unknown.get(check)
         if error is not None:
             never_told = check in _TOLD_BY_FEW and isinstance(error, (MissingRight, ApiNotServed))
-            found.append(Trouble(check=check, what=f"not known: {error}", fails=fails and not never_told))
+            found.append(Trouble(check=check, what=f"not known: {error}", fails=fails and not never_told, is_known=False))
         else:
             found += [Trouble(check=check, what=line, fails=fails) for line in answer(facts, limits)]
     return found

@@ -115,9 +115,33 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "run")
 
 
-def test_fence_of_a_living_owner_stays(world: World) -> None:
-    world.seconds(120, signs=True)
+def test_fence_of_a_living_owner_stays_for_as_long_as_it_may_open(world: World) -> None:
+    """One that hangs gives signs all the same; after ``max_fence_s`` its decision would be void."""
+    world.seconds(75, signs=True)
     assert world.is_up and world.phase == UP and world.guard.is_needed
+    world.seconds(2, signs=True)
+    assert not world.is_up and world.phase == LIFTED
+
+
+@pytest.mark.parametrize("ends", ["dies", "in order"])
+def test_person_is_called_if_nobody_goes_on_behind_an_opening(
+    world: World, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The old source of a rollback is still fenced then. Nothing is lifted: it is open elsewhere."""
+    called: list[str] = []
+    monkeypatch.setattr(f"{__name__}.page", called.append)
+    world.decide_alarm(f"{__name__}.page")
+    world.seconds(10, signs=True)
+    life = ledger_of(world.run.run_dir)
+    life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "phase": "opened"}})
+    world.seconds(30, signs=True)
+    assert called == [] and world.guard.is_needed, "its owner works on"
+    if ends == "in order":
+        world.signs.give("SUCCEEDED")
+    world.seconds(20)
+    world.guard.alarm.wait(60)
+    assert world.is_up and not world.guard.is_needed
+    assert len(called) == (ends == "dies") and all("run it again (clear its task)" in one for one in called)
 
 
 def test_fence_comes_down_within_half_a_minute_of_a_death(world: World) -> None:
@@ -161,7 +185,7 @@ def test_an_election_is_no_silence(world: World) -> None:
     assert world.is_up
     world.seconds(4, signs=True)
     world.state.is_leaderless = True
-    world.seconds(60)
+    world.seconds(20)
     assert world.is_up, "the observer's own writes were not acknowledged all the time"
 
 
@@ -192,9 +216,9 @@ def test_opening_between_the_look_and_the_lifting_wins(
     """The owner woke up at that moment, in time."""
     lift = world.guard._lift
 
-    def opened_first(fence: Any) -> None:
+    def opened_first(fence: Any, why: str) -> None:
         open_behind(world.run)
-        lift(fence)
+        lift(fence, why)
 
     monkeypatch.setattr(world.guard, "_lift", opened_first)
     world.seconds(30)

@@ -25,7 +25,11 @@ class World:
 
     def look(self) -> list[Trouble]:
         since = self.now - self.faults_at[-1] if self.faults_at else -1.0
-        return [Trouble(check=check, what=what, fails=True) for at, check, what in self.said if since >= at]
+        return [
+            Trouble(check=check, what=what, fails=True, is_known=not what.startswith("not known"))
+            for at, check, what in self.said
+            if since >= at
+        ]
 
     def pause(self, seconds: float) -> None:
         self.now += seconds
@@ -65,6 +69,9 @@ def test_fault_that_nobody_notices_has_no_time(one: World) -> None:
     one.said = [(-1.0, "tail", "it was never started")]
     (row,) = one.rehearse(one.kill())
     assert row["noticed_s"] is None
+    one.said = [(5.0, "tail", "not known: no broker answered"), (9.0, "notes", "not known: drill-1 did not answer")]
+    rows = one.rehearse(one.kill(), one.recreate())
+    assert [row["noticed_s"] for row in rows] == [None, None], "a look that failed has noticed nothing"
     one.said = [(5.0, "notes", "drill-2-0: the source topic is gone")]
     (row,) = one.rehearse(one.recreate())
     assert row["noticed_s"] is None

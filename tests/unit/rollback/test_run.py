@@ -55,6 +55,7 @@ class Back(World):
             )  # fmt: skip
         self.done.append("opened")
         self.old.shut = False
+        how["afterwards"]()  # inside, where guards watch
         return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
 
     def roll_back(self, **how: Any) -> CutoverReport:
