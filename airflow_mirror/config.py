@@ -170,6 +170,8 @@ def _of_file(reference: str, role: str) -> ClientConfig:
         text = Path(reference).read_text(encoding="utf-8")
     except OSError as e:
         raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{role} settings: file {reference!r} is no text in UTF-8.") from None
     if reference.endswith(".json"):
         try:
             properties = dict(json.loads(text))

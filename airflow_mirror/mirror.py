@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
@@ -362,6 +362,8 @@ class Mirror:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as e:
             raise InputError(f"mirror file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
+        except UnicodeDecodeError as e:
+            raise InputError(f"mirror file {str(path)!r} is no text in UTF-8.") from e
         try:
             values = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
         except (ValueError, yaml.YAMLError) as e:
@@ -426,14 +428,16 @@ def own_principals(value: object) -> dict[str, str]:
     return {str(role): str(name) for role, name in given.items()}
 
 
-def time_ms(name: str, when: str) -> int:
+def time_ms(name: str, when: object) -> int:
     """Return an ISO 8601 time in ms since the epoch. It has a zone: without one it would be another time on each host.
 
     :param name: of the field that has it.
     :raises InvalidField: it is no such time.
     """
+    if isinstance(when, date):  # as YAML reads a time without quotes
+        raise InvalidField(name, str(when), "not text", "Put it in quotes, with a zone, as '2026-01-31T00:00:00+00:00'.")
     try:
-        parsed = datetime.fromisoformat(when)
+        parsed = datetime.fromisoformat(cast("str", when))
     except (TypeError, ValueError) as e:
         raise InvalidField(name, when, "not a point in time", "Use an ISO 8601 time, or 'latest'.") from e
     if parsed.tzinfo is None:

@@ -1,4 +1,4 @@
-"""A second opinion on a comparison: records drawn by lot, and every difference, read with confluent-kafka alone.
+"""A second opinion on a comparison: records sampled at random, and every difference, read with confluent-kafka alone.
 
 It shares no code with what copies and compares: no wire client, no decoder, no verifier. A mistake that the copy and the
 comparison have in common would show here. It sees what an application sees, a few dozen records of it.

@@ -15,7 +15,7 @@ _TEXT = """\
 Arm the way back after a cutover that has kept its fence. The fence is swapped for one that spares the mirror
 (swap-fence), both ends of every log are compared, the plan of the reverse mirror is made and kept on the old source, and
 the old source's topics become the reverse mirror's. Its tail, which is started afterwards, copies back what applications
-write to the target, at the same offsets. What speaks against it is said as a whole.
+write to the target, at the same offsets. All objections are reported at once.
 
 A failover whose source has returned and was fenced (fence-returned) is such a cutover: see 'failback' first. Topics of
 the old source that have diverged are left out by name; those that are gone are created.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TEXT = """\
 List the last hundred drills of a mirror, the newest last: RPO, RTO, records lost and read again, and what failed them.
-They are read from the target, whatever became of the hosts that ran them.
+They are read from the target, even if the hosts that ran them are lost.
 
 With --clean-up RUN, topics and groups that a drill has left are deleted on both sides: for one whose Airflow is gone. The
 next drill of the same mirror does so too, when they are a day old.

@@ -43,7 +43,9 @@ def add(commands: Any) -> None:
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="name of the mirror that was failed over")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"its source, which has returned: {HELP}")
-    p.add_argument("--export", type=Path, metavar="DIR", help="where to write what diverged topics have too much")
+    p.add_argument(
+        "--export", type=Path, metavar="DIR", help="directory for the records that only the diverged source topics have"
+    )
     p.add_argument(
         "--recreate", action="append", default=[], metavar="TOPIC",
         help="delete this diverged topic once it is exported; may be repeated",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.report import CutoverReport
 
 _TEXT = """\
-Find every fence that a cutover of the mirror left up, on whatever host, by the reports on the target, and lift it:
+Find every fence that a cutover of the mirror left up, on any host, by the reports on the target, and lift it:
 producers may write to the source again. Exactly what the fence changed is undone. A cutover that is running keeps its
 fence; so does a finished one, so that nobody writes where nobody reads (but see --kept-too).
 

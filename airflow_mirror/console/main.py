@@ -95,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # its reader has seen enough
         sys.stderr.close()
     except OSError as e:  # a file that can't be written, mostly; what concerns a cluster has an error of its own
-        print(f"error: {e}", file=sys.stderr)
+        where = f"{e.filename}: " if e.filename else ""
+        print(f"error: {where}{e.strerror or e}. Correct the path, or make room there.", file=sys.stderr)
         return 1
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, both_of
@@ -68,7 +69,9 @@ def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe
     """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
     ledger = Ledger(target)
     last = last_between(mirror.name, source, target, ledger)
-    known = {**known_by_hand(mirror, source, target, ledger), **(last.known_topics if last else {})}
+    known = dict(last.known_topics) if last else {}
+    with suppress(LedgerLost):  # which is among the refusals
+        known = {**known_by_hand(mirror, source, target, ledger), **known}
     by_hand = last is None and mirror.begins_once
     begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
     earlier = last.final_configs if last else {}

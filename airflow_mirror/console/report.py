@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TEXT = """\
 Read the report of a cutover from the target, where it is written before each change: also while the cutover runs, and of
-one that was killed, whatever became of its host. Without --html or --json it prints what there is.
+one that was killed, even if its host is lost. Without --html or --json it prints what there is.
 """
 _EXAMPLES = """\
 examples:
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--run", dest="run_name", metavar="RUN", help="the cutover's run (default: the last one)")
     p.add_argument("--html", metavar="FILE", help="write it as a page; - is standard output")
-    p.add_argument("--json", metavar="FILE", help="write it as JSON, to the letter; - is standard output")
+    p.add_argument("--json", metavar="FILE", help="write it as JSON, byte for byte; - is standard output")
     p.set_defaults(run=_run)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given
-up, offset maps, positions, plans, notes and signs of life are deleted, and at last the decisions that name it. Data are
+up, offset maps, positions, plans, notes and signs of life are deleted, and finally the decisions that name it. Data are
 never deleted, but a broker deletes what is older than a restored retention. What a cutover has handed over stays decided.
 
 Without --yes it lists what it would do, and changes nothing. It may be repeated, also after it was interrupted.

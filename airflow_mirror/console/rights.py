@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.console.acl_script import script
 from airflow_mirror.console.clusters import HELP, config_of
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.inventory import select_topics
@@ -95,6 +96,8 @@ def _known(arguments: argparse.Namespace, side: str) -> _Known:
     :raises InputError: nobody says whose rights these are.
     """
     cluster, version = getattr(arguments, side), getattr(arguments, f"{side}_version")
+    if arguments.principal is not None and not re.fullmatch(r"\w+:.+", arguments.principal):
+        raise InvalidField("--principal", arguments.principal, "no principal", f"Write User:{arguments.principal}.")
     if cluster is not None:
         with ClusterAdmin(config_of(cluster, side)) as admin:
             principal = arguments.principal or WireSettings.from_config(admin.config).principal

@@ -48,7 +48,7 @@ _LONGEST = 500  # characters of what a tail says
 
 def add(commands: Any) -> None:
     """Add the command."""
-    text = "all mirrors of a target: their topics, and what their tails say, on whatever hosts"
+    text = "all mirrors of a target: their topics, and what their tails say, on any hosts"
     command = commands.add_parser(
         "status",
         help=text,
@@ -78,7 +78,12 @@ def _run(arguments: argparse.Namespace) -> int:
                 while True:
                     sleep(_EVERY_S)
                     live.update(_shown(view.rows(), view.newer), refresh=True)
-        rows = view.settled()
+        try:
+            rows = view.settled()
+        except LedgerMissing:
+            if target.topic_names():  # they hold data, perhaps, of which nobody knows whose it is
+                raise
+            rows = []
     if arguments.json:
         print(json.dumps(rows, indent=1))
         print("\n".join(_newer_lines(view.newer)), end="\n" if view.newer else "", file=sys.stderr)

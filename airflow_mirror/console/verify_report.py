@@ -15,7 +15,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.wording import count
 
 _TEXT = """\
-Prove reports of a mirror's cutovers (report.json), offline: each is to the letter what its link says, and the links of
+Prove reports of a mirror's cutovers (report.json), offline: each matches the digest in its link, and the links of
 all files are one chain, in the order of the files. With --key: each is signed with that key. With --target: the ledger's
 own chain is whole, and has these links.
 

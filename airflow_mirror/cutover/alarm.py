@@ -1,6 +1,6 @@
 """Calls a person: a function of yours, such as one that pages whoever is on duty, named by its path.
 
-The path is decided with the fence, so that every guard knows it, on whatever host, also of a mirror that it has never
+The path is decided with the fence, so that every guard knows it, on any host, also of a mirror that it has never
 heard of. A function that fails or hangs keeps no fence up: each call has a thread of its own, and what it raises is
 logged.
 """

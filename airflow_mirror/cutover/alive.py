@@ -1,4 +1,4 @@
-"""Whether the process of a cutover lives, on whatever host: nobody may lift the fence of one that is at work.
+"""Whether the process of a cutover lives, on any host: nobody may lift the fence of one that is at work.
 
 It gives signs in the target's ledger, as a tail does (:mod:`airflow_mirror.jobs.runner.active`), under the name that its
 report holds. A lock on a file would tell only its own host. Producers are kept out meanwhile, so it gives them more often

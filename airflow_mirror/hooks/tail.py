@@ -105,7 +105,7 @@ class TailView:
 
 
 def replicates(mirror: Mirror) -> tuple[bool, str]:
-    """Return whether the mirror's tail lives, on whatever host, and copies by the mirror's fields.
+    """Return whether the mirror's tail lives, on any host, and copies by the mirror's fields.
 
     :return: that, and the tail that has ended or is lost (:attr:`TailView.ended`): StartMirrorOperator's ``replaces``.
     :raises MirrorError: the target can't be asked.

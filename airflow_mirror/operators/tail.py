@@ -37,7 +37,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
 class TailRun:
     """What a task does about the tail of its mirror.
 
-    :param view: looks at it, on whatever host.
+    :param view: looks at it, on any host.
     :param runner: of this host.
     :param launch: starts it here, in place of a job that was found to have ended.
     :param attach: told of a tail that runs already, before it is waited for.

@@ -32,7 +32,7 @@ class VerifyMirrorOperator(SparkJobOperator):
     :param start: compare from this time on; default: from where the plan begins (templated).
     :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start (templated).
     :param late_s: with an ``end`` that is a time: the same value as for StartMirrorOperator (templated).
-    :param spot_checks: so many records, drawn by lot, are read by confluent-kafka's client as well (templated).
+    :param spot_checks: so many records, sampled at random, are read by confluent-kafka's client as well (templated).
     """
 
     template_fields: Sequence[str] = (

@@ -1,4 +1,4 @@
-"""What an independent client finds of records drawn by lot: nothing where both sides are equal, and each damage."""
+"""What an independent client finds of records sampled at random: nothing where both sides are equal, and each damage."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_everything_that_is_wrong_is_in_one_error(asked: Asked, mirror: dict[str
 def test_a_fence_is_known_from_the_target(
     asked: Asked, mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
 ) -> None:
-    """Whoever has put it up, on whatever host; also one whose report can't be read."""
+    """Whoever has put it up, on any host; also one whose report can't be read."""
     record = FenceRecord(kind="acl", intent={}, requested=1.0)
     kept.Kept(state, "m", "monday", None).save(
         CutoverReport(mirror="m", plan_hash="p", fence=record, process={"host": "host-b"})

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.config import load
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import is_internal
 
@@ -49,6 +50,8 @@ def test_a_value_of_any_kind_is_taken_or_refused_with_its_field(field: str) -> N
         ("topic: orders", "topic='orders': a Mirror has no such field.*nearest known is 'topics'"),
         ("qqq: 1", "no such field. Known: acl_interval_s, .*, use_defaults_from"),
         ("7: 1", "7=1: a Mirror has no such field"),
+        ("start: 2026-01-31", "start='2026-01-31': not text. Put it in quotes, with a zone"),
+        ("start: 2026-01-31T00:00:00Z", "not text. Put it in quotes"),
     ],
 )
 def test_a_slip_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -56,6 +59,15 @@ def test_a_slip_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> N
     file.write_text(f"name: m\nsource: src\ntarget: dst\n{text}\n")
     with pytest.raises(InvalidField, match=message):
         Mirror.from_file(file)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.yaml"
+    file.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(InputError, match=r"mirror.yaml' is no text in UTF-8"):
+        Mirror.from_file(file)
+    with pytest.raises(InputError, match=r"source settings: file '.*mirror.yaml' is no text in UTF-8"):
+        load(str(file), "source")
 
 
 @pytest.mark.parametrize(

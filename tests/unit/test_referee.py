@@ -1,4 +1,4 @@
-"""What is drawn by lot, and what is told of a record that differs."""
+"""What is sampled at random, and what is told of a record that differs."""
 
 from __future__ import annotations
 

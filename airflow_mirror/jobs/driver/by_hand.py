@@ -51,10 +51,11 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         ledger = Ledger(target)
         last = last_between(mirror.name, source, target, ledger)
         earlier = last.final_configs if last else {}
-        plan = plan_clusters(
-            mirror, source, target, known=known_by_hand(mirror, source, target, ledger), earlier=earlier,
-            probe_target=not arguments.no_probe,
-        )  # fmt: skip
+        known: Mapping[str, str] | None = None
+        with suppress(LedgerLost):  # then whatever the topics hold may be the mirror's: each partition's copy compares
+            known = known_by_hand(mirror, source, target, ledger)
+        probe = not arguments.no_probe
+        plan = plan_clusters(mirror, source, target, known=known, earlier=earlier, probe_target=probe)
         with suppress(LedgerMissing, LedgerLost):  # whose they are says more than that they hold data
             require_active(ledger, plan, target)
         plan.raise_if_blocked()
@@ -120,19 +121,15 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
 def known_by_hand(
     mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions
 ) -> Mapping[str, str]:  # fmt: skip
-    """Return the target topics whose records are the mirror's own, each with the mode in which its copy began.
+    """Return the target topics that jobs by hand have made the mirror's own, each with the mode in which its copy began.
 
-    Those are the ones that jobs by hand have made its own. Where the ledger is lost, nobody knows: then whatever the
-    topics hold is taken for the mirror's, and each partition's copy compares it with the source.
+    :raises LedgerLost: nobody knows.
     """
-    modes = copy_modes(mirror, source.topic_names(), target)
     try:
         owned = topics_of(ledger, mirror.name, source.cluster_id(), target)
     except LedgerMissing:  # nobody has ever copied to this cluster
         return {}
-    except LedgerLost:
-        return modes
-    return {topic: mode for topic, mode in modes.items() if topic in owned}
+    return {topic: mode for topic, mode in copy_modes(mirror, source.topic_names(), target).items() if topic in owned}
 
 
 def plan_clusters(

@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
     parser.add_argument(
         "--spot-checks", type=int, default=50, metavar="N",
-        help="records, drawn by lot, that confluent-kafka's client reads from both clusters, too (default: 50; 0: none)",
+        help="records, sampled at random, that confluent-kafka's client reads from both clusters (default: 50; 0: none)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
     cli.add_late(parser)
@@ -123,7 +123,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             summary["differences"] = _looked_at_again(verdicts, arguments, mirror.isolation)
         return summary, VerificationFailed(summary["differences"])
     if asks_another:
-        status.update("reading records drawn by lot")
+        status.update("reading records sampled at random")
         mapped = {r.source_topic for r in ranges if r.is_mapped}
         kept = held - {name for name, sides in cleaned.items() if "target" in sides}
         checked = _spot_check(verdicts, arguments, mirror.isolation, mapped, kept)

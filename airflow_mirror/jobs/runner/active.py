@@ -1,4 +1,4 @@
-"""Which tail copies for a mirror, on whatever host: decided in the target's ledger, with signs of life in its state.
+"""Which tail copies for a mirror, on any host: decided in the target's ledger, with signs of life in its state.
 
 Starting a tail is a decision: ``active/<mirror>`` names one job. It is made by the job itself, so that nothing lies
 between the decision and the one that it is about. A tail that lives is never replaced without being asked to; one that

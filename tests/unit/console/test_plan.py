@@ -14,6 +14,7 @@ from airflow_mirror.console import plan as command
 from airflow_mirror.console.clusters import both_of
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
+from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.begun import Begun
@@ -76,7 +77,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.setattr(command, "ClusterAdmin", Cluster)
     monkeypatch.setattr(command, "Ledger", lambda target: seen.ledger)
     monkeypatch.setattr(command, "build", build)
-    monkeypatch.setattr(command, "copy_modes", lambda mirror, names, target: dict.fromkeys(names, "identical"))
+    monkeypatch.setattr(by_hand, "copy_modes", lambda mirror, names, target: dict.fromkeys(names, "identical"))
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
     seen.words = ["plan", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
@@ -94,7 +95,7 @@ def test_topics_of_this_mirror_and_this_source_are_its_own(seen: SimpleNamespace
 
 def test_offset_maps_tell_in_which_mode_a_copy_began(seen: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = {"orders": "identical", "users": "mapped", "theirs": "identical"}
-    monkeypatch.setattr(command, "copy_modes", lambda mirror, names, target: modes)
+    monkeypatch.setattr(by_hand, "copy_modes", lambda mirror, names, target: modes)
     seen.ledger = Decided(orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--probe"]) == 0
     assert seen.known == {"orders": "identical", "users": "mapped"} and seen.probes is True

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +32,10 @@ def state(monkeypatch: pytest.MonkeyPatch, ledger: MemoryLedger) -> MemoryState:
     one = MemoryState()
 
     @contextmanager
-    def target_of(_: Any) -> Iterator[None]:
-        yield None
+    def target_of(_: Any) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(topic_names=lambda: one.topics)  # type: ignore[attr-defined]
 
+    one.topics = list[str]()  # type: ignore[attr-defined]
     clock = [1000.0]
     monkeypatch.setattr(status, "target_of", target_of)
     monkeypatch.setattr(status, "Ledger", lambda _: ledger)
@@ -207,6 +209,20 @@ def test_target_without_mirrors_is_said_to_have_none(
 ) -> None:
     assert main(["status", "--target", "dst"]) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
+
+
+def test_cluster_that_is_new_has_no_mirror_and_one_with_data_needs_its_ledger(
+    ledger: MemoryLedger, state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> Any:
+        raise LedgerMissing
+
+    monkeypatch.setattr(ledger, "values", missing)
+    assert main(["status", "--target", "dst"]) == 0
+    assert capsys.readouterr().out == "this target has no mirror\n"
+    state.topics.append("orders")  # type: ignore[attr-defined]
+    assert main(["status", "--target", "dst"]) == 2
+    assert "the target has no ledger" in capsys.readouterr().err
 
 
 # --- the flows of a file ---------------------------------------------------------------------------------------------

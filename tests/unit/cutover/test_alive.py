@@ -1,4 +1,4 @@
-"""Nobody lifts the fence of a cutover that is at work, on whatever host; one that was killed holds nobody up."""
+"""Nobody lifts the fence of a cutover that is at work, on any host; one that was killed holds nobody up."""
 
 from __future__ import annotations
 
