@@ -189,6 +189,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
             application.end()
     wrote_s = application.refused - application.first if application.acked else 0.0
     print(f"{application.acked} records in {wrote_s:.1f} s until the fence: {said}")
+    assert wrote_s < 10.0
     assert "has returned, and was fenced" in said and f"{world.split}-0: " in said and world.keep not in said
     assert world.answers(old, "alice", world.topics) == world.answers(old, "mirror", world.topics) == {MAY_NOT}
     assert shell.type(after) == 0 and f"{world.stay}-0: {LATE} offsets, {LATE} records" in shell.said, shell.said
