@@ -283,6 +283,15 @@ with DAG(
 
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)
 
+    @task.short_circuit(trigger_rule="all_done")
+    def has_backed_out(ti: Any = None) -> bool:
+        """Return whether the cutover has failed: it may have ended the tail, and then nobody would copy on."""
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return bool(states.get("cutover") == "failed")
+
+    # Leaves one alone that runs.
+    follow_on = StartMirrorOperator(task_id="follow_on", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
+
     with TaskGroup("way_back") as way_back:
 
         @task.short_circuit
@@ -303,3 +312,4 @@ with DAG(
     end_red_unless_done(lift_fence, "cutover", "approve_cutover")
     sync_configs >> is_access_wanted() >> let_readers_in >> [verify_since, let_writers_in]
     stop_tail >> is_restore_wanted() >> restore_configs
+    cutover >> has_backed_out() >> follow_on

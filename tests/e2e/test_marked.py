@@ -11,12 +11,13 @@ import pytest
 from confluent_kafka import Consumer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import owned_topics
 from sandbox import Cluster
 from sandbox.airflow import AirflowStandalone
-from tests.e2e.records import create, fill
+from tests.e2e.records import create, fill, read_all
 from tests.e2e.test_migration import DAG, conf, explain, wait_for
 
 pytestmark = pytest.mark.drills
@@ -109,3 +110,28 @@ def test_cutover_that_is_marked_behind_its_fence_lifts_it(
         states = airflow.task_states(DAG, run)
         assert (states["cutover"], states["lift_fence"]) == (state, "success"), states
         assert states["watch"] == ("failed" if what == "task" else "skipped")
+
+
+def test_copy_goes_on_after_a_cutover_that_has_ended_its_tail(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    """It backs out behind ``stop_writers``; nobody is there at night to start the tail again."""
+    source, target = world
+    topic, group, name = "marked.goes.on", "reads-goes-on", "marked-goes-on"
+    create(source.admin_properties(), topic, 1, **{"retention.ms": "-1"})
+    fill(source.properties("alice"), topic, RECORDS)
+    runner = LocalRunner(airflow.mirror_home / name)
+    with slow_reader(source.properties("alice"), topic, group):
+        run = airflow.trigger(DAG, conf(name, [topic], [group], wait_groups_s=60))
+        wait_for(lambda: airflow.task_states(DAG, run)["cutover"] == "running", timeout_s=1200)
+        wait_for(lambda: runner.running() == [], timeout_s=120)
+        airflow.mark(DAG, run, "cutover", "failed")
+        assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+    states = airflow.task_states(DAG, run)
+    assert (states["cutover"], states["lift_fence"], states["follow_on"]) == ("failed", "success", "success"), states
+    assert [job["name"] for job in runner.running()] == ["tail"]
+    fill(source.properties("alice"), topic, 7)
+    try:
+        wait_for(lambda: len(read_all(target.admin_properties(), topic)) == RECORDS + 7, timeout_s=120)
+    finally:
+        runner.cancel_all()

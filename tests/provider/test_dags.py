@@ -113,6 +113,17 @@ def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
     assert dag.get_task("verify_since").only_new is True
 
 
+@pytest.mark.parametrize("state", ["failed", "success", "skipped", "upstream_failed"])
+def test_tail_is_started_again_after_a_cutover_that_backed_out(bag: Any, state: str) -> None:
+    dag = bag.dags["kafka_migration"]
+    asks = dag.get_task("has_backed_out")
+    assert asks.upstream_task_ids == {"cutover"} and asks.trigger_rule == "all_done"
+    assert asks.downstream_task_ids == {"follow_on"} and dag.get_task("follow_on").mode == "tail"
+    states = {"r": {"plan": "success", "cutover": state}}
+    ti = SimpleNamespace(dag_id="kafka_migration", run_id="r", get_task_states=lambda **_: states)
+    assert asks.python_callable(ti=ti) is (state == "failed")
+
+
 def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> None:
     """Rights and the way back are side branches: of those behind them, only what must hear of a failure."""
     dag = bag.dags["kafka_migration"]
