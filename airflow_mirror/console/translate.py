@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset
 where offsets are kept, else the exact one by the offset map. Commits nothing without --commit. A commit never sets a
-group back that is further on the target (but see --allow-rewind), and is refused while a group has members there.
+group back that is further on the target (but see --allow-rewind), and is refused while a group has members there. A tail
+leaves what is committed here alone, as it does everybody's positions: let a group follow, or commit it once at the end.
 
 Exit status: 0 done; 1 a position has no counterpart (yet), or a group has members there: a commit would be refused;
 2 wrong input.
@@ -89,7 +90,8 @@ def _show(report: GroupReport) -> None:
     console.print(table if report.moves else "no group has a position in these topics")
     if report.without_positions:
         console.print(f"without a position in these topics: {', '.join(report.without_positions)}")
-    console.print("committed" if report.committed else "nothing was committed (--commit does)")
+    done = "committed; a tail leaves these positions alone from now on"
+    console.print(done if report.committed else "nothing was committed (--commit does)")
 
 
 def _row(move: GroupMove) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def test_positions_are_shown_on_both_sides_and_committed_if_told(
     ]  # fmt: skip
     assert target.group_offsets(group) == {}
     status, printed, _ = run("translate", "--commit")
-    assert status == 0 and printed.rstrip().endswith("committed")
+    assert status == 0 and printed.rstrip().endswith("committed; a tail leaves these positions alone from now on")
     assert {tp: p.offset for tp, p in target.group_offsets(group).items()} == {tps[0]: 7, tps[1]: 20}
     source.commit_group_offsets(group, {tps[0]: GroupPosition(3, "")})
     run("translate", "--commit")  # it never sets a group back
