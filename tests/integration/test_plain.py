@@ -64,7 +64,7 @@ def test_topic_that_holds_somebody_elses_records_is_left_alone_as_a_whole(
 ) -> None:
     """Also its partitions that are empty, its settings, and whose it is."""
     for cluster in (source_cluster, target_cluster):
-        create(cluster, topic_name, PARTITIONS, retention_ms="-1" if not hold else "86400000")
+        create(cluster, topic_name, PARTITIONS, retention_ms="-1" if not hold else "900000000000")
     for partition in range(PARTITIONS):
         write(source_cluster, topic_name, 50, seed=partition, partition=partition)
     write(target_cluster, topic_name, 30, seed=9)
@@ -76,7 +76,7 @@ def test_topic_that_holds_somebody_elses_records_is_left_alone_as_a_whole(
     assert ends(target_cluster, topic_name, PARTITIONS) == before
     with ClusterAdmin(config(target_cluster)) as target:
         kept = target.topic_configs([topic_name])[topic_name]["retention.ms"].value
-        assert kept == ("-1" if not hold else "86400000")
+        assert kept == ("-1" if not hold else "900000000000")
         with suppress(LedgerMissing):
             assert topic_name not in owned_topics(Ledger(target))
 
