@@ -187,9 +187,8 @@ def _of_file(reference: str, role: str) -> ClientConfig:
 
 def _properties(text: str, reference: str, role: str) -> dict[str, str]:
     properties: dict[str, str] = {}
-    for number, line in enumerate(
-        text.replace("\r\n", "\n").split("\n"), 1
-    ):  # a value may hold what Unicode calls a line
+    # Not splitlines: a value may hold what Unicode takes for the end of a line.
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         key, separator, value = line.partition("=")
