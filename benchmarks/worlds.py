@@ -162,7 +162,8 @@ class FarCluster(Cluster):
         self._delay_ms = delay_ms
         self._way: tuple[Child, ReservedPort] | None = None
 
-    def _advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+    def advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+        """Start the proxy; clients come by it, and those who only watch go straight."""
         assert own.sasl is not None
         port, work = reserve(self.name), self.directory
         command = [

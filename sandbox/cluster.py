@@ -290,6 +290,10 @@ class Cluster:
         """Return librdkafka settings that may do anything: the super user's, or plaintext without an authorizer."""
         return self.properties(SUPER_USER if self.authorizer else None)
 
+    def advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+        """Return where a node that listens at ``own`` sends its clients; a subclass puts a proxy in between."""
+        return own
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _prepare(self, installed: Installed) -> None:
@@ -318,17 +322,13 @@ class Cluster:
             directory = self._home.path / f"node-{node_id}"
             settings = node_settings(
                 node_id, self._addresses, directory / "data", self._overrides, self.authorizer,
-                advertised=self._advertised(node_id, self._addresses[node_id - 1]), release=self.release,
+                advertised=self.advertised(node_id, self._addresses[node_id - 1]), release=self.release,
                 zookeeper=self._zookeeper.address if self._zookeeper else None, kerberos=login,
             )  # fmt: skip
             file = jaas(self.release, login) if self.authorizer else None
             self._nodes.append(
                 Node(self.name, node_id, directory, settings, own, installed, self._heap_mb, file, options)
             )
-
-    def _advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
-        """Return where a node that listens at ``own`` sends its clients; a subclass puts a proxy in between."""
-        return own
 
     def _broker_login(self) -> BrokerLogin | None:
         realm = self.realm

@@ -17,7 +17,7 @@ class ProxiedNodes(Cluster):
         self.proxies = [FaultProxy().start() for _ in range(nodes)]
         super().__init__(name, nodes, overrides, **kw)
 
-    def _advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
+    def advertised(self, node_id: int, own: NodeAddresses) -> NodeAddresses:
         proxy = self.proxies[node_id - 1]
         host, _, port = own.plain.rpartition(":")
         proxy.upstream = host, int(port)
