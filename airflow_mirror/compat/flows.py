@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_mirror import patterns
 from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER, is_basic
@@ -20,6 +20,7 @@ from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.policy import TRACES
 
+T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
 _OWN_GROUPS = r"airflow-mirror\..*"
@@ -171,50 +172,40 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
         row, value = FLOW.find(key), providers.resolve(one.key, one.value).strip() if FLOW.find(key) else ""
         if row is not None and row.refuses(value):
             problems.append(f"{one.key}={value}: {row.why}.")
-    for key, (name, read) in _READ.items():
-        value, called = value_of(_older(key, keys))
+
+    def read(key: str, how: Callable[[str], T]) -> T | None:
+        """Return what a key means; None if that is among the problems now."""
+        value, called = value_of(key)
         try:
-            found[name] = read(value)
+            return how(value)
         except ValueError as e:
             problems.append(f"{called}={value}: {e}.")
+            return None
+
+    for key, (name, how) in _READ.items():
+        if (meant := read(_older(key, keys), how)) is not None:
+            found[name] = meant
     for key, (name, least) in _INTERVALS.items():
-        value, called = value_of(f"{key}.interval.seconds")
-        try:
-            _every(found, name, int(value), least)
-        except ValueError:
-            problems.append(f"{called}={value}: no whole number of seconds. Correct it.")
-    _add_traces(found, keys, value_of, problems)
+        if (seconds := read(f"{key}.interval.seconds", _whole)) is not None:
+            _every(found, name, seconds, least)
+    _add_traces(found, keys, read)
     return found
 
 
 def _add_traces(
-    found: dict[str, Any], keys: Mapping[str, Given], value_of: Callable[[str], tuple[str, str]], problems: list[str]
-) -> None:
+    found: dict[str, Any], keys: Mapping[str, Given], read: Callable[[str, Callable[[str], Any]], Any]
+) -> None:  # fmt: skip
     """Add what Java clients read, where the file asks for it: not where it is silent, as MirrorMaker would."""
-    for kind in TRACES:
-        key = f"emit.{kind}.enabled"
-        if key not in keys:
-            continue
-        value, called = value_of(key)
-        try:
-            if _true_or_false(value):
-                found["traces"] = [*found.get("traces", ()), kind]
-        except ValueError as e:
-            problems.append(f"{called}={value}: {e}.")
+    wanted = [kind for kind in TRACES if (key := f"emit.{kind}.enabled") in keys and read(key, _true_or_false)]
+    if wanted:
+        found["traces"] = wanted
     for kind, name in (("heartbeats", "heartbeat_interval_s"), ("checkpoints", "checkpoint_interval_s")):
         key = f"emit.{kind}.interval.seconds"
-        if key not in keys:
-            continue
-        value, called = value_of(key)
-        try:
-            seconds = int(value)
-        except ValueError:
-            problems.append(f"{called}={value}: no whole number of seconds. Correct it.")
-            continue
+        seconds = (read(key, _whole) if key in keys else None) or 0
         if seconds > 0:
             found[name] = float(min(seconds, _LONGEST_S))
-        elif seconds < 0 and kind in found.get("traces", ()):  # MirrorMaker takes it for never
-            found["traces"].remove(kind)
+        elif seconds < 0 and kind in wanted:  # MirrorMaker takes it for never
+            wanted.remove(kind)
 
 
 def _older(key: str, keys: Mapping[str, Given]) -> str:
@@ -230,6 +221,13 @@ def _every(found: dict[str, Any], name: str, seconds: int, least: float) -> None
         found[what] = False
     else:
         found[interval] = float(min(max(seconds, least), _LONGEST_S))
+
+
+def _whole(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("no whole number of seconds. Correct it") from None
 
 
 def _true_or_false(value: str) -> bool:
