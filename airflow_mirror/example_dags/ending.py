@@ -20,6 +20,11 @@ def end_red_unless_done(last: Any, goal: str, asked: str) -> None:
     last >> ending
 
 
+def states_of(ti: Any) -> dict[str, str]:
+    """Return how each task of a task's run has ended, or stands, by its id."""
+    return dict(ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}))
+
+
 @task
 def outcome(goal: str, asked: str, ti: Any = None) -> None:
     """Fail if a task of the run has failed, or if its goal was skipped although nobody has said no.
@@ -29,7 +34,7 @@ def outcome(goal: str, asked: str, ti: Any = None) -> None:
 
     :raises AirflowFailException: names the tasks.
     """
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = states_of(ti)
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
     answer = ti.xcom_pull(task_ids=asked) or {}

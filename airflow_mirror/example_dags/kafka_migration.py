@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 
-from airflow_mirror.example_dags.ending import end_red_unless_done
+from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
 from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
@@ -286,8 +286,7 @@ with DAG(
     @task.short_circuit(trigger_rule="all_done")
     def has_backed_out(ti: Any = None) -> bool:
         """Return whether the cutover has failed: it may have ended the tail, and then nobody would copy on."""
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        return bool(states.get("cutover") == "failed")
+        return states_of(ti).get("cutover") == "failed"
 
     # Leaves one alone that runs.
     follow_on = StartMirrorOperator(task_id="follow_on", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
