@@ -121,17 +121,19 @@ def test_copy_goes_on_after_a_cutover_that_has_ended_its_tail(
     create(source.admin_properties(), topic, 1, **{"retention.ms": "-1"})
     fill(source.properties("alice"), topic, RECORDS)
     runner = LocalRunner(airflow.mirror_home / name)
-    with slow_reader(source.properties("alice"), topic, group):
-        run = airflow.trigger(DAG, conf(name, [topic], [group], wait_groups_s=60))
-        wait_for(lambda: airflow.task_states(DAG, run)["cutover"] == "running", timeout_s=1200)
-        wait_for(lambda: runner.running() == [], timeout_s=120)
-        airflow.mark(DAG, run, "cutover", "failed")
-        assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
-    states = airflow.task_states(DAG, run)
-    assert (states["cutover"], states["lift_fence"], states["follow_on"]) == ("failed", "success", "success"), states
-    assert [job["name"] for job in runner.running()] == ["tail"]
-    fill(source.properties("alice"), topic, 7)
     try:
+        with slow_reader(source.properties("alice"), topic, group):
+            run = airflow.trigger(DAG, conf(name, [topic], [group], wait_groups_s=60))
+            wait_for(lambda: airflow.task_states(DAG, run)["cutover"] == "running", timeout_s=1200)
+            wait_for(lambda: runner.running() == [], timeout_s=120)
+            airflow.mark(DAG, run, "cutover", "failed")
+            assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+        states = airflow.task_states(DAG, run)
+        assert [states[task] for task in ("cutover", "lift_fence", "follow_on")] == ["failed", "success", "success"], (
+            states
+        )
+        assert [job["name"] for job in runner.running()] == ["tail"]
+        fill(source.properties("alice"), topic, 7)
         wait_for(lambda: len(read_all(target.admin_properties(), topic)) == RECORDS + 7, timeout_s=120)
     finally:
         runner.cancel_all()
