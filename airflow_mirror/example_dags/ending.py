@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -37,8 +37,9 @@ def outcome(goal: str, asked: str, ti: Any = None) -> None:
     states = states_of(ti)
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
-    answer = ti.xcom_pull(task_ids=asked) or {}
-    if states.get(goal) != "success" and ApprovalOperator.REJECT not in answer.get("chosen_options", ()):
+    # A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception.
+    said_no = ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY)
+    if states.get(goal) != "success" and not said_no:
         raise AirflowFailException(
             f"the run has not done what it was for: {goal} did not run, and nobody has said no. Was the run marked?"
         )

@@ -8,7 +8,7 @@ import logging
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment, StrictUndefined
@@ -163,21 +163,36 @@ def test_a_run_that_has_not_reached_its_goal_stays_red(bag: Any, dag_id: str, go
     named, asked = task.op_args
     assert named == goal and isinstance(dag.get_task(asked), ApprovalOperator)
     states: dict[str, Any] = {goal: "success", "watch": "skipped", "lift_fence": "success", "outcome": "running"}
-    answers: dict[str, Any] = {}
+    xcoms: dict[tuple[str, str], Any] = {}
     ti = SimpleNamespace(
         dag_id=dag_id, run_id="r", get_task_states=lambda **_: {"r": states},
-        xcom_pull=lambda task_ids: answers.get(task_ids),
+        xcom_pull=lambda task_ids, key="return_value": xcoms.get((task_ids, key)),
     )  # fmt: skip
+
+    def answer(option: str) -> None:
+        """Have Airflow's own operator take an answer; what it returns becomes an XCom, unless it ends by an exception."""
+        xcoms.clear()
+        its = SimpleNamespace(map_index=-1, xcom_push=lambda key, value: xcoms.update({(asked, key): value}))
+        event = {
+            "chosen_options": [option], "params_input": {}, "responded_at": pendulum.now(), "responded_by_user": None,
+        }  # fmt: skip
+        asking = copy.copy(dag.get_task(asked))
+        asking.fail_on_reject = False  # as rendered
+        with suppress(DownstreamTasksSkipped):
+            context: Any = {"ti": its, "task": asking}
+            xcoms[asked, "return_value"] = asking.execute_complete(context, event)
+
     task.python_callable(*task.op_args, ti)
     states[goal] = "failed"
     with pytest.raises(AirflowFailException, match=f"because of {goal}"):
         task.python_callable(*task.op_args, ti)
     states[goal] = "skipped"
-    for answer in (None, {"chosen_options": ["Approve"]}):
-        answers[asked] = answer
-        with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
-            task.python_callable(*task.op_args, ti)
-    answers[asked] = {"chosen_options": ["Reject"]}
+    with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
+        task.python_callable(*task.op_args, ti)
+    answer("Approve")
+    with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
+        task.python_callable(*task.op_args, ti)
+    answer("Reject")
     task.python_callable(*task.op_args, ti)
 
 
