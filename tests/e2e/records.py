@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.watermarks import watermarks
@@ -28,19 +28,27 @@ def create(settings: Mapping[str, str], topic: str, partitions: int, **configs: 
 def fill(settings: Mapping[str, str], topic: str, count: int, seed: int = 0, at_ms: int | None = None) -> None:
     """Write ``count`` irregular records: five codecs, nulls, empty values, binary, repeated headers, falling times.
 
+    Fails if the broker does not take one.
+
     :param at_ms: base of the timestamps; default: now. They fall and repeat around it.
     """
     dice = random.Random(seed)
     base = at_ms if at_ms is not None else time.time_ns() // 1_000_000
-    for codec in CODECS:
+    refused: list[str] = []
+
+    def told(error: KafkaError | None, _: Message) -> None:
+        refused.extend([] if error is None else [str(error)])
+
+    for first, codec in enumerate(CODECS):
         producer = Producer({**settings, "compression.type": codec, "linger.ms": 20, "batch.size": 16_000})
-        for n in range(count // len(CODECS)):
+        for n in range(first, count, len(CODECS)):
             value = dice.choice([None, b"", dice.randbytes(dice.randint(1, 900)), f"{n}".encode() * 20])
             key = dice.choice([None, b"", f"k{dice.randint(0, 50)}".encode()])
             headers = [("h", dice.randbytes(3)), ("h", None)] if dice.random() < 0.2 else []
-            producer.produce(topic, value, key, headers=headers, timestamp=base + dice.randint(-900, 900))
+            at_ms = base + dice.randint(-900, 900)
+            producer.produce(topic, value, key, headers=headers, timestamp=at_ms, on_delivery=told)
             producer.poll(0)
-        assert producer.flush(300) == 0
+        assert producer.flush(300) == 0 and not refused, refused
 
 
 def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
