@@ -29,7 +29,7 @@ class TailView:
         from airflow_mirror.ledger import decisions
         from airflow_mirror.ledger import state as ledger_state
 
-        self._mirror, self.ended = mirror, ""
+        self._mirror, self._target, self.ended = mirror, target, ""
         self._ledger = decisions.Ledger(target)
         self._state = ledger_state.state_of(target, keys_of(mirror))
         self._watch = Watch(self._state, lost=lost)
@@ -50,6 +50,12 @@ class TailView:
             return tail
         self.ended = self._watch.seen
         return None
+
+    def is_writing_ended(self) -> bool:
+        """Return whether a cutover, say, has ended all writing: a tail that lives ends then, and copies no more."""
+        from airflow_mirror.copy.writer import lease
+
+        return lease.is_writing_ended(self._target.wire, self._mirror)
 
     def status(self, tail: ActiveTail) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now. Errors as :meth:`Watch.status`."""

@@ -90,9 +90,10 @@ class TailRun:
         Another worker may start it at the same time: one of the two is decided to copy, and both tasks wait for that one.
 
         :param tail: the one that lives, if any.
-        :raises JobFailed: it ended at once, or does not copy in time.
+        :raises JobFailed: it ended at once, does not copy in time, or its writing was ended and it does not end.
         """
         deadline = monotonic() + self._patience_s
+        tail = self._not_deposed(tail, deadline)
         if tail is not None:
             self._attach(tail)
         handle = {} if tail else self._launch(self.mirror, self.plan, self.view.ended)
@@ -155,6 +156,23 @@ class TailRun:
                 log.info("%s", progress_line({"phase": sign.phase, "summary": sign.summary}))
             sleep(poll_interval_s())
         return tail
+
+    def _not_deposed(self, tail: ActiveTail | None, deadline: float) -> ActiveTail | None:
+        """Return the tail if it lives and may write.
+
+        One that a cutover has deposed lives on for some seconds, and says that it copies. It is waited for.
+        """
+        found = tail
+        while found is not None and self.view.is_writing_ended():
+            if monotonic() > deadline:
+                why = "its writing was ended, by a cutover, and it does not end"
+                raise JobFailed(TAIL, state.RUNNING, why, log_of(found))
+            log.info("waiting until the tail has ended: a cutover has ended its writing, %s", log_of(found))
+            sleep(min(_LOOK_EVERY_S, poll_interval_s()))
+            found = self.view.living()
+        if found is not None and found != tail:
+            self.require_same(found)
+        return found
 
     def _is_copying(self, tail: ActiveTail | None, handle: Handle) -> bool:
         if tail is None:

@@ -169,5 +169,6 @@ def fake_spark(
     monkeypatch.setattr(spark_job, "poll_interval_s", lambda: 0.05)
     monkeypatch.setattr(operators, "poll_interval_s", lambda: 0.05)
     monkeypatch.setattr(operators_tail, "poll_interval_s", lambda: 0.05)
+    monkeypatch.setattr("airflow_mirror.hooks.tail.TailView.is_writing_ended", lambda _: behaviour["is"] == "ended")
     yield started, behaviour
     runner("m").cancel_all(grace_s=0.2)

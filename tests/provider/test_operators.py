@@ -799,6 +799,30 @@ def test_tail_is_not_stopped_for_an_unstartable_one(
     assert process.members(Path(tail["dir"]))
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_tail_whose_writing_a_cutover_has_ended_is_not_taken_for_one_that_copies(
+    context: dict[str, Any], tail: Any, mirror: dict[str, Any], fake_spark: Started, ends: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It still says that it copies, for as long as it takes to end: then nobody would."""
+    fake_spark[1]["is"] = "ended"
+
+    def it_ends(_: float) -> None:
+        if ends and fake_spark[1]["is"] == "ended":
+            os.kill(tail["pid"], signal.SIGKILL)
+            until(lambda: not process.is_alive(tail["pid"], tail["started"]))
+            fake_spark[1]["is"] = "copying"
+
+    monkeypatch.setattr("airflow_mirror.operators.tail.sleep", it_ends)
+    task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail", start_timeout_s=300 if ends else 0)
+    if ends:
+        assert task.execute(context)["job_dir"] != tail["dir"] and len(fake_spark[0]) == 2
+    else:
+        with pytest.raises(AirflowException, match="its writing was ended, by a cutover, and it does not end"):
+            task.execute(context)
+        assert process.members(Path(tail["dir"])) and len(fake_spark[0]) == 1
+
+
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
 def test_a_tail_of_another_plan_makes_way_when_asked_to(
     context: dict[str, Any],
