@@ -42,7 +42,7 @@ def no_writers(_: ClusterAdmin) -> CallableFence:
 
 
 class FakeTI:
-    dag_id, task_id, run_id, map_index, try_number = "mapped", "t", "manual__1", -1, 1
+    dag_id, task_id, run_id, map_index, try_number, max_tries = "mapped", "t", "manual__1", -1, 1, 0
     stats_tags: dict[str, str] = {}
 
     def xcom_push(self, key: str, value: object) -> None:
