@@ -288,10 +288,10 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     graces, kills = list[float](), list[int]()
     wait_until_gone, end = process.wait_until_gone, process.end
 
-    def waits(job_dir: Any, timeout_s: Any) -> Any:
+    def waits(job_dir: Any, timeout_s: Any, *seen: Any) -> Any:
         if len(kills) < 2:  # how often it looks again after SIGKILL is up to the machine
             graces.append(timeout_s)
-        return wait_until_gone(job_dir, timeout_s / 10)  # one that ignores the signal is waited for in vain
+        return wait_until_gone(job_dir, timeout_s / 10, *seen)  # one that ignores the signal is waited for in vain
 
     def ends(pids: Any, number: Any) -> None:
         kills.extend([number] if number == signal.SIGKILL else [])

@@ -11,8 +11,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
 _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the command's closing parenthesis
@@ -45,14 +46,8 @@ def is_alive(pid: int, started: int | None) -> bool:
 
 def members(job_dir: Path) -> list[int]:
     """Return the pids of all live processes of this user that belong to the job in ``job_dir``, oldest first."""
-    mark = f"{JOB_DIR_VARIABLE}={job_dir}".encode()
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid() and _environment_has(int(entry), mark):
-            tick = started_at(int(entry))
-            if tick is not None:
-                found.append((tick, int(entry)))
-    return [pid for _, pid in sorted(found)]
+    found = _members(job_dir)
+    return sorted(found, key=lambda pid: (found[pid], pid))
 
 
 def end(pids: list[int], number: int) -> None:
@@ -69,12 +64,13 @@ def end_job(job_dir: Path, grace_s: float) -> bool:
 
     New processes may appear while it stops (a worker about to be started), so this repeats until none is left.
     """
-    end(members(job_dir), signal.SIGTERM)
-    if wait_until_gone(job_dir, grace_s):
+    seen = _members(job_dir)
+    end(list(seen), signal.SIGTERM)
+    if wait_until_gone(job_dir, grace_s, seen):
         return True
     for _ in range(50):
         end(members(job_dir), signal.SIGKILL)
-        if wait_until_gone(job_dir, 0.2):
+        if wait_until_gone(job_dir, 0.2, seen):
             break
     return False
 
@@ -84,9 +80,19 @@ def wait_until_dead(pid: int, started: int, timeout_s: float) -> bool:
     return _wait_until(lambda: not is_alive(pid, started), timeout_s)
 
 
-def wait_until_gone(job_dir: Path, timeout_s: float) -> bool:
-    """Wait until no process of the job is left; return whether that happened within ``timeout_s``."""
-    return _wait_until(lambda: not members(job_dir), timeout_s)
+def wait_until_gone(job_dir: Path, timeout_s: float, seen: Mapping[int, int] = MappingProxyType({})) -> bool:
+    """Wait until no process of the job is left; return whether that happened within ``timeout_s``.
+
+    :param seen: start ticks by pid of processes that were found before. One that ends gives up its environment, by which
+        it is found, some time before it is gone.
+    """
+    known = dict(seen)
+
+    def are_gone() -> bool:
+        known.update(_members(job_dir))
+        return not any(is_alive(pid, tick) for pid, tick in known.items())
+
+    return _wait_until(are_gone, timeout_s)
 
 
 def _wait_until(question: Callable[[], bool], timeout_s: float) -> bool:
@@ -96,6 +102,14 @@ def _wait_until(question: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def _members(job_dir: Path) -> dict[int, int]:
+    """Return the start tick of each live process of a job, by pid."""
+    mark = f"{JOB_DIR_VARIABLE}={job_dir}".encode()
+    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+    found = {pid: started_at(pid) for pid in pids if pid != os.getpid() and _environment_has(pid, mark)}
+    return {pid: tick for pid, tick in found.items() if tick is not None}
 
 
 def _stat(pid: int) -> list[str] | None:

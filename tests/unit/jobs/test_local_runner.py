@@ -220,6 +220,24 @@ def test_stop_ends_what_does_not_listen(runner: LocalRunner) -> None:
     assert runner.status(handle) == "LOST"
 
 
+def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives up its environment, by which it is found, before: a cancelled job was called running."""
+    ends_late = "signal.signal(15, lambda *_: (time.sleep(0.3), sys.exit()))"
+    code = f"import signal, sys, time; {ends_late}; print(1, flush=True); time.sleep(60)"
+    environment = {**os.environ, process.JOB_DIR_VARIABLE: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None and job.stdout.readline()
+        started, end = process.started_at(job.pid), process.end
+
+        def ends(pids: list[int], number: int) -> None:
+            end(pids, number)
+            monkeypatch.setattr(process, "_environment_has", lambda *_: False)
+
+        monkeypatch.setattr(process, "end", ends)
+        assert process.members(tmp_path) == [job.pid]
+        assert process.end_job(tmp_path, grace_s=60) and not process.is_alive(job.pid, started)
+
+
 def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
     wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
