@@ -172,12 +172,15 @@ class HeardFence(AclFence):
 
 
 class Writer:
-    """A producer that keeps writing until stopped; counts what was acknowledged and what was refused."""
+    """A producer that keeps writing until stopped; counts what was acknowledged and what was refused.
+
+    :ivar begun: how many producers it has had. What one has sent is answered before the next begins.
+    """
 
     def __init__(self, properties: dict[str, str], topic: str, every_s: float = 0.02) -> None:
         self._properties, self._topic, self._every_s = properties, topic, every_s
         self._stop, self._lock = threading.Event(), threading.Lock()
-        self.acknowledged = self.refused = 0
+        self.acknowledged = self.refused = self.begun = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Writer:
@@ -209,6 +212,7 @@ class Writer:
             # A refusal comes at once; a record that was given up but written all the same would be counted wrong.
             timeout = {"message.timeout.ms": "120000"}
             producer = Producer({**self._properties, **timeout, "linger.ms": "0", "log_level": "0"})
+            self.begun += 1
             refused = self.refused
             while not self._stop.is_set() and self.refused == refused:
                 try:

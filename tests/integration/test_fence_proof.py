@@ -223,7 +223,8 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
             intent = fence.intent([granted, everybodys])
             fence.raise_(intent)
             wait_until(lambda: answers(alice) == answers(mirror) == denied, "everybody is out")
-            wait_until(lambda: one.refused > 0 and two.refused > 0, "what was sent before is answered")
+            begun = one.begun, two.begun
+            wait_until(lambda: one.begun > begun[0] and two.begun > begun[1], "what was sent before is answered")
             record = FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True)
             kept.save(CutoverReport(mirror="flow", plan_hash="p", outcome=DONE, fence=record))
             ends, before_swap = mirror.log_ends(fenced), (one.acknowledged, two.acknowledged)
