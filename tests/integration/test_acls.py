@@ -263,6 +263,7 @@ def test_clusters_without_authorizer_are_named(source: Cluster, target_cluster: 
         assert "no authorizer" in sync_acls(plan, there, here, own={"target": "User:admin"}).notes[0]
 
 
+@pytest.mark.faults
 def test_ten_thousand_rules_survive_a_kill_in_the_middle(source: Cluster, closed: Cluster, tmp_path: Path) -> None:
     with World(source, closed) as w:
         many = [

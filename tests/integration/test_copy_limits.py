@@ -210,6 +210,7 @@ def set_quota(cluster: Cluster, key: str, rate: float | None) -> None:
     assert [e.error_code for e in answer.entries] == [0]
 
 
+@pytest.mark.faults
 def test_a_brokers_throttling_is_honoured(
     source_cluster: Cluster, target_cluster: Cluster, throttled: Throttled, topic_name: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -129,6 +129,7 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
         guard.alarm.wait(60)
 
 
+@pytest.mark.faults
 def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
     """From its own host, where the process can be seen, and with the guard gone."""
     from airflow_mirror.cutover.kept import Kept, reports_of

@@ -82,6 +82,7 @@ def fill(cluster: Cluster, topic: str, partitions: int) -> None:
     write_transactions(cluster, topic, seed=3, partitions=partitions)
 
 
+@pytest.mark.faults
 def test_nothing_is_lost_or_twice_where_a_tool_was_killed(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, bulk: Callable[..., str], tmp_path: Path
 ) -> None:
