@@ -41,6 +41,7 @@ _BEGIN = "ledger"  # key of the first decision
 _VERSION = 1
 _PATIENCE_S = 60.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
+_AGAIN_S = 0.1
 
 
 class Decisions(Protocol):
@@ -71,7 +72,7 @@ class Ledger:
 
     def __init__(self, target: ClusterAdmin, patience_s: float = _PATIENCE_S) -> None:
         self._target, self._patience_s = target, patience_s
-        self._fold = Fold()
+        self._fold, self._news_until = Fold(), 0.0
 
     def exists(self) -> bool:
         """Return whether there is a topic of decisions at all."""
@@ -151,14 +152,16 @@ class Ledger:
         return self._target.topics([DECISIONS]).get(DECISIONS)
 
     def _there(self) -> TopicInfo:
-        topic = self._found()
-        if topic is None:
-            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+        while (topic := self._found()) is None:
+            if time.monotonic() >= self._news_until:
+                raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+            time.sleep(_AGAIN_S)  # this broker has not heard of it yet
         return topic
 
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
-        create(self._target, DECISIONS, SETTINGS)
+        if create(self._target, DECISIONS, SETTINGS):
+            self._news_until = time.monotonic() + _NEWS_S
 
     def topic(self) -> TopicInfo:
         """Return the topic, which has the settings that it must have.

@@ -37,14 +37,14 @@ _SETTINGS_REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 def create(
     target: ClusterAdmin, topic: str, settings: Mapping[str, str], wished: Mapping[str, str] | None = None,
     partitions: int = 1, replicas: int | None = None,
-) -> None:  # fmt: skip
-    """Create a topic of the ledger unless it is there. May be called by several at once.
+) -> bool:  # fmt: skip
+    """Create a topic of the ledger unless it is there; return whether it was not. May be called by several at once.
 
     :param settings: what it must have. :param wished: what it should have if the cluster allows it.
     :param replicas: None: 3, as far as there are brokers for it.
     """
     if topic in target.topics([topic]):
-        return
+        return False
     replicas = replicas or min(3, target.broker_count())
     needed = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
     try:
@@ -56,6 +56,7 @@ def create(
     backoff = Backoff(_NEWS_S)
     while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()
+    return True
 
 
 def _create(target: ClusterAdmin, spec: NewTopicSpec) -> None:

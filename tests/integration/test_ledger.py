@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.ledger.log import DecisionLog
@@ -134,8 +135,11 @@ def test_a_ledger_that_never_was_is_missing_not_empty(admin: ClusterAdmin) -> No
 
 
 @pytest.mark.parametrize("reader", ["the same", "a new one"])
-def test_a_ledger_that_was_deleted_is_never_taken_for_new(cluster: Cluster, admin: ClusterAdmin, reader: str) -> None:
+def test_a_ledger_that_was_deleted_is_never_taken_for_new(
+    cluster: Cluster, admin: ClusterAdmin, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not by who has read it, and not by anybody else who finds something in its place."""
+    monkeypatch.setattr(decisions, "_NEWS_S", 0.0)  # what the only broker does not show is not there
     ledger = Ledger(admin)
     ledger.create()
     add_one(ledger)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import BrokerError
+from airflow_mirror.errors import BrokerError, LedgerMissing
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.policy import DECISIONS
@@ -51,3 +51,26 @@ def test_topic_that_nobody_hears_of_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(decisions, "_NEWS_S", 0.0)
     with pytest.raises(BrokerError, match="refused"):
         ledger(monkeypatch, refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ENTRIES).topic()
+
+
+def created(monkeypatch: pytest.MonkeyPatch, *shown: bool) -> Ledger:
+    """One whose topic was just created; whether the brokers that are asked after that show it, one after the other."""
+    made, left = Ledger(cast("Any", None)), iter(shown)
+    monkeypatch.setattr(decisions, "create", lambda *_: True)
+    monkeypatch.setattr(decisions, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(Ledger, "_found", lambda _: THERE if next(left) else None)
+    monkeypatch.setattr(Ledger, "_entries", lambda _: ENTRIES)
+    made.create_topic()
+    return made
+
+
+def test_its_creator_does_not_call_it_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One broker has shown it, and the next one that is asked has not heard of it."""
+    ledger = created(monkeypatch, False, False, True, False, True)
+    assert ledger.topic() is THERE and ledger.topic() is THERE
+
+
+def test_its_creator_says_in_the_end_that_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "_NEWS_S", 0.0)
+    with pytest.raises(LedgerMissing):
+        created(monkeypatch, False).topic()
