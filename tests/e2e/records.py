@@ -45,8 +45,8 @@ def fill(settings: Mapping[str, str], topic: str, count: int, seed: int = 0, at_
             value = dice.choice([None, b"", dice.randbytes(dice.randint(1, 900)), f"{n}".encode() * 20])
             key = dice.choice([None, b"", f"k{dice.randint(0, 50)}".encode()])
             headers = [("h", dice.randbytes(3)), ("h", None)] if dice.random() < 0.2 else []
-            at_ms = base + dice.randint(-900, 900)
-            producer.produce(topic, value, key, headers=headers, timestamp=at_ms, on_delivery=told)
+            stamp = base + dice.randint(-900, 900)
+            producer.produce(topic, value, key, headers=headers, timestamp=stamp, on_delivery=told)
             producer.poll(0)
         assert producer.flush(300) == 0 and not refused, refused
 
