@@ -41,7 +41,6 @@ _BEGIN = "ledger"  # key of the first decision
 _VERSION = 1
 _PATIENCE_S = 60.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
-_AGAIN_S = 0.1
 
 
 class Decisions(Protocol):
@@ -72,7 +71,7 @@ class Ledger:
 
     def __init__(self, target: ClusterAdmin, patience_s: float = _PATIENCE_S) -> None:
         self._target, self._patience_s = target, patience_s
-        self._fold, self._news_until = Fold(), 0.0
+        self._fold, self._young = Fold(), Backoff(0.0)
 
     def exists(self) -> bool:
         """Return whether there is a topic of decisions at all."""
@@ -153,15 +152,15 @@ class Ledger:
 
     def _there(self) -> TopicInfo:
         while (topic := self._found()) is None:
-            if time.monotonic() >= self._news_until:
+            if self._young.expired:
                 raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
-            time.sleep(_AGAIN_S)  # this broker has not heard of it yet
+            self._young.pause()  # this broker has not heard of it yet
         return topic
 
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
         if create(self._target, DECISIONS, SETTINGS):
-            self._news_until = time.monotonic() + _NEWS_S
+            self._young = Backoff(_NEWS_S)
 
     def topic(self) -> TopicInfo:
         """Return the topic, which has the settings that it must have.

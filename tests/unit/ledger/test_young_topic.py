@@ -57,7 +57,6 @@ def created(monkeypatch: pytest.MonkeyPatch, *shown: bool) -> Ledger:
     """One whose topic was just created; whether the brokers that are asked after that show it, one after the other."""
     made, left = Ledger(cast("Any", None)), iter(shown)
     monkeypatch.setattr(decisions, "create", lambda *_: True)
-    monkeypatch.setattr(decisions, "_AGAIN_S", 0.0)
     monkeypatch.setattr(Ledger, "_found", lambda _: THERE if next(left) else None)
     monkeypatch.setattr(Ledger, "_entries", lambda _: ENTRIES)
     made.create_topic()
