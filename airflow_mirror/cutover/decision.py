@@ -171,7 +171,8 @@ def begin_lifting(
 
     :param attempt: which one. :param owned: it is that very process that lifts. :param before: as it gave to `go_up`.
     :return: with phase LIFTING; or OPENED, and nothing may be lifted.
-    :raises CutoverTakenOver: another fence stands by now; or, for an owner, this one is another process's by now.
+    :raises CutoverTakenOver: another attempt's fence stands by now, or its target is open; or, for an owner, this one is
+        another process's by now.
     :raises Undecided: nobody knows.
     """
 
@@ -180,7 +181,8 @@ def begin_lifting(
         ours = there is not None and there.is_of(attempt.run, attempt.attempt)
         if there is not None and ours and (not owned or there.owner == attempt.owner):
             return None if there.phase == OPENED else _value(mirror, replace(there, phase=LIFTING, lifter=lifter))
-        if there is not None and (there.stands or (owned and there != before)):
+        # Nobody undoes what another attempt has opened: its target is in production, whatever became of this attempt.
+        if there is not None and (there.stands or there.phase == OPENED or (owned and there != before)):
             raise CutoverTakenOver(attempt.run)
         return _value(mirror, replace(attempt, phase=LIFTING, lifter=lifter))
 

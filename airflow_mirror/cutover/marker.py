@@ -79,8 +79,17 @@ def has_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> boo
 
 def markers(source: ClusterAdmin, mirror: str) -> frozenset[str]:
     """Return the names of a mirror's markers that stand, and of those whose names begin like them."""
+    return _standing(source, mirror, _OPENING)
+
+
+def attempts_named(source: ClusterAdmin, mirror: str) -> frozenset[str]:
+    """Return the names that fences of a mirror have at the source, as :func:`group_of`, and of those that begin alike."""
+    return _standing(source, mirror, _FENCED)
+
+
+def _standing(source: ClusterAdmin, mirror: str, operation: str) -> frozenset[str]:
     found = source.describe_acls(resource_type="GROUP", principal=_NOBODY)
-    return frozenset(a.name for a in found if a.name.startswith(f"{_PREFIX}{mirror}.") and a.operation == _OPENING)
+    return frozenset(a.name for a in found if a.name.startswith(f"{_PREFIX}{mirror}.") and a.operation == operation)
 
 
 def remove_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:

@@ -23,7 +23,14 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, restore_groups, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.marker import name_fence, remove_marker, require_none_of_others, set_marker
+from airflow_mirror.cutover.marker import (
+    attempts_named,
+    group_of,
+    name_fence,
+    remove_marker,
+    require_none_of_others,
+    set_marker,
+)
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
@@ -112,7 +119,30 @@ def raise_fence(run: Run) -> dict[str, Any]:
     if run.fence.kind == AclFence.kind:
         name_fence(run.source, run.mirror.name, run.kept.run, run.report.attempt)
     run.fence.raise_(intent)
+    _require_still_up(run, intent)
     return {"fence": fence_text(run.fence.kind, intent)}
+
+
+def _require_still_up(run: Run, intent: dict[str, Any]) -> None:
+    """Return if the fence is still decided to be up; otherwise take back what was raised, and stop.
+
+    A process that was frozen before its request raises a fence that was lifted meanwhile, and nobody would look for it.
+    The same rules are those of another attempt as long as its name stands at the source.
+
+    :raises CutoverTakenOver: somebody has undone this attempt.
+    """
+    assert run.up is not None
+    there = decision.fence_state(run.life.values(), run.mirror.name)
+    if there == run.up:
+        return
+    own = run.mirror.name, run.kept.run, run.report.attempt
+    if run.fence.kind != AclFence.kind:
+        if there is None or not (there.stands or there.phase == decision.OPENED):
+            run.fence.lift(intent)
+    elif not attempts_named(run.source, run.mirror.name) - {group_of(*own)}:
+        run.fence.lift(intent)
+        remove_marker(run.source, *own)
+    raise CutoverTakenOver(run.kept.run)
 
 
 def attempt_of(run: str, report: CutoverReport, owner: str = "", max_fence_s: float = 0.0) -> FenceState:

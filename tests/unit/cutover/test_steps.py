@@ -16,10 +16,10 @@ import pytest
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.decision import LIFTED, LIFTING, begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.marker import has_marker, set_marker
+from airflow_mirror.cutover.marker import attempts_named, group_of, has_marker, remove_marker, set_marker
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.run import lift_leftover_fence, recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
@@ -408,6 +408,83 @@ def test_owner_leaves_another_attempts_fence_alone(tmp_path: Path) -> None:
     with pytest.raises(CutoverTakenOver, match="opens and undoes nothing"):
         walk(run, [replace(step, do=wake) if step.name == "drain" else step for step in fence.steps()])
     assert "lift" not in fence.calls and run.report.undone == []
+
+
+class FrozenBefore(AclFence):
+    """A fence whose owner stands still before its request, until something else has happened."""
+
+    def __init__(self, source: Acls, meanwhile: Callable[[], object]) -> None:
+        super().__init__(source, open_by_default=False)  # type: ignore[arg-type]
+        self._meanwhile = meanwhile
+
+    def raise_(self, intent: dict[str, Any]) -> None:
+        self._meanwhile()
+        super().raise_(intent)
+
+
+@pytest.fixture
+def nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log: nothing is asked of leaders before a fence."""
+    monkeypatch.setattr(steps, "look_before", lambda _: {"by": "acls", "why": ""})
+    monkeypatch.setattr(steps, "look_for_unseen", lambda _: "")
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+@pytest.mark.parametrize("next_ends", ["lifted", "kept", "not kept"])
+def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, next_ends: str) -> None:
+    """Its owner was frozen before its request; a guard has lifted it, and the next attempt came and went."""
+    source = Acls()
+
+    def meanwhile() -> None:
+        other = ledger_of(tmp_path)
+        begin_lifting(other, "flow", steps.attempt_of(run.kept.run, run.report), "guard")
+        remove_marker(source, "flow", run.kept.run, 1)  # type: ignore[arg-type]
+        end_lifting(other, "flow", "guard")
+        after = a_run(tmp_path, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+        after.report.attempt = 2
+        walk(after, STEPS[:1])
+        if next_ends == "lifted":
+            back_out(after)
+        else:
+            open_behind(after)
+            if next_ends == "not kept":
+                steps.lift_fence(after)
+
+    run = a_run(tmp_path, FrozenBefore(source, meanwhile), source)
+    with pytest.raises(CutoverTakenOver):
+        walk(run)
+    denied = sorted(a.name for a in source.acls if a.resource_type == "TOPIC")
+    assert denied == (["orders", "payments"] if next_ends == "kept" else [])
+    assert attempts_named(source, "flow") == ({group_of("flow", run.kept.run, 2)} if denied else set())  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_attempt_that_never_was_up_leaves_anothers_opening_alone(tmp_path: Path) -> None:
+    """Its process was killed between its report and its decision. The next run has opened the target since."""
+    source = Acls()
+    dead = a_run(tmp_path / "r2", AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    other = a_run(tmp_path / "r1", AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    dead.life = other.life
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(steps, "back_out", lambda *_, **__: None)
+        dead.require_guard = raising(KeyboardInterrupt())
+        walk(dead)
+    steps.raise_fence(other)
+    open_behind(other)
+    with pytest.raises(CutoverTakenOver):
+        lift_leftover_fence(dead.kept, source, dead.target, life=ledger_of(tmp_path / "r1"))  # type: ignore[arg-type]
+    with pytest.raises(CutoverTakenOver):
+        recover(dead)
+    there = fence_state(other.life.values(), "flow")
+    assert there is not None and (there.run, there.phase) == ("r1", OPENED)
+    assert sorted(a.name for a in source.acls if a.resource_type == "TOPIC") == ["orders", "payments"]
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def do() -> object:
+        raise error
+
+    return do
 
 
 @pytest.mark.parametrize("opened", [False, True])
