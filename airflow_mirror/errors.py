@@ -254,8 +254,9 @@ class MirrorCutOver(InputError):
     def __init__(self, mirror: str, topics: Sequence[str], at: str) -> None:
         self.mirror, self.topics = mirror, list(topics)
         more = f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else ""
+        which = f"target topics {', '.join(self.topics[:5])}{more}" if self.topics else "its target topics"
         super().__init__(
-            f"mirror {mirror!r} was cut over ({at}): target topics {', '.join(self.topics[:5])}{more} are in production. "
+            f"mirror {mirror!r} was cut over ({at}): {which} are in production. "
             "Nothing was touched. Mirror other topics under another name; to start over, delete the target topics."
         )
 
@@ -957,7 +958,7 @@ class FencedByAnother(NeedsHuman):
         self.cluster, self.topics, self.others = cluster, list(topics), list(others)
         super().__init__(
             f"{len(self.topics)} topic(s) of the {cluster} cluster are fenced ({', '.join(self.topics[:10])}), and "
-            f"these fences of other mirrors stand there (mirror.run.attempt): {', '.join(self.others[:10])}. Their owner "
+            f"these fences of other mirrors stand there (mirror/run/attempt): {', '.join(self.others[:10])}. Their owner "
             "lifts them; then cut over again. Nothing was touched."
         )
 

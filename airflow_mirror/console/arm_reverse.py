@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.arm import arm, cutover_of
 
@@ -50,7 +51,7 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with target_of(arguments) as target:
-        report_of, plan = cutover_of(arguments.mirror, target)
+        report_of, plan = cutover_of(arguments.mirror, Side(target))
         with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
-            found = arm(report_of, plan, source, target, leave=arguments.leave, check_only=arguments.check)
+            found = arm(Platform.of(source, target), report_of, plan, leave=arguments.leave, check_only=arguments.check)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.failback import failback
 
@@ -57,5 +58,7 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with target_of(arguments) as target, ClusterAdmin(config_of(arguments.source, "source")) as source:
-        found = failback(arguments.mirror, source, target, export_to=arguments.export, recreate=arguments.recreate)
+        found = failback(
+            arguments.mirror, Platform.of(source, target), export_to=arguments.export, recreate=arguments.recreate
+        )
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

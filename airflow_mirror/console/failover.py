@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.failover.after import after, to_dict
 from airflow_mirror.failover.check import check
@@ -61,14 +62,14 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         if arguments.after:
             with ClusterAdmin(config_of(arguments.source, "source")) as source:
-                rows = after(source, target, name)
+                rows = after(source, Side(target), name)
             found: dict[str, Any] = to_dict(name, rows)
             lines = [str(one) for one in rows] or ["the source took nothing after the last copied offset"]
         elif arguments.check:
-            checked = check(target, name)
+            checked = check(Side(target), name)
             found, lines = checked.to_dict(), checked.lines()
         else:
             logging.basicConfig(level=logging.INFO, format="%(message)s")
-            report = run(target, name, force=arguments.force)
+            report = run(Side(target), name, force=arguments.force)
             found, lines = report.to_dict(), report.lines()
     print(json.dumps(found, indent=1) if arguments.json else "\n".join(lines))

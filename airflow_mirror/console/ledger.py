@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.cutover.writers import end_writing
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
@@ -84,7 +84,7 @@ def _init(arguments: argparse.Namespace) -> None:
 
 def _release(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        released = release(Ledger(target), arguments.mirror, lambda: end_writing(target.config, arguments.mirror))
+        released = release(Ledger(target), arguments.mirror, lambda: Side(target).end_writing(arguments.mirror))
     print(f"given up: {', '.join(released)}" if released else f"mirror {arguments.mirror!r} owns no topic to give up")
 
 

@@ -5,28 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.cutover.decision import PATIENCE_S
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences
 from airflow_mirror.cutover.fence import fence_of
-from airflow_mirror.cutover.kept import REPORTS, Kept, fences_up, mirrors_in, reports_of
-from airflow_mirror.cutover.run import lift_leftover_fence
-from airflow_mirror.errors import InputError, MirrorError, PlanNotKept, TryAgain
+from airflow_mirror.cutover.intent import line
+from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.errors import InputError, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.kept import fetch_rule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.ledger.state import names_below
+from airflow_mirror.plan.kept import last_hash
 
 _TEXT = """\
-Find every fence that a cutover of the mirror left up, on any host, by the reports on the target, and lift it:
-producers may write to the source again. Exactly what the fence changed is undone. A cutover that is running keeps its
-fence; so does a finished one, so that nobody writes where nobody reads (but see --kept-too).
+Lift the fence that a cutover of the mirror left up, on any host, as is decided in the target's ledger: producers may
+write to the source again. Exactly what the fence changed is undone, and groups get their positions back. A cutover that
+is running keeps its fence; so does a finished one, so that nobody writes where nobody reads (but see --kept-too). Then
+it looks for rules that keep everybody out and that no record explains (see --unexplained).
 
 Exit status: 0 done, or no fence was up; 1 a fence is still up, the error says why; 2 wrong input.
 """
@@ -56,6 +52,11 @@ def add(commands: Any) -> None:
         help="lift the fence of a finished cutover as well; the mirror's writer lease is taken first, so that no tail "
         "copies what is then written",
     )  # fmt: skip
+    p.add_argument(
+        "--unexplained", action="store_true",
+        help="also remove rules that keep everybody out of the mirror's source topics and that no record explains; never "
+        "one that a fence has found there",
+    )  # fmt: skip
     p.set_defaults(run=_run)
 
 
@@ -69,39 +70,56 @@ def add_home(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    name, failed = arguments.mirror, False
+    name = arguments.mirror
     with target_of(arguments) as target:
-        up = list(fences_up(_reports(arguments, target), name, runs_of(arguments)))
-        if not up:
-            print(f"no fence of mirror {name!r} is up, as the reports of its cutovers say")
-        for run, report, error in up:
+        fence = _decided(arguments, target)
+        with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
+            on = Platform.of(source, target)
+            lines = _lifted(arguments, on, fence)
+            print("\n".join(lines) or f"no fence of mirror {name!r} is up")
             try:
-                if report is None:
-                    raise error or InputError(f"{run}: its report can't be read.")
-                print(f"run {run}: {lift(arguments, target, run, report)}")
-            except MirrorError as e:  # one that can't be lifted must not keep the others up
-                print(f"error: run {run}: {e}", file=sys.stderr)
-                failed = True
-    return 1 if failed else 0
+                left = unexplained(on, name)
+            except TryAgain as e:
+                print(f"rules that no record explains were not looked for: {e}", file=sys.stderr)
+                return int(arguments.unexplained)
+            if arguments.unexplained:
+                for acl in lift_unexplained(on, name, left):
+                    print(f"lifted: {line(acl)}")
+                return 0
+    for acl in left:
+        print(f"no record explains: {line(acl)}", file=sys.stderr)
+    if left:
+        print("If these are no rules of yours, --unexplained removes them.", file=sys.stderr)
+    return 1 if left else 0
 
 
-def _reports(arguments: argparse.Namespace, target: ClusterAdmin) -> Mapping[str, bytes]:
-    """Return the reports on the target; nothing if it can't be asked, and there is something on this host.
+def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState | None:
+    """Return what is decided about the mirror's fence; None if nothing is, or the target can't be asked.
 
-    :raises InputError: neither the target nor this host knows a cutover of the mirror.
+    :raises InputError: neither the target nor this host knows the mirror.
     """
-    runs = runs_of(arguments)
+    name = arguments.mirror
     try:
-        values = state_of(target, REPORTS).read()
+        values = Side(target).ledger.values()
     except TryAgain as e:
-        if runs is None:
+        if runs_of(arguments) is None:
             raise
         print(f"the target can't be asked ({e}): what follows is what is known on this host", file=sys.stderr)
-        return {}
-    if arguments.mirror not in mirrors_in(values) and runs is None:
-        known = ", ".join(sorted(mirrors_in(values))) or "none"
-        raise InputError(f"--mirror {arguments.mirror}: the target has no report of a cutover of it. It has of: {known}.")
-    return values
+        return None
+    if (last_hash(values, name) or fence_state(values, name)) is None and runs_of(arguments) is None:
+        known = ", ".join(sorted({*names_below(values, "plan/"), *mirrors_with_fences(values)})) or "none"
+        raise InputError(f"--mirror {name}: the target does not know it. It knows: {known}.")
+    return fence_state(values, name)
+
+
+def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | None) -> list[str]:
+    if fence is not None and fence.phase == OPENED and not arguments.kept_too:
+        return [f"run {fence.run}: the fence of a finished cutover stays; --kept-too lifts it"]
+    given = fence_of(arguments.fence, on.source.admin)
+    runs = runs_of(arguments)
+    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=arguments.kept_too, runs=runs)
+    run = "" if fence is None else f"run {fence.run}: "
+    return [f"{run}lifted: {one}" for one in lines]
 
 
 def runs_of(arguments: argparse.Namespace) -> Path | None:
@@ -117,31 +135,28 @@ def runs_of(arguments: argparse.Namespace) -> Path | None:
     return runs if runs.is_dir() else None
 
 
-def lift(arguments: argparse.Namespace, target: ClusterAdmin, run: str, report: CutoverReport) -> str:
-    """Lift the fence of one cutover, as ``arguments`` say; return what was done."""
-    if report.fence is not None and report.fence.kept and not arguments.kept_too:
-        return "the fence of a finished cutover stays; --kept-too lifts it"
-    runs = runs_of(arguments)
-    there = None if runs is None or not (runs / run).is_dir() else runs / run
-    kept = Kept(reports_of(target, report.mirror), report.mirror, run, there)
-    with ClusterAdmin(config_of(source_of(arguments, target, report), "source")) as source:
-        fence = fence_of(arguments.fence, source)
+def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState) -> str:
+    """Lift the kept fence of a finished cutover; return what was done."""
+    with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
+        given = fence_of(arguments.fence, source)
         lines = lift_leftover_fence(
-            kept, source, target, fence, life=Ledger(target, PATIENCE_S), kept_too=arguments.kept_too
-        )
-    return "; ".join(f"lifted: {line}" for line in lines) or "somebody else has lifted it"
+            Platform.of(source, target), arguments.mirror, given, run=fence.run, kept_too=True, runs=runs_of(arguments)
+        )  # fmt: skip
+    return "; ".join(f"lifted: {one}" for one in lines) or "somebody else has lifted it"
 
 
-def source_of(arguments: argparse.Namespace, target: ClusterAdmin, report: CutoverReport) -> str:
-    """Return the source that the arguments name, or else that of the cutover's plan.
+def source_of(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None) -> str:
+    """Return the source that the arguments name, or else that of the cutover's plan, or of the mirror's last one.
 
     :raises InputError: neither says it.
     """
     if arguments.source is not None:
         return str(arguments.source)
+    on, name = Side(target), arguments.mirror
     try:
-        return fetch_rule(report.plan_hash, report.mirror, target).mirror.source
-    except PlanNotKept as e:
-        raise InputError(
-            f"which cluster is the source, only the plan of that cutover says. Use --source. ({e})"
-        ) from None
+        plan_hash = fence.plan if fence is not None else last_hash(on.ledger.values(), name)
+        if plan_hash is None:
+            raise PlanNotKept(name, "none")
+        return on.plan(name, plan_hash).mirror.source
+    except (PlanNotKept, TryAgain) as e:
+        raise InputError(f"which cluster is the source, only the plan says. Use --source. ({e})") from None

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.run import preview_cutover
 from airflow_mirror.errors import UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import names_below, state_of
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.life import target_ids
@@ -74,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _look(arguments: argparse.Namespace) -> Preview:
     name, level = arguments.mirror, arguments.level
     with target_of(arguments) as target:
-        ledger = Ledger(target, PATIENCE_S)
+        ledger = Side(target).ledger
         values = ledger.values()
         plan_hash = last_hash(values, name)
         if plan_hash is None:
@@ -84,12 +83,12 @@ def _look(arguments: argparse.Namespace) -> Preview:
         proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, target_ids(plan, target), level)
         with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
             fence = fence_of(arguments.fence, source, open_by_default(arguments))
+            on = Platform.of(source, target)
+            never = Kept(on.target.reports(name), name, "preview", None)  # names a run that never is
             found = preview_cutover(
-                plan.mirror, plan, source, target, fence=fence,
-                run_dir=Path("preview"),  # names a run that never is
-                limits=Limits(max_fence_s=arguments.max_fence_s),
+                on, plan.mirror, plan, fence=fence, kept=never, limits=Limits(max_fence_s=arguments.max_fence_s),
                 verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
                 accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
-                tail_positions=maps.positions, translate_offset=maps.to_target, life=ledger,
+                tail_positions=maps.positions, translate_offset=maps.to_target,
             )  # fmt: skip
             return with_way_back(found, plan, source, target, fence)

@@ -9,21 +9,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
-from airflow_mirror.console.lift_fence import add_home, lift, runs_of
+from airflow_mirror.console.lift_fence import add_home, lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.decision import fence_state
-from airflow_mirror.cutover.kept import fences_up
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.kept import prefix as reports_prefix
-from airflow_mirror.cutover.writers import end_writing
-from airflow_mirror.errors import InputError, MirrorNotOver
-from airflow_mirror.failover.decision import direction
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.errors import MirrorNotOver
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.direction import direction
 from airflow_mirror.sync.seen_configs import prefix
 
 if TYPE_CHECKING:
@@ -76,38 +74,37 @@ def _run(arguments: argparse.Namespace) -> None:
         retirement = Retirement(
             mirror=name, target=target, ledger=Ledger(target), maps=MapStore(name),
             keys=state_of(target, "", keys_only=True), seen=state_of(target, prefix(name)),
-            end_writing=partial(end_writing, target.config, name),
+            end_writing=partial(Side(target).end_writing, name),
         )  # fmt: skip
         values = retirement.ledger.values()
         for read in (fence_state, direction):  # what can't be read must not be forgotten
             read(values, name)
         retirement.require_over(Watch(state_of(target, keys_of(name))), may_be_held=arguments.end_writing)
-        fences, stays = _fences(arguments, target)
-        known = tuple(f"{reports_prefix(name)}{run}/" for run in stays)
-        left = [f"the fence of cutover {run}, kept on purpose, and its report: --source lifts it" for run in stays]
+        fence = fence_state(values, name)
+        steps, keep, left = _fence(arguments, target, None if fence is None or fence.is_over else fence)
         left += retirement.left()
-        found = walk(arguments, chain(fences, retirement.steps(keep=known)))
+        found = walk(arguments, chain(steps, retirement.steps(keep=keep)))
     _tell(arguments, found, [*left, *_BY_ITSELF])
 
 
-def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Part], list[str]]:
-    """Return the steps that lift fences, and the runs whose fence stays.
+def _fence(
+    arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
+) -> tuple[list[Part], tuple[str, ...], list[str]]:  # fmt: skip
+    """Return the step that lifts the mirror's fence; or what stays of it, as beginnings of keys and for people.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
     """
-    steps, stays = [], []
-    values = state_of(target, reports_prefix(arguments.mirror)).read()
-    for run, report, error in fences_up(values, arguments.mirror, runs_of(arguments)):
-        if report is None:
-            raise error or InputError(f"{run}: its report can't be read.")
-        if report.fence is None or not report.fence.kept or report.outcome != reports.DONE:
-            cause = f"a fence of its cutover {run} is up"
-            raise MirrorNotOver(arguments.mirror, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
-        if arguments.source is None:
-            stays.append(run)
-        else:
-            steps.append(Part("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
-    return steps, stays
+    name = arguments.mirror
+    if fence is None:
+        return [], (), []
+    if fence.phase != OPENED:
+        cause = f"a fence of its cutover {fence.run} {fence.text}"
+        raise MirrorNotOver(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
+    if arguments.source is not None:
+        return [Part("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], (), []
+    report, plan = f"{reports_prefix(name)}{fence.run}/", f"plan/{name}/{fence.plan}"
+    stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
+    return [], (report, plan, f"fence/{name}", f"amended/{name}/"), [stays]
 
 
 def _tell(arguments: argparse.Namespace, found: list[dict[str, Any]], left: list[str]) -> None:

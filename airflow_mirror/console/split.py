@@ -11,7 +11,7 @@ import yaml
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.steps import add_steps, walk
-from airflow_mirror.cutover.writers import end_writing
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.ending import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> None:
             state=state_of(target, *keys_of(old), *keys_of(name)),
             plans=state_of(target, kept.prefix(name), keys_only=True),
             old_plans=state_of(target, kept.prefix(old), keys_only=True),
-            end_writing=partial(end_writing, target.config, old),
+            end_writing=partial(Side(target).end_writing, old),
         )  # fmt: skip
         split.require_possible()
         watch = Watch(state_of(target, keys_of_jobs(old)))

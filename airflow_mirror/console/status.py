@@ -22,8 +22,7 @@ from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.run import add_clusters, chosen
-from airflow_mirror.cutover.fence import fence_text
-from airflow_mirror.cutover.kept import REPORTS, FenceUp, fences_up, mirrors_in
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
@@ -127,7 +126,7 @@ class _View:
     """
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._ledger, self._state = Ledger(target), state_of(target, JOBS, REPORTS)
+        self._ledger, self._state = Ledger(target), state_of(target, JOBS)
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
 
@@ -148,8 +147,11 @@ class _View:
         topics = Counter(one.mirror for one in owned)
         opened = Counter(one.mirror for one in owned if one.opened_by)
         said = self._state.read()
-        fences = {name: list(fences_up(said, name)) for name in mirrors_in(said)}
-        names = sorted({*topics, *active_tails(values), *(name for name, up in fences.items() if up)})
+        known_fences = {
+            n: self._known(f"fence/{n}", partial(fence_state, values, n), None) for n in mirrors_with_fences(values)
+        }
+        fences = {name: fence for name, fence in known_fences.items() if fence is not None and not fence.is_over}
+        names = sorted({*topics, *active_tails(values), *fences})
         return [
             {"mirror": name, "topics": topics[name], "in_production": opened[name]}
             | {"plan": self._known(f"plan/{name}", partial(last_hash, values, name), None)}
@@ -158,7 +160,7 @@ class _View:
                 self._known(f"{keys_of(name)}wish", partial(Wishes.of, said, name), Wishes()),
                 "unreadable" if f"active/{name}" in self.newer else "none",
             )
-            | {"fences": [_fence(up) for up in fences.get(name, [])]}
+            | {"fences": [_fence(fences[name], since_ms(self._ledger, name))] if name in fences else []}
             for name in names
         ]
 
@@ -191,23 +193,19 @@ class _View:
         }
 
 
-def _fence(up: FenceUp) -> dict[str, Any]:
-    """Return what JSON says of a fence that is, or may be, up."""
-    if up.report is None or up.report.fence is None:
-        return {"run": up.run, "error": str(up.error)}
-    report, fence = up.report, up.report.fence
-    since = datetime.fromtimestamp(fence.requested, UTC).isoformat(timespec="seconds")
-    said = {"run": up.run, "attempt": report.attempt, "host": report.host, "since": since}
-    said |= {"kind": fence.kind, "name": fence.name or fence.kind}
-    return {**said, "kept": fence.kept, "changes": fence_text(fence.kind, fence.intent)}
+def _fence(fence: FenceState, since_ms: int) -> dict[str, Any]:
+    """Return what JSON says of a fence that is, or may be, up. :param since_ms: when that was decided."""
+    return {
+        "run": fence.run, "attempt": fence.attempt, "host": fence.process.get("host", "unknown"), "phase": fence.phase,
+        "kind": fence.kind, "name": fence.name, "kept": fence.phase == OPENED, "text": fence.text,
+        "since": datetime.fromtimestamp(since_ms / 1000, UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
 
 
 def _fence_line(fence: Mapping[str, Any]) -> str:
     """Return what people read of it."""
-    if "error" in fence:
-        return f"run {fence['run']}: {fence['error']}"
-    why = "kept after the cutover" if fence["kept"] else f"cutover {fence['run']}, attempt {fence['attempt']}"
-    return f"the source is fenced ({fence['name']}) since {fence['since']} from {fence['host']}: {why}"
+    what = f"the fence of cutover {fence['run']} {fence['text']}"
+    return f"the source is fenced ({fence['name']}): {what}, since {fence['since']}"
 
 
 def _said(tail: TailFacts, wishes: Wishes) -> str | None:

@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.lift_fence import add_home, runs_of, source_of
-from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
+from airflow_mirror.console.lift_fence import source_of
+from airflow_mirror.cutover.decision import fence_state
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.swap import swap_fence
-from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 
@@ -43,23 +43,16 @@ def add(commands: Any) -> None:
         help="whom to spare (default: whom the source's connection logs in as, if that says it)",
     )  # fmt: skip
     p.add_argument("--check", action="store_true", help="only say what would be changed, or why it is not possible")
-    add_home(p)
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     name = arguments.mirror
     with target_of(arguments) as target:
-        reports = reports_of(target, name)
-        up = [one for one in fences_up(reports.read(), name) if one.report and one.report.fence and one.report.fence.kept]
-        if not up:
-            raise InputError(f"--mirror {name}: no cutover of it has kept its fence, as the reports on the target say.")
-        for run, report, _ in up:
-            assert report is not None
-            runs = runs_of(arguments)
-            kept = Kept(reports, name, run, None if runs is None or not (runs / run).is_dir() else runs / run)
-            with ClusterAdmin(config_of(source_of(arguments, target, report), "source")) as source:
-                given = {} if arguments.principal is None else {"source": arguments.principal}
-                lines = swap_fence(kept, source, own_principal(source, given), check_only=arguments.check)
-            for line in lines:
-                print(f"run {run}: {'would be: ' if arguments.check else ''}{line}")
+        fence = fence_state(Side(target).ledger.values(), name)
+        with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
+            given = {} if arguments.principal is None else {"source": arguments.principal}
+            own = own_principal(source, given)
+            lines = swap_fence(Platform.of(source, target), name, own, check_only=arguments.check)
+    for line in lines:
+        print(f"{'would be: ' if arguments.check else ''}{line}")

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.lifting import intent_of
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.model import NO_MEMBERS
@@ -17,7 +19,9 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, some
 
 if TYPE_CHECKING:
-    from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+    from airflow_mirror.cutover.intent import Intent
+    from airflow_mirror.cutover.platform import Platform
+    from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
 
 
@@ -86,7 +90,7 @@ class After:
             raise SourceNotSilent(self.mirror, {str(tp): n for tp, n in self.moved.items()}, self.fence != "gone")
 
 
-def look_after(report: CutoverReport | None, source: ClusterAdmin, target: ClusterAdmin, now: float) -> After:
+def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
     """Look at both clusters behind a finished cutover.
 
     :param now: seconds since the epoch.
@@ -94,22 +98,22 @@ def look_after(report: CutoverReport | None, source: ClusterAdmin, target: Clust
     """
     if report is None or report.fence is None or report.outcome != DONE or report.fence.opened is None:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
-    cut = report.cut
+    cut, source = report.cut, on.source.admin
     there = source.wire.log_ends(cut)
+    state = fence_state(on.target.ledger.values(), report.mirror)
+    intent = None if state is None or state.id != report.id else intent_of(on.target, report.mirror, state)
     return After(
         mirror=report.mirror, seconds=max(0.0, now - report.fence.opened),
         moved={tp: there[tp] - end for tp, end in cut.items() if there[tp] != end},
-        fence=_fence(report.fence, source), copied_by=str(report.fence.intent.get("copied_by", "")),
-        groups=_groups(report, target),
+        fence="open" if intent is None or state is None or state.phase != OPENED else _fence(state.kind, intent, source),
+        copied_by="" if intent is None else intent.copied_by, groups=_groups(report, on.target.admin),
     )  # fmt: skip
 
 
-def _fence(record: FenceRecord, source: ClusterAdmin) -> str:
-    if not record.kept or record.lifted is not None:
-        return "open"
-    if record.kind != AclFence.kind:
+def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:
+    if kind != AclFence.kind:
         return "callable"
-    return "up" if AclFence(source).is_up(record.intent) else "gone"
+    return "up" if AclFence(source).is_up(intent) else "gone"
 
 
 def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:

@@ -14,7 +14,6 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover import report as reports
 from airflow_mirror.errors import CutoverRunning, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.report import CutoverReport
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -70,21 +70,17 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
         thread.join()
 
 
-def watch_of(target: ClusterAdmin, mirror: str) -> Watch:
-    """Return what observes the process of a mirror's cutover."""
-    return Watch(state_of(target, keys_of(mirror)), silence_s=SILENCE_S, probe_every_s=SIGN_EVERY_S)
-
-
-def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
+def require_over(watch: Watch, mirror: str, fence: FenceState) -> None:
     """Return if the process of an attempt has ended, or is frozen; may listen for :data:`SILENCE_S`.
 
+    :param watch: as :meth:`.platform.Side.watch_cutover`. :param fence: that it has raised.
     :raises CutoverRunning: it lives.
     :raises TryAgain: of another type: the target can't be asked.
     """
-    if report.outcome != reports.RUNNING or report.process is None:
+    if not fence.process:
         return
-    one = process_of(report.mirror, report.plan_hash, **report.process)
+    one = process_of(mirror, fence.plan, **fence.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
-    if watch_of(target, report.mirror).settled(one, by_signs=True) == RUNNING:
+    if watch.settled(one, by_signs=True) == RUNNING:
         raise CutoverRunning(f"on host {one.host}; it gives signs of life")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror import __version__
 from airflow_mirror.cutover.drain import verify
+from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import require_free_groups
-from airflow_mirror.cutover.marker import require_none_of_others
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
@@ -27,7 +27,6 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
-from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.life import require_active, require_alone
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.wire.served import release_of
@@ -98,16 +97,15 @@ def _possible(run: Run) -> None:
 
 
 def _no_fence(run: Run) -> None:
-    run.kept.require_no_other_fence(run.mirror.name, run.before)
-    if run.before is not None and run.before.stands:
+    if run.before is not None and not run.before.is_over:
         raise FenceStands(run.mirror.name, run.before.run, f"is {run.before.phase}, as is decided in the target's ledger")
 
 
 def _fence(run: Run) -> None:
     """Describe the fence, which tries the rights to raise and to lift it."""
     run.fence.intent(run.topics)
-    if run.fence.kind == AclFence.kind:
-        require_none_of_others(run.source, run.mirror.name, run.topics)
+    if isinstance(run.fence, AclFence):
+        run.fence.require_no_other(run.mirror.name, run.topics)
 
 
 def _ours(run: Run) -> None:
@@ -141,26 +139,6 @@ def _versions(run: Run) -> dict[str, str]:
     return {"airflow-mirror": __version__, **at_least}
 
 
-def drift(run: Run) -> list[str]:
-    """Return the differences between the clusters and the plan, one line each."""
-    lines = []
-    there = run.source.topics([t.source_topic for t in run.plan.topics])
-    here = run.target.topics([t.target_topic for t in run.plan.topics])
-    for t in run.plan.topics:
-        source, target = there.get(t.source_topic), here.get(t.target_topic)
-        if source is None or source.topic_id != t.source_topic_id:
-            lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}")
-        elif source.partitions != t.partitions:
-            lines.append(f"source topic {t.source_topic!r} has {source.partitions} partitions, the plan {t.partitions}")
-        if target is None:
-            lines.append(f"target topic {t.target_topic!r} does not exist")
-        elif target.partitions < t.partitions:
-            lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
-    # Once the source is fenced, nobody could write to new topics and nobody would copy them.
-    lines += [f"source topic {name!r} is new: not in the plan" for name in missing_topics(run.plan, run.source)]
-    return lines
-
-
 def reverify(run: Run) -> None:
     """Compare again after the cutover, up to the fenced ends; applications now write after them.
 
@@ -178,7 +156,7 @@ def reverify(run: Run) -> None:
         run.log.warning("the source was written since the cutover: %s", ", ".join(moved))
     fence = run.report.fence
     if fence is not None and fence.kept and fence.lifted is None:
-        evidence["fence_is_up"] = run.fence.is_up(fence.intent)
+        evidence["fence_is_up"] = run.fence.is_up(run.intent)
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)
     run.report.steps.append(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_mirror.cutover.decision import permit
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import CutoverCancelled, FenceTooLong
+from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.kafka.permit import recently
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,19 +22,23 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.kept import Kept
+    from airflow_mirror.cutover.platform import Platform
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.direction import Direction
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
     from airflow_mirror.verify.result import PartitionComparison
     from airflow_mirror.wire.cluster import WireCluster
 
 _SAY_EVERY_S = 1.0
+_ASK_EVERY_S = 2.0
 
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
@@ -93,15 +98,12 @@ class Limits:
 class Run:
     """One attempt of a cutover: the state that its steps share.
 
-    :param source_log: protocol connection to the source; reads log end offsets.
-    :param target_log: protocol connection to the target.
-    :param kept: where the report is written, and found by the next process. :param run_dir: for people.
+    :param on: both clusters, their ledgers, and time.
+    :param kept: where the report is written, and found by the next process.
     :param verify: compares up to the given source ends; called while the source is fenced.
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
-    :param life: the target's ledger: what becomes of the fence, and which topics were handed over to applications.
-    :param state: says whether the mirror is paused; None: nobody asks.
     :param require_guard: raises if nobody would lift the fence were this process killed.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
@@ -119,9 +121,10 @@ class Run:
     :param require: raises what else refuses this cutover, before anything is touched.
     :param decide_with: what is decided in the record that opens the target.
     :param stop: set by another thread to make the cutover back out.
-    :ivar me: names this process in decisions.
-    :ivar before: what was decided about the mirror's fence when the attempt began.
-    :ivar up: what was decided about this attempt's fence, or may have been; None: nothing yet.
+    :ivar me: names this process, and this attempt, in decisions.
+    :ivar before: what was decided about the mirror's fence when the attempt began; ``turned``: about its direction.
+    :ivar intent: what the fence changes.
+    :ivar up: what is decided about this attempt's fence, or may be; None: nothing was.
     :ivar until_ms: of the broker's clock; `up` can't be opened from then on.
     :ivar fenced_until: of the clock of ``now``: ``max_fence_s`` are over; None: no fence is up, or it has served.
     :ivar waits_for: what a step waits for, for people; ``said_at``: when the log said so last, on the clock of ``now``.
@@ -136,22 +139,16 @@ class Run:
 
     mirror: Mirror
     plan: Plan
-    source: ClusterAdmin
-    target: ClusterAdmin
-    source_log: WireCluster
-    target_log: WireCluster
+    on: Platform
     fence: Fence
     keep_fence: bool
     verify: Verify
     limits: Limits
     report: CutoverReport
     kept: Kept
-    run_dir: Path
-    life: Decisions
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
-    state: State | None = None
     require_guard: Callable[[], object] = lambda: None
     allow_rewind: bool = False
     accept_still_groups: Collection[str] = ()
@@ -166,8 +163,10 @@ class Run:
     require: Callable[[], object] = lambda: None
     decide_with: Callable[[Values], Values] = lambda _: {}
     stop: threading.Event = field(default_factory=threading.Event)
-    me: str = field(default_factory=lambda: uuid.uuid4().hex)
+    me: str = ""
     before: FenceState | None = None
+    turned: Direction | None = None
+    intent: Intent = field(default_factory=lambda: Intent(topics=()))
     up: FenceState | None = None
     until_ms: int = 0
     fenced_until: float | None = None
@@ -180,6 +179,39 @@ class Run:
     sealed_at: float = 0.0
     settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.me = self.me or self.on.new_id()
+
+    @property
+    def source(self) -> ClusterAdmin:
+        """The cluster that is fenced."""
+        return self.on.source.admin
+
+    @property
+    def target(self) -> ClusterAdmin:
+        """The cluster that is opened."""
+        return self.on.target.admin
+
+    @property
+    def source_log(self) -> WireCluster:
+        """Reads the source's logs."""
+        return self.on.source.log
+
+    @property
+    def target_log(self) -> WireCluster:
+        """Reads the target's logs."""
+        return self.on.target.log
+
+    @property
+    def life(self) -> Decisions:
+        """The target's ledger: what becomes of the fence, and which topics were handed over to applications."""
+        return self.on.target.ledger
+
+    @cached_property
+    def tail_state(self) -> State:
+        """What is said by the mirror's tail, and to it."""
+        return self.on.target.state(keys_of(self.mirror.name))
 
     @property
     def topics(self) -> list[str]:
@@ -200,9 +232,33 @@ class Run:
         """The fenced ends of the source; empty before the fence is proven."""
         return self.report.cut
 
+    @property
+    def permit(self) -> Permit:
+        """What is called right before the bytes of an effect: the fence is decided to be this attempt's still."""
+        assert self.up is not None
+        return permit(self.life, self.mirror.name, self.up)
+
+    @cached_property
+    def may_set(self) -> Permit:
+        """The permit for positions of groups: the fence and the writer lease were this attempt's a moment ago.
+
+        Nobody else sets any sooner than seconds after that: a later attempt has its own fence to prove, waits for the
+        lease, and sets again behind that wait what is no longer as it was set (:func:`.groups.keep_groups`).
+        """
+
+        def ours() -> None:
+            self.permit()
+            assert self.lease is not None
+            self.on.target.confirm_lease(self.lease)
+
+        return recently(ours, self.on.clock.monotonic, _ASK_EVERY_S)
+
     def save(self) -> None:
-        """Write the report. Errors as for :meth:`Kept.save`."""
-        self.kept.save(self.report)
+        """Write the report; on the target only once a fence of this attempt was decided. Errors as :meth:`Kept.save`."""
+        if self.up is None:
+            self.kept.save_here(self.report)
+        else:
+            self.kept.save(self.report)
 
     def check_stop(self) -> None:
         """Return if the cutover may go on.
@@ -248,4 +304,4 @@ class Run:
 
     def now(self) -> float:
         """Return seconds of a monotonic clock."""
-        return time.monotonic()
+        return self.on.clock.monotonic()

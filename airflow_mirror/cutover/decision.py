@@ -1,17 +1,19 @@
-"""What becomes of a fence is decided on one key of the target's ledger, so that a target never opens without its fence.
+"""What becomes of a fence is decided on one key of the target's ledger, which holds all that its undoing needs.
 
 ::
 
-    (nothing) -> up -> opened              the target is open; the mirror's topics are in production
-                 up -> lifting -> lifted   producers are let in again; nothing was opened
-    (nothing) -> opened                    a source that returns after a failover: the target was open before
+    (nothing) -> up -> opened -> closing -> closed     the target is open; who ends that decides it before the first rule
+                 up -> lifting -> lifted               producers are let in again; nothing was opened
+                 up -> opened -> lifting -> lifted     the owner's own call to open the target failed
+    (nothing) -> opened                                a source that returns after a failover: the target was open before
 
-Each arrow is one decision, by compare-and-set: who comes second loses and stops. ``opened`` is one record with the
-topics that it hands over, and void if the broker appended it more than ``max_fence_s`` after ``up``. ADR 27 has the
-interleavings.
+Each arrow is one decision, by compare-and-set: who comes second loses and stops. A fence goes up only where none is, or
+was ended: ``nothing``, ``lifted`` and ``closed``. ``opened`` is one record with the topics that it hands over, and void
+if the broker appended it more than ``max_fence_s`` after ``up``, or if what was looked at is no longer so (:class:`Pin`).
+ADR 27 and ADR 46 have the interleavings.
 
-A fence that is lifted keeps its last value. Without that, an owner that was frozen before its ``up`` could not tell
-"nobody was here" from "somebody has undone it".
+What is decided is read again right before the bytes of each effect (:func:`permit`): whoever was frozen, and wakes up
+behind somebody else's decision, changes nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import CutoverTakenOver, FenceStands, LedgerNewer
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, LedgerNewer, MirrorCutOver, PlanOutdated
+from airflow_mirror.jobs.runner.active import active_value
+from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_mirror.ledger.decisions import Decisions, Values
+    from airflow_mirror.plan.direction import Direction
     from airflow_mirror.plan.model import Plan
 
-PATIENCE_S = 20.0  # for one decision; an election takes nine seconds
-UP, OPENED, LIFTING, LIFTED = "up", "opened", "lifting", "lifted"
+UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED = "up", "opened", "lifting", "lifted", "closing", "closed"
 _VERSION = 1
 _KEY = "fence/"
 
@@ -38,20 +43,29 @@ _KEY = "fence/"
 class FenceState:
     """What is decided about a mirror's fence.
 
-    :param run: of the cutover; ``attempt`` of that run. :param plan: its plan's hash.
+    :param run: of the cutover; ``attempt`` of that run, for people.
+    :param id: of the attempt, which no other one has; its rules bear it at the source.
+    :param plan: its plan's hash; ``revision``: of the last amendment whose topics are fenced.
     :param owner: names the process that raised it, or that opens the target in its place.
+    :param max_fence_s: after which time guards lift it without a ledger.
+    :param kind: of the fence, ``acl`` or ``callable``; ``name``: as it was asked for.
+    :param intent: what raising it changes: :meth:`.intent.Intent.value`.
     :param lifter: names the process that lifts it.
     :param process: of the owner, as in :class:`~airflow_mirror.cutover.report.CutoverReport`: by its signs of life others
         see that it lives.
-    :param max_fence_s: after which time guards lift it without a ledger.
     :param alarm: path of the function by which guards call a person; "": none (:mod:`.alarm`).
     """
 
     run: str
     attempt: int
+    id: str
     plan: str
+    revision: str
     owner: str
     max_fence_s: float
+    kind: str = "acl"
+    name: str = ""
+    intent: Mapping[str, Any] = field(default_factory=dict)
     phase: str = UP
     lifter: str = ""
     process: Mapping[str, Any] = field(default_factory=dict)
@@ -62,9 +76,35 @@ class FenceState:
         """Whether it is, or may be, up, and nothing has been opened behind it."""
         return self.phase in (UP, LIFTING)
 
-    def is_of(self, run: str, attempt: int) -> bool:
-        """Return whether it is the fence of this attempt."""
-        return (self.run, self.attempt) == (run, attempt)
+    @property
+    def text(self) -> str:
+        """What it is, for people."""
+        host = self.process.get("host", "unknown")
+        return {
+            UP: f"is up, raised from host {host}", LIFTING: "is being lifted", CLOSING: "is being lifted",
+            OPENED: "stands behind an open target", LIFTED: "was lifted", CLOSED: "was lifted",
+        }[self.phase]  # fmt: skip
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left: another one may go up."""
+        return self.phase in (LIFTED, CLOSED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """What was looked at before something is opened, and has to be so still: others may have decided since.
+
+    :param direction: of the mirror. :param tail: that is decided to copy, as :func:`active_value`.
+    """
+
+    direction: Direction | None
+    tail: Any
+
+    @classmethod
+    def of(cls, values: Values, mirror: str) -> Pin:
+        """Return what is decided now."""
+        return cls(direction=direction(values, mirror), tail=active_value(values, mirror))
 
 
 def fence_state(values: Values, mirror: str) -> FenceState | None:
@@ -75,116 +115,144 @@ def fence_state(values: Values, mirror: str) -> FenceState | None:
     value = values.get(_KEY + mirror)
     if value is None:
         return None
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(f"the fence of {mirror!r}", value)
-    return FenceState(**{key: value[key] for key in FenceState.__dataclass_fields__ if key in value})
+    try:
+        if value["v"] == _VERSION:
+            return FenceState(**{key: value[key] for key in FenceState.__dataclass_fields__ if key in value})
+    except (KeyError, TypeError):
+        pass
+    raise LedgerNewer(f"the fence of {mirror!r}", value)
 
 
-def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | None) -> int:
-    """Decide that a fence goes up; return when it is too late to open behind it, in ms of the broker's clock.
+def since_ms(life: Decisions, mirror: str) -> int:
+    """Return when the last thing about a mirror's fence was decided, by the broker's clock; ms since the epoch."""
+    return life.time_ms(_KEY + mirror)
 
-    :param before: what was decided when the attempt began.
-    :raises CutoverTakenOver: something else is by now: another attempt has begun, or somebody has undone this one.
+
+def mirrors_with_fences(values: Values) -> list[str]:
+    """Return the mirrors about whose fence something is decided."""
+    return [key.removeprefix(_KEY) for key in values if key.startswith(_KEY)]
+
+
+def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None]:
+    """Return what is called right before the bytes of an effect: it raises unless exactly this is decided still.
+
+    :raises CutoverTakenOver: something else is. :raises TryAgain: of another type: nobody knows.
     """
 
+    def check() -> None:
+        if fence_state(life.values(), mirror) != state:
+            raise CutoverTakenOver(state.run)
+
+    return check
+
+
+def nobodys(life: Decisions, mirror: str, run: str) -> Callable[[], None]:
+    """Return what is called right before the bytes that take back what nobody owns; it raises if somebody's fence stands.
+
+    :raises CutoverTakenOver: one does, or may.
+    """
+
+    def check() -> None:
+        there = fence_state(life.values(), mirror)
+        if there is not None and not there.is_over:
+            raise CutoverTakenOver(run)
+
+    return check
+
+
+def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
+    """Decide that a fence goes up; return when it is too late to open behind it, in ms of the broker's clock.
+
+    :param before: what was decided when the attempt began. :param turned: the mirror's direction then.
+    :raises FenceStands: a fence was up then, or is kept.
+    :raises CutoverTakenOver: something else is by now: another attempt has begun, or somebody has undone this one.
+    :raises MirrorCutOver: the mirror was failed over meanwhile.
+    """
+    if before is not None and not before.is_over:
+        raise FenceStands(mirror, before.run, f"is {before.phase}, as is decided in the target's ledger")
+
     def change(values: Values) -> Values:
+        _require_direction(values, mirror, turned)
         if fence_state(values, mirror) != before:
             raise CutoverTakenOver(mine.run)
         return _value(mirror, mine)
 
     life.decide(change)
-    return life.time_ms(_KEY + mirror) + round(mine.max_fence_s * 1000)
+    return since_ms(life, mirror) + round(mine.max_fence_s * 1000)
 
 
 def open_behind(
-    life: Decisions, plan: Plan, owner: str, topic_ids: Mapping[str, str], at: str, until_ms: int,
+    life: Decisions, plan: Plan, up: FenceState, topic_ids: Mapping[str, str], at: str, until_ms: int, pin: Pin,
     also: Callable[[Values], Values] = lambda _: {},
-) -> None:  # fmt: skip
+) -> FenceState:  # fmt: skip
     """Decide in one record that the target is open, and that the plan's target topics are in production.
 
-    :param topic_ids: present ids of the target topics, by name. :param at: ISO 8601. :param until_ms: from `go_up`.
-    :param also: what is decided with it.
-    :raises CutoverTakenOver: the fence is being lifted, or was. :raises DecidedLate: ``max_fence_s`` are over.
-    :raises TopicsOwned: topics belong to other mirrors. :raises Undecided: nobody knows; see `begin_lifting`.
+    :param up: as it was decided. :param topic_ids: present ids of the target topics, by name. :param at: ISO 8601.
+    :param until_ms: from `go_up`. :param pin: what was looked at. :param also: what is decided with it.
+    :return: what is decided about the fence then.
+    :raises CutoverTakenOver: the fence is being lifted, or was; or another tail was decided.
+    :raises DecidedLate: ``max_fence_s`` are over. :raises PlanOutdated: the plan has got more topics.
+    :raises MirrorCutOver: somebody else has opened topics. :raises TopicsOwned: topics belong to other mirrors.
+    :raises Undecided: nobody knows; see `begin_lifting`.
     """
+    name, opened = plan.mirror.name, replace(up, phase=OPENED)
 
     def fence(values: Values) -> Values:
-        opened = replace(_of_owner(values, plan.mirror.name, owner, UP), phase=OPENED)
-        return {**_value(plan.mirror.name, opened), **also(values)}
+        _require_direction(values, name, pin.direction)
+        if fence_state(values, name) != up or active_value(values, name) != pin.tail:
+            raise CutoverTakenOver(up.run)
+        if plans.revision(values, name, plan.hash) != plan.revision:
+            raise PlanOutdated([f"plan {plan.hash[:12]} has got topics since the fence went up"])
+        return {**_value(name, opened), **also(values)}
 
     mark_cut_over(life, plan, topic_ids, at, also=fence, until_ms=until_ms)
+    return opened
 
 
-def go_on_opening(life: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]) -> None:
-    """Decide who opens the target in place of a process that ended in between.
+def go_on_opening(
+    life: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]
+) -> FenceState:  # fmt: skip
+    """Decide who opens the target in place of a process that ended in between; return what is decided then.
 
     :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
     """
-
-    def change(values: Values) -> Values:
-        found = fence_state(values, mirror)
-        if found != there:
-            raise CutoverTakenOver(there.run)
-        return _value(mirror, replace(found, owner=owner, process=process))
-
-    life.decide(change)
+    return _turn(life, mirror, there, replace(there, owner=owner, process=process))
 
 
-def close_again(life: Decisions, mirror: str, plan_hash: str, owner: str) -> None:
+def close_again(life: Decisions, mirror: str, opened: FenceState, plan_hash: str) -> FenceState:
     """Decide that what `open_behind` decided is undone: the owner's call failed, and the target is not open.
 
     :raises CutoverTakenOver: somebody else opens it in our place.
     """
+    lifting = replace(opened, phase=LIFTING, lifter=opened.owner)
 
     def fence(values: Values) -> Values:
-        mine = _of_owner(values, mirror, owner, OPENED)
-        return _value(mirror, replace(mine, phase=LIFTING, lifter=owner))
+        if fence_state(values, mirror) != opened:
+            raise CutoverTakenOver(opened.run)
+        return _value(mirror, lifting)
 
     take_back(life, plan_hash, also=fence)
+    return lifting
 
 
-def stand_behind_open(life: Decisions, mirror: str, mine: FenceState) -> None:
-    """Decide that a fence stands whose target is open already, by a failover. Safe to repeat.
+def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Direction) -> FenceState:
+    """Decide that a fence stands whose target is open already, by a failover; return what is decided then.
 
-    :param mine: with phase OPENED. :raises FenceStands: another one is up, or is being lifted.
+    Safe to repeat: of several who stand by the first one decides what the fence changes.
+
+    :param mine: with phase OPENED. :param turned: the failover, as it is decided.
+    :raises FenceStands: another one is up, is being lifted, or is kept.
+    :raises MirrorCutOver: the mirror's direction is another one by now.
     """
 
     def change(values: Values) -> Values | None:
         there = fence_state(values, mirror)
-        if there is not None and there.is_of(mine.run, mine.attempt):
+        if there is not None and there.run == mine.run:
             return None
-        if there is not None and there.stands:
+        _require_direction(values, mirror, turned)
+        if there is not None and not there.is_over:
             raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
         return _value(mirror, mine)
-
-    life.decide(change)
-
-
-def begin_lifting(
-    life: Decisions, mirror: str, attempt: FenceState, lifter: str, *, owned: bool = False,
-    before: FenceState | None = None,
-) -> FenceState:  # fmt: skip
-    """Decide that an attempt's fence is lifted, and its target never opened; return what is decided then.
-
-    Another lifter's work is taken over. An attempt that was cut off before its fence was up is ended all the same: it may
-    only have been frozen.
-
-    :param attempt: which one. :param owned: it is that very process that lifts. :param before: as it gave to `go_up`.
-    :return: with phase LIFTING; or OPENED, and nothing may be lifted.
-    :raises CutoverTakenOver: another attempt's fence stands by now, or its target is open; or, for an owner, this one is
-        another process's by now.
-    :raises Undecided: nobody knows.
-    """
-
-    def change(values: Values) -> Values | None:
-        there = fence_state(values, mirror)
-        ours = there is not None and there.is_of(attempt.run, attempt.attempt)
-        if there is not None and ours and (not owned or there.owner == attempt.owner):
-            return None if there.phase == OPENED else _value(mirror, replace(there, phase=LIFTING, lifter=lifter))
-        # Nobody undoes what another attempt has opened: its target is in production, whatever became of this attempt.
-        if there is not None and (there.stands or there.phase == OPENED or (owned and there != before)):
-            raise CutoverTakenOver(attempt.run)
-        return _value(mirror, replace(attempt, phase=LIFTING, lifter=lifter))
 
     life.decide(change)
     found = fence_state(life.values(), mirror)
@@ -192,24 +260,73 @@ def begin_lifting(
     return found
 
 
-def end_lifting(life: Decisions, mirror: str, lifter: str) -> None:
-    """Decide that the fence which we lift is lifted: the brokers list it no longer. Nothing if it is another's by now."""
+def change_intent(life: Decisions, mirror: str, there: FenceState, intent: Mapping[str, Any]) -> FenceState:
+    """Decide what a kept fence consists of from now on, before the first of its rules is changed; return it.
+
+    :raises CutoverTakenOver: somebody ends it, or changes it in another way.
+    """
+    return _turn(life, mirror, there, replace(there, intent=intent))
+
+
+def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState | None:
+    """Decide that a fence that is up is lifted, and its target never opened; return what is decided then.
+
+    Another lifter's work is taken over: one that comes back changes nothing any more.
+
+    :param there: the attempt whose fence it is, in whatever phase.
+    :return: with phase LIFTING; where the attempt has come further, what it is; None: something else is decided, about
+        another attempt or another owner, or nothing.
+    :raises Undecided: nobody knows.
+    """
+
+    def ours(values: Values) -> FenceState | None:
+        found = fence_state(values, mirror)
+        return None if found is None or (found.id, found.owner) != (there.id, there.owner) else found
 
     def change(values: Values) -> Values | None:
-        there = fence_state(values, mirror)
-        if there is None or (there.phase, there.lifter) != (LIFTING, lifter):
-            return None
-        return _value(mirror, replace(there, phase=LIFTED))
+        found = ours(values)
+        return None if found is None or not found.stands else _value(mirror, replace(found, phase=LIFTING, lifter=lifter))
 
     life.decide(change)
+    return ours(life.values())
 
 
-def _of_owner(values: Values, mirror: str, owner: str, phase: str) -> FenceState:
-    there = fence_state(values, mirror)
-    if there is None or (there.owner, there.phase) != (owner, phase):
-        raise CutoverTakenOver("?" if there is None else there.run)
-    return there
+def begin_closing(life: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState:
+    """Decide that the kept fence of an open target is lifted: the source may be written to again; return it.
+
+    :param there: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
+    """
+    return _turn(life, mirror, there, replace(there, phase=CLOSING, lifter=lifter))
+
+
+def end_lifting(life: Decisions, mirror: str, there: FenceState) -> FenceState:
+    """Decide that the fence which we lift is lifted: the brokers list it no longer. Return it.
+
+    :param there: with phase LIFTING or CLOSING. :raises CutoverTakenOver: somebody else lifts it.
+    """
+    return _turn(life, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
+
+
+def note_copy(there: Decisions, mirror: str, state: FenceState) -> None:
+    """Keep in another cluster's ledger what is decided about a fence, for the day on which the deciding one is lost."""
+    there.decide(lambda values: None if fence_state(values, mirror) == state else _value(mirror, state))
+
+
+def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
+    def change(values: Values) -> Values:
+        if fence_state(values, mirror) != there:
+            raise CutoverTakenOver(there.run)
+        return _value(mirror, to)
+
+    life.decide(change)
+    return to
+
+
+def _require_direction(values: Values, mirror: str, expected: Direction | None) -> None:
+    found = direction(values, mirror)
+    if found != expected:
+        raise MirrorCutOver(mirror, [], "its direction was decided anew" if found is None else found.at)
 
 
 def _value(mirror: str, state: FenceState) -> dict[str, Any]:
-    return {_KEY + mirror: {"v": _VERSION, **asdict(state)}}
+    return {_KEY + mirror: {"v": _VERSION, **{key: one for key, one in asdict(state).items() if one not in ("", {})}}}

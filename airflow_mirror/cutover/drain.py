@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.quiet import still_quiet
@@ -56,8 +55,7 @@ def drain(run: Run) -> dict[str, Any]:
 
 def require_going(run: Run) -> None:
     """Raise :class:`MirrorPaused` if somebody wishes that the tail copies nothing."""
-    if run.state is not None:
-        require_not_paused(run.state, run.mirror.name)
+    require_not_paused(run.tail_state, run.mirror.name)
 
 
 def positions(run: Run, ends: Offsets | None = None) -> Offsets:
@@ -111,25 +109,14 @@ def compare_watched(run: Run, ends: Offsets) -> Sequence[PartitionComparison]:
 
     An abandoned thread only reads, and ends with the process.
     """
-    results: list[Sequence[PartitionComparison]] = []
-    errors: list[BaseException] = []
-
-    def compare() -> None:
-        try:
-            results.append(run.verify(ends))
-        except BaseException as e:  # raised in the waiting thread
-            errors.append(e)
-
-    thread = threading.Thread(target=compare, name="cutover-verify", daemon=True)
-    thread.start()
     looked, run.waits_for = run.now(), "the comparison of what was not compared before"
-    while thread.is_alive():
-        thread.join(run.limits.poll_s)
+
+    def meanwhile() -> None:
+        nonlocal looked
         run.say()
         run.check_stop()
         if run.report.outcome == RUNNING and run.ends and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             looked = run.now()
-    if errors:
-        raise errors[0]
-    return results[0]
+
+    return run.on.beside(lambda: run.verify(ends), meanwhile, run.limits.poll_s)

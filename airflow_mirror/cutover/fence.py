@@ -5,23 +5,28 @@ fences nothing, a producer quota only delays, and a small ``max.message.bytes`` 
 the transaction for good. Super users bypass ACLs, so a fence is trusted only after the log end offsets have stopped
 moving (`cutover.quiet`).
 
-The order is describe, record, create: the intended changes are on the target before the first change is made. Any process
-that finds that record can undo exactly these changes and nothing that existed before.
+The order is describe, decide, create: the intended changes are in the decision that the fence is up, before the first
+change is made. Any process that reads it can undo exactly these changes and nothing that existed before.
+
+This module alone creates and deletes the ACLs of fences.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_mirror.cutover.spared import covers, letting_write, topic_rule
+from airflow_mirror.cutover.intent import ACL, Intent, line
+from airflow_mirror.cutover.spared import covers, topic_rule
 from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
+    FencedByAnother,
     FenceNotLifted,
+    FenceStands,
     FenceUnproven,
     InvalidField,
+    MayBeOpen,
     MissingRight,
     NoAuthorizer,
     OpenByDefaultUnknown,
@@ -29,21 +34,24 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, open_by_default
 from airflow_mirror.kafka.admin import Acl
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from airflow_mirror.cutover.platform import Clock
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import Permit
 
 __all__ = ["CallableFence"]
 
 READ_BACK_S = 10.0
 
-# What raising a fence changes and lifting it undoes. JSON, because it must survive the process. Of one by ACL that was
-# swapped (:mod:`.swap`), or may be half: ``spared``, who may write; ``instead``, ACLs that were created for that;
-# ``replaced``, ACLs of others that were deleted; ``copied_by``, the mirror that copies back.
-Intent = dict[str, Any]
+_NAME = "airflow-mirror.fence."
+_NOBODY = "User:airflow-mirror-fence"
+_FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL of a name denies says what it means
+_RETRY_S = 0.05
 
 
 @runtime_checkable
@@ -51,6 +59,7 @@ class Fence(Protocol):
     """A way to stop all writers of some topics.
 
     ``intent`` is read-only. ``raise_`` and ``lift`` may be called twice, and ``lift`` with another process's intent.
+    Each calls ``permit`` right before the bytes of each of its effects; what that raises ends it.
     """
 
     kind: str
@@ -58,14 +67,30 @@ class Fence(Protocol):
     def intent(self, topics: Sequence[str]) -> Intent:
         """Return what ``raise_`` would change for these topics; changes nothing."""
 
-    def raise_(self, intent: Intent) -> None:
-        """Stop the writers."""
+    def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
+        """Stop the writers. :param name: of the attempt, from :func:`name_of`."""
 
-    def lift(self, intent: Intent) -> None:
+    def lift(self, intent: Intent, name: str, permit: Permit) -> None:
         """Let the writers in again: undo what ``raise_`` did, or would have done, with this intent."""
 
     def is_up(self, intent: Intent) -> bool:
         """Return whether everything that ``raise_`` changed is still in place."""
+
+
+def name_of(mirror: str, run: str, attempt: str) -> str:
+    """Return the name that an attempt's fence has at the source.
+
+    It is that of a *group* that nobody uses, and must never have a member. ACLs on it deny to a principal that does not
+    exist what nobody does: describe it (a fence of this attempt is there, or comes), read it (its target is about to be
+    opened). An ACL on a topic would not do: on a cluster that is open by default it would be the topic's only one.
+
+    :param attempt: its id.
+    """
+    return f"{_prefix(mirror)}{run}/{attempt}"
+
+
+def _prefix(mirror: str) -> str:
+    return f"{_NAME}{mirror}/"  # no mirror's name has a slash: one that begins like another is told from it
 
 
 class AclFence:
@@ -75,95 +100,165 @@ class AclFence:
     for reading too, and would cut off the consumers and the mirror itself. For such a topic the fence first allows
     reading to everybody, which was allowed before, and removes that ACL last.
 
+    These rules are the same for every attempt and every mirror. So each attempt gives its fence a name (:func:`name_of`),
+    which is there before the first of them, and goes after the last.
+
     :param source: admin of the cluster to fence. Its principal needs ALTER on the cluster.
     :param open_by_default: whether topics without ACLs are open to everybody (``allow.everyone.if.no.acl.found``); None
         asks the brokers, which seldom report it.
     """
 
-    kind = "acl"
+    kind = ACL
 
-    def __init__(self, source: ClusterAdmin, open_by_default: bool | None = None) -> None:
-        self._source, self._open_by_default = source, open_by_default
+    def __init__(self, source: ClusterAdmin, open_by_default: bool | None = None, clock: Clock = time) -> None:
+        self._source, self._open_by_default, self._clock = source, open_by_default, clock
 
     def intent(self, topics: Sequence[str]) -> Intent:
-        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` lists ACLs that existed before and stay.
+        """See :class:`Fence`.
 
         :raises NoAuthorizer: the cluster has none, so no ACL could stop anybody.
         :raises OpenByDefaultUnknown: a topic has no ACL, and it is unknown whether it is open to everybody.
         :raises MissingRight: this principal may not change ACLs, so it could not lift the fence either.
         """
         self._prove_right()
-        existing = self._source.describe_acls(resource_type="TOPIC")
-        wanted = [_deny(topic) for topic in sorted(set(topics))]
-        bare = [topic for topic in sorted(set(topics)) if not any(covers(acl, topic) for acl in existing)]
-        allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default(bare) else []
-        return {
-            "deny": [asdict(acl) for acl in wanted if acl not in existing],
-            "allow": [asdict(acl) for acl in allow],
-            "held": [asdict(acl) for acl in wanted if acl in existing],
-        }
+        existing, wanted = self._source.describe_acls(resource_type="TOPIC"), sorted(set(topics))
+        denied = {acl for acl in existing if (acl.operation, acl.permission) == ("WRITE", "DENY")}
+        bare = [topic for topic in wanted if not any(covers(acl, topic) for acl in existing)]
+        return Intent(
+            topics=tuple(wanted),
+            held=frozenset(topic for topic in wanted if topic_rule(topic, "WRITE", "DENY") in denied),
+            bare=frozenset(bare if bare and self._is_open_by_default(bare) else ()),
+        )
 
-    def raise_(self, intent: Intent) -> None:
+    def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
-        self._source.create_acls(_acls(intent, "allow"))
-        self._source.create_acls(_acls(intent, "deny"))
+        self._source.create_acls([_named(name, _FENCED)], permit)
+        self._source.create_acls(intent.allow, permit)
+        self._source.create_acls(intent.deny, permit)
 
-    def lift(self, intent: Intent) -> None:
-        """Delete the ACLs of the intent, and no other; what it has replaced is there again before.
+    def announce(self, name: str, permit: Permit) -> None:
+        """Say at the source that the target behind the fence is about to be opened, for whoever can't ask the ledger."""
+        self._source.create_acls([_named(name, _OPENING)], permit)
+
+    def lift(self, intent: Intent, name: str, permit: Permit) -> None:
+        """Delete the ACLs of the intent, and no other; what it has taken away is there again before. The name goes last.
 
         :raises FenceNotLifted: a broker still lists one of them afterwards.
         """
-        denying = [*_acls(intent, "deny"), *_of(intent, "instead", "DENY")]
-        allowing = [*_acls(intent, "allow"), *_of(intent, "instead", "ALLOW")]
-        self._source.create_acls(_acls(intent, "replaced"))
-        self._source.delete_acls(denying)
-        self._source.delete_acls(allowing)
+        denying = [*intent.deny, *intent.instead_deny]
+        allowing = [*intent.allow, *intent.instead_allow]
+        self._source.create_acls(intent.taken_away, permit)
+        self._source.delete_acls(denying, permit)
+        self._source.delete_acls(allowing, permit)
         ours = {*denying, *allowing}
         # The controller has deleted them, but each broker learns of it a moment later. Until then they are in force
         # there, and the next fence, which asks any one of them, would treat them as somebody else's.
-        deadline = time.monotonic() + READ_BACK_S
+        deadline = self._clock.monotonic() + READ_BACK_S
         while left := ours & set(chain(*self._source.acls_by_broker(resource_type="TOPIC").values())):
-            if time.monotonic() > deadline:
-                lines = [_line(acl, "") for acl in sorted(left)]
+            if self._clock.monotonic() > deadline:
+                lines = [line(acl) for acl in sorted(left)]
                 raise FenceNotLifted(self._source.role, lines, f"they are still listed after {READ_BACK_S:.0f} s")
-            time.sleep(0.05)
+            self._clock.sleep(_RETRY_S)
+        self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], permit)
 
     def is_up(self, intent: Intent) -> bool:
         """Return whether the cluster lists every denying ACL; once it was swapped: nobody else is let in."""
-        return _is_shut(intent, self._source.describe_acls(resource_type="TOPIC"))
+        return intent.is_shut(self._source.describe_acls(resource_type="TOPIC"))
 
     def brokers_without(self, intent: Intent) -> list[int]:
         """Return the live brokers that do not list every denying ACL yet; each goes by its own list."""
         listed = self._source.acls_by_broker(resource_type="TOPIC")
-        return [broker for broker, acls in sorted(listed.items()) if not _is_shut(intent, acls)]
+        return [broker for broker, acls in sorted(listed.items()) if not intent.is_shut(acls)]
 
-    def swap(self, intent: Intent) -> None:
+    def swap(self, intent: Intent, permit: Permit) -> None:
         """Let the principal in that the intent spares, and nobody else. May be repeated.
 
         The DENY for everybody goes last, once every live broker knows of what takes its place: until then DENY wins.
 
         :raises FenceUnproven: a broker does not, or somebody else was allowed to write meanwhile; the DENY stays.
         """
-        self._source.create_acls(_acls(intent, "instead"))
-        self._source.delete_acls(_acls(intent, "replaced"))
-        gone = set(_acls(intent, "deny"))
-        deadline = time.monotonic() + READ_BACK_S
+        self._source.create_acls([*intent.instead_deny, *intent.instead_allow], permit)
+        self._source.delete_acls(intent.taken_away, permit)
+        gone = set(intent.deny)
+        deadline = self._clock.monotonic() + READ_BACK_S
         while True:
+            permit()  # somebody may lift it while brokers are waited for
             listed = self._source.acls_by_broker(resource_type="TOPIC")
             without = {broker: [acl for acl in acls if acl not in gone] for broker, acls in listed.items()}
-            if not (open_at := [broker for broker, acls in sorted(without.items()) if not _is_shut(intent, acls)]):
+            if not (open_at := [broker for broker, acls in sorted(without.items()) if not intent.is_shut(acls)]):
                 break
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 left = [f"without the DENY for everybody, broker {broker} would let others write" for broker in open_at]
                 raise FenceUnproven(self._source.role, READ_BACK_S, left)
-            time.sleep(0.05)
-        self._source.delete_acls(sorted(gone))
+            self._clock.sleep(_RETRY_S)
+        self._source.delete_acls(sorted(gone), permit)
+
+    def forget(self, name: str) -> None:
+        """Remove an attempt's name, which is nobody else's."""
+        self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], unfenced)
+
+    # --- names at the source ---
+
+    def standing(self, mirror: str) -> dict[str, bool]:
+        """Return the names that fences of a mirror have at the source, each with whether its opening is announced."""
+        found = [(name, operation) for name, operation in self._names() if name.startswith(_prefix(mirror))]
+        return {name: (name, _OPENING) in found for name, _ in found}
+
+    def alone(self, mirror: str, name: str, *, opened: bool) -> Permit:
+        """Return what takes a decision's place where the ledger can't be asked: only this attempt's fence is there.
+
+        :param opened: also if its opening is announced: the caller knows that it was not decided.
+        """
+
+        def check() -> None:
+            standing = self.standing(mirror)
+            if standing.keys() != {name}:
+                others = ", ".join(sorted(standing.keys() - {name})) or "nobody's"
+                raise MayBeOpen(name, self._source.role, f"the fence there is that of another attempt by now ({others})")
+            if standing[name] and not opened:
+                raise MayBeOpen(name, self._source.role, "it is said there that the target is about to be opened")
+
+        return check
+
+    def require_no_other(self, mirror: str, topics: Collection[str], run: str = "") -> None:
+        """Return unless a fence of another mirror may be about some of these topics, or one of ours is left.
+
+        It denies to everybody, or, once it was swapped for the way back, to principals by name. Which topics a fence is
+        about its name does not say: so a site's own rule counts too while fences of others stand.
+
+        :param run: several processes raise the fence of this run together.
+        :raises FenceStands: one of this mirror is. :raises FencedByAnother: names the topics and the fences.
+        """
+        runs = sorted(name.rpartition("/")[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
+        if ours := [one for one in runs if one != run]:
+            raise FenceStands(mirror, ours[0], "is named at the source")
+        ours_too = _prefix(mirror)
+        others = sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours_too)})
+        if not others:
+            return
+        listed = self._source.describe_acls(resource_type="TOPIC")
+        denying = {a.name for a in listed if (a.operation, a.permission) == ("WRITE", "DENY")}
+        if denied := sorted(denying.intersection(topics)):
+            raise FencedByAnother(self._source.role, denied, others)
+
+    def denying(self, topics: Iterable[str], but: Collection[Acl]) -> list[Acl]:
+        """Return the rules that keep everybody out of topics, but for some."""
+        wanted = {topic_rule(topic, "WRITE", "DENY") for topic in topics}.difference(but)
+        return sorted(wanted.intersection(self._source.describe_acls(resource_type="TOPIC")))
+
+    def remove(self, acls: Collection[Acl], permit: Permit) -> list[Acl]:
+        """Remove rules that no fence explains; return those that were there."""
+        return self._source.delete_acls(acls, permit)
+
+    def _names(self) -> list[tuple[str, str]]:
+        found = self._source.describe_acls(resource_type="GROUP", principal=_NOBODY)
+        return [(acl.name, acl.operation) for acl in found if acl.name.startswith(_NAME)]
 
     def _prove_right(self) -> None:
         # Deletes nothing, because no principal has this name. It needs the same right as lifting; listing needs less.
         nobody = topic_rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")
         try:
-            self._source.delete_acls([nobody])
+            self._source.delete_acls([nobody], unfenced)
         except RequestRefused as e:
             if e.code == ErrorCode.SECURITY_DISABLED:
                 remedy = "Fence by a callable that stops the producers, or configure an authorizer."
@@ -207,14 +302,16 @@ class CallableFence:
 
     def intent(self, topics: Sequence[str]) -> Intent:
         """Return the topics; there is nothing to describe."""
-        return {"topics": sorted(topics)}
+        return Intent(topics=tuple(sorted(topics)))
 
-    def raise_(self, intent: Intent) -> None:
+    def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Call ``on``."""
+        permit()
         self._on()
 
-    def lift(self, intent: Intent) -> None:
+    def lift(self, intent: Intent, name: str, permit: Permit) -> None:
         """Call ``off``."""
+        permit()
         self._off()
 
     def is_up(self, intent: Intent) -> bool:
@@ -242,47 +339,8 @@ def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = No
     return made
 
 
-def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:
-    """Return a fence's changes as readable lines."""
-    if kind != "acl":
-        return [f"callable, topics {', '.join(intent.get('topics', []))}"]
-    notes = _NOTES if intent.get("spared") is None else {**_NOTES, **_SWAPPED}
-    return [_line(acl, note) for field, note in notes.items() for acl in _acls(intent, field)]
-
-
-_NOTES = {"deny": "", "allow": " (the topic had no ACL and was open)", "held": " (was there before, stays)"}
-_SWAPPED = {
-    "deny": " (replaced by what follows)",
-    "instead": " (so that only the mirror may write)",
-    "replaced": " (deleted; comes back when the fence is lifted)",
-}
-
-
-def _line(acl: Acl, note: str) -> str:
-    return f"{acl.permission} {acl.operation} on topic {acl.name} for {acl.principal} from {acl.host}{note}"
-
-
-def _acls(intent: Mapping[str, Any], field: str) -> list[Acl]:
-    rows: Iterable[Mapping[str, str]] = intent.get(field, [])
-    return [Acl(**row) for row in rows]
-
-
-def _is_shut(intent: Mapping[str, Any], listed: Sequence[Acl]) -> bool:
-    """Return whether these ACLs keep everybody out; of a fence that was swapped, everybody but whom it spares."""
-    there, own = set(listed), intent.get("spared")
-    missing = [acl for acl in _acls(intent, "deny") + _acls(intent, "held") if acl not in there]
-    if not missing or own is None:
-        return not missing
-    return set(_acls(intent, "instead")) <= there and not any(letting_write(listed, acl.name, own) for acl in missing)
-
-
-def _of(intent: Mapping[str, Any], field: str, permission: str) -> list[Acl]:
-    return [acl for acl in _acls(intent, field) if acl.permission == permission]
-
-
-def _deny(topic: str) -> Acl:
-    return topic_rule(topic, "WRITE", "DENY")
-
-
-def _allow(topic: str) -> list[Acl]:
-    return [topic_rule(topic, operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS")]
+def _named(name: str, operation: str) -> Acl:
+    return Acl(
+        resource_type="GROUP", name=name, pattern_type="LITERAL", principal=_NOBODY, host="*", operation=operation,
+        permission="DENY",
+    )  # fmt: skip

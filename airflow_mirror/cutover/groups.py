@@ -3,7 +3,8 @@
 A position that still moves can't be committed: records that the consumer reads on the source after that, it would read
 again on the target. So each group must be at rest on the source first. The report says why it is:
 
-- ``empty``: it has no members. Nobody can move it.
+- ``empty``: it has no members, and nothing left to read, or has stood still: an application that assigns partitions
+  itself commits without ever being a member.
 - ``at the end``: every position is at the end. There is nothing left to read.
 - ``stood still``: it has members and lag, but no position has moved for longer than consumers take between two commits.
   A consumer that commits less often may have read further than it committed. So somebody has to say yes to that, by the
@@ -25,6 +26,7 @@ from airflow_mirror.cutover.context import Settled
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.errors import (
+    CutoverTakenOver,
     GroupActive,
     GroupAhead,
     GroupsStillMoving,
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from airflow_mirror.cutover.context import Offsets, Run
+    from airflow_mirror.cutover.platform import Side
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import Permit
 
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
 _ATTEMPTS = 3
@@ -131,7 +137,7 @@ def settle(run: Run) -> dict[str, Settled]:
                 seen[group] = positions, run.now()
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
             still_s, quiet_s = asked - seen[group][1], run.limits.group_quiet_s
-            accepted_s = quiet_s if group in run.accept_still_groups else math.inf
+            accepted_s = quiet_s if group in run.accept_still_groups or not groups[group].has_members else math.inf
             why = at_rest(groups[group], positions, ends, still_s, accepted_s, unread)
             if why is None:
                 pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
@@ -163,11 +169,11 @@ def at_rest(
     """Return why a group's positions are final, or None while they may still move.
 
     :param ends: fenced ends of the source.
-    :param still_s: seconds for which no position has moved. :param group_quiet_s: that suffice with members and lag.
+    :param still_s: seconds for which no position has moved. :param group_quiet_s: that suffice with lag.
     :param unread: returns whether [start, end) of a partition has a record that a consumer would receive.
     """
     if not group.has_members:
-        return EMPTY
+        return EMPTY if still_s >= group_quiet_s or not lag(positions, ends) else None
     if group.application:
         return None
     consumed = {tp.topic for tp in positions}
@@ -274,19 +280,22 @@ def translate(
     )
 
 
-def restore_groups(run: Run) -> str:
-    """Restore the positions that the groups had on the target before this cutover.
+def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
+    """Restore the positions that the groups had on the target before a cutover.
 
     A group that can't be restored, because a consumer has joined it, does not stop the others.
 
+    :raises CutoverTakenOver: that is somebody else's matter by now.
     :raises MirrorError: the first group's error, with the others in its notes.
     """
     restored, left, failed = 0, list[str](), list[MirrorError]()
-    found = run.target.groups_offsets([record.group for record in run.report.groups])
-    for record in run.report.groups:
+    found = target.admin.groups_offsets([record.group for record in report.groups])
+    for record in report.groups:
         try:
-            restored += _restore(run, record, found[record.group], left)
+            restored += _restore(target.admin, record, found[record.group], left, permit)
             record.committed = False
+        except CutoverTakenOver:
+            raise
         except MirrorError as e:
             failed.append(e)
     for other in failed[1:]:
@@ -318,8 +327,9 @@ def keep_groups(run: Run) -> int:
             run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(rows))
             metadata = {tp: position.metadata for tp, position in here[group].items()}
             run.target.commit_group_offsets(
-                group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows}
-            )
+                group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows},
+                run.may_set,
+            )  # fmt: skip
     return sum(len(rows) for group, rows in changed.items() if states[group] in NO_MEMBERS)
 
 
@@ -363,7 +373,7 @@ def _target(row: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(row["target_topic"], row["partition"])
 
 
-def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> bool:
+def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: list[str], permit: Permit) -> bool:
     """Restore one group; return whether there was anything to do.
 
     :param left: receives the group if it keeps positions where it had none.
@@ -373,9 +383,9 @@ def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> 
     # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
     still_ours = [tp for tp, offsets in ours.items() if tp in now and now[tp].offset in offsets]
     changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
-    run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
+    target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before}, permit)
     try:
-        run.target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before])
+        target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before], permit)
     except MissingRight:
         # Correct positions on a log that nobody reads yet do no harm, and the next attempt sets them again.
         left.append(record.group)
@@ -405,7 +415,7 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
         for group, s in sorted(settled.items())
     ]
     run.save()  # intent on record before effect
-    sync.set_positions(run.target, moves)
+    sync.set_positions(run.target, moves, run.may_set)
     for record in run.report.groups:
         record.committed = True
     run.save()

@@ -10,8 +10,8 @@ Behind an opening nothing is lifted, and there may be more to do: the guard stay
 calls a person if it never does.
 
 If the target's ledger does not answer, that decision can't be made. Then it waits until the owner's own decision would be
-void (``max_fence_s``, and :data:`GRACE_S` more), and lifts the fence unless a marker that came since then says that a
-target may be open: that is a person's matter, and the log says so.
+void (``max_fence_s``, and :data:`GRACE_S` more), and lifts the fence if the source names this attempt's alone, and no
+opening was announced there: anything else is a person's matter, and the log says so.
 """
 
 from __future__ import annotations
@@ -22,30 +22,18 @@ import os
 import select
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm
-from airflow_mirror.cutover.alive import process_of, watch_of
-from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, FenceState, fence_state
+from airflow_mirror.cutover.alive import process_of
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
-from airflow_mirror.cutover.kept import Kept, reports_of
-from airflow_mirror.cutover.marker import group_of, markers
-from airflow_mirror.cutover.run import lift_leftover_fence
-from airflow_mirror.cutover.steps import lift_recorded
+from airflow_mirror.cutover.lifting import Raised, alone, lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.runner.guarding import READY
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.jobs.runner.active import Watch
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
 
 _LOG = logging.getLogger("airflow_mirror.guard")
 GRACE_S = 15.0
@@ -58,21 +46,18 @@ _ALARM_S = 30.0  # for a person to be called before a guard ends
 class Guard:
     """Guards the fence of one mirror.
 
-    :param life: the target's ledger. :param reports: the reports on the target. :param watch: looks for signs of life.
-    :param clock: monotonic, in seconds. :param beside_owner: a fence that nobody can tell of may be its owner's.
+    :param beside_owner: a fence that nobody can tell of may be its owner's.
     """
 
-    def __init__(
-        self, mirror: str, source: ClusterAdmin, target: ClusterAdmin, life: Decisions, reports: State, watch: Watch,
-        clock: Callable[[], float] = time.monotonic, beside_owner: bool = True,
-    ) -> None:  # fmt: skip
-        self._mirror, self._source, self._target, self._clock = mirror, source, target, clock
-        self._life, self._reports, self._watch = life, reports, watch
+    def __init__(self, mirror: str, on: Platform, *, beside_owner: bool = True) -> None:
+        self._mirror, self._on, self._clock = mirror, on, on.clock.monotonic
+        self._life = on.target.ledger
+        self._watch = on.target.watch_cutover(mirror)
         self._fence: FenceState | None = None  # that stands
         self._opened: FenceState | None = None  # behind which its owner still works
-        self._report: CutoverReport | None = None
-        self._markers: frozenset[str] | None = None  # when it was first seen
+        self._raised: Raised | None = None  # what lifting it needs, from before the target went away
         self._since = 0.0
+        self._is_down = False  # we have lifted it, and it has to be decided yet
         self._asked = not beside_owner
         self._beside_owner = beside_owner
         self._complained = float("-inf")
@@ -108,7 +93,7 @@ class Guard:
     def _leave(self, fence: FenceState | None) -> None:
         """Guard no fence. One that was guarded, and is opened, is left when its owner has ended."""
         seen, self._fence = self._fence or self._opened, None
-        if fence is None or fence.phase != OPENED or seen is None or not fence.is_of(seen.run, seen.attempt):
+        if fence is None or fence.phase != OPENED or seen is None or fence.id != seen.id:
             self._opened = None
             return
         self._opened = fence
@@ -128,33 +113,25 @@ class Guard:
 
     def _remember(self, fence: FenceState) -> None:
         """Keep what is needed to lift it without the target."""
-        if self._fence is None or not self._fence.is_of(fence.run, fence.attempt):
-            self._report, self._markers, self._since = None, None, self._clock()
+        if self._fence is None or self._fence.id != fence.id:
+            self._raised, self._is_down, self._since = None, False, self._clock()
         self._fence, self.alarm.path = fence, fence.alarm
-        if self._report is None:
-            self._report = self._kept(fence).load()
-        if self._markers is None:
-            try:
-                own = group_of(self._mirror, fence.run, fence.attempt)  # may be there before the first look
-                self._markers = markers(self._source, self._mirror) - {own}
-            except MirrorError as e:
-                self._complain("markers at the source can't be read: %s", e)
+        if self._raised is None:
+            self._raised = self._looked_up(fence)
+
+    def _looked_up(self, fence: FenceState) -> Raised:
+        given = None if fence.kind == AclFence.kind else fence_of(fence.name, self._on.source.admin)
+        return Raised.of(self._on, self._mirror, fence, given, None)
 
     def give_up(self) -> None:
         """Say that nobody guards from now on."""
         self._tell("a fence may still stand after an hour: nobody guards it any more")
 
-    def _kept(self, fence: FenceState) -> Kept:
-        return Kept(self._reports, self._mirror, fence.run, None)
-
     def _lift(self, fence: FenceState, why: str) -> None:
         self._tell("%s", why)
         try:
-            record = None if self._report is None else self._report.fence
-            given = None if record is None or record.kind == AclFence.kind else fence_of(record.name, self._source)
-            lines = lift_leftover_fence(
-                self._kept(fence), self._source, self._target, given, life=self._life, listened=True
-            )  # fmt: skip
+            given = None if self._raised is None else self._raised.fence
+            lines = lift_leftover_fence(self._on, self._mirror, given, run=fence.run, listened=True)
         except (CutoverTakenOver, OpeningUnfinished) as e:
             self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:
@@ -163,12 +140,12 @@ class Guard:
             self._tell("the fence of run %r is lifted: %s", fence.run, "; ".join(lines) or "it was down already")
 
     def _without_ledger(self, cause: MirrorError) -> None:
-        fence, report = self._fence, self._report
-        if fence is None or report is None or report.fence is None:
+        fence, raised = self._fence, self._raised
+        if fence is None or raised is None:
             self._complain("whether a fence of mirror %r stands can't be seen: %s", self._mirror, cause)
             return
-        if report.fence.lifted is not None:
-            return  # by us: now it has to be decided
+        if self._is_down:
+            return  # now it has to be decided
         left_s = self._left_s(fence)
         if left_s > 0:
             self._complain(
@@ -176,24 +153,15 @@ class Guard:
             )
             return
         try:
-            self._require_no_marker(fence, report, cause)
-            lift_recorded(AclFence(self._source), report.fence, self._source.role)
+            if raised.fence.kind != AclFence.kind:
+                why = f"nothing at the source tells whether it was opened, and {cause}"
+                raise MayBeOpen(fence.run, self._on.source.admin.role, why)
+            raised.lift_rules(alone(raised, opened=False))
         except MirrorError as e:
             self._complain("the fence of run %r stays up, find out whether its target is open: %s", fence.run, e)
         else:
+            self._is_down = True
             self._tell("the fence of run %r is lifted, without a word from the target's ledger: %s", fence.run, cause)
-
-    def _require_no_marker(self, fence: FenceState, report: CutoverReport, cause: MirrorError) -> None:
-        """Return if neither this attempt nor one that came after the first look has set its marker.
-
-        :raises MayBeOpen: one may have.
-        """
-        if report.fence is None or report.fence.kind != AclFence.kind or self._markers is None:
-            raise MayBeOpen(
-                fence.run, self._source.role, f"nothing at the source tells whether it was opened, and {cause}"
-            )
-        if new := markers(self._source, self._mirror) - self._markers:
-            raise MayBeOpen(fence.run, self._source.role, f"marker {', '.join(sorted(new))} stands there, and {cause}")
 
     def _complain(self, text: str, *values: object) -> None:
         """Tell a person, and again only after a while."""
@@ -215,8 +183,7 @@ def main() -> int:
         ClusterAdmin(ClientConfig(order["source"], "source")) as source,
         ClusterAdmin(ClientConfig(order["target"], "target")) as target,
     ):
-        life, seen = Ledger(target, PATIENCE_S), watch_of(target, mirror)
-        guard = Guard(mirror, source, target, life, reports_of(target, mirror), seen, beside_owner=order["beside_owner"])
+        guard = Guard(mirror, Platform.of(source, target), beside_owner=order["beside_owner"])
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         alone_since: float | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.timeline import timeline
 from airflow_mirror.page import MOST_ROWS, template
 
@@ -45,7 +45,7 @@ def render(report: CutoverReport) -> str:
         r=report, outcome=_OUTCOMES.get(report.outcome, report.outcome), most=MOST_ROWS, topics=topics,
         differing=differing, groups=[_group(g) for g in report.groups], drain=drain, time=timeline(report),
         records=sum(one.records for one in topics.values()),
-        fence=fence_text(report.fence.kind, report.fence.intent) if report.fence else [],
+        fence=fence_text(report.fence.kind, report.fence.changes) if report.fence else [],
     )  # fmt: skip
 
 

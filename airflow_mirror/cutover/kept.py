@@ -14,11 +14,11 @@ import json
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover.html import render
-from airflow_mirror.cutover.report import HTML_NAME, JSON_NAME, CutoverReport
-from airflow_mirror.errors import FenceStands, InputError, MirrorError, TryAgain
+from airflow_mirror.cutover.report import HTML_NAME, CutoverReport
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions
@@ -64,6 +63,11 @@ class Kept:
         self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
         self.is_written = True  # whether the target has what was to be written last
 
+    @property
+    def where(self) -> str:
+        """Where a person finds the run."""
+        return f"run {self.run!r}" if self.directory is None else str(self.directory)
+
     def load(self) -> CutoverReport | None:
         """Return the report; None if there was no attempt.
 
@@ -74,16 +78,10 @@ class Kept:
         report = _newest(values, self._prefix)
         return self.on_disk() if report is None else report
 
-    def load_anyhow(self) -> CutoverReport | None:
-        """Return the report; if the target can't be asked, as it was last written on this host."""
-        try:
-            return self.load()
-        except TryAgain as e:
-            report = self.on_disk()
-            if report is None:
-                raise
-            _LOG.warning("the target can't be asked for its report (%s); taking the file in %s", e, self.directory)
-            return report
+    def of(self, attempt: str) -> CutoverReport | None:
+        """Return the report if it is that of an attempt, by its id; None if that one has left none."""
+        found = self.load()
+        return found if found is not None and found.id == attempt else None
 
     def on_disk(self) -> CutoverReport | None:
         """Return the report as it was last written on this host."""
@@ -97,6 +95,11 @@ class Kept:
         """
         report.updated, report.seal = time.time(), None  # what was sealed is another report
         self._write(report)
+
+    def save_here(self, report: CutoverReport) -> None:
+        """Write the report for people alone: of an attempt whose fence never was up, or that the target can't be told."""
+        report.updated, report.seal = time.time(), None
+        self._draw(report, report.to_json())
 
     def add_to_chain(
         self, report: CutoverReport, life: Decisions, signer: Signer | None, warn: Callable[..., object]
@@ -129,6 +132,9 @@ class Kept:
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
         self._state.write({**pieces, **old})
         self._keys, self.is_written = dict.fromkeys(pieces), True
+        self._draw(report, text)
+
+    def _draw(self, report: CutoverReport, text: str) -> None:
         if self.directory is not None:
             try:
                 report.save(self.directory, text)
@@ -136,57 +142,12 @@ class Kept:
             except Exception as e:  # it is for people: no cutover ends because a page can't be drawn
                 _LOG.warning("the report could not be written to %s: %s", self.directory, e)
 
-    def require_no_other_fence(self, mirror: str, decided: FenceState | None) -> None:
-        """Return if no other run of the mirror has a fence up that is not kept on purpose.
-
-        :param decided: about the mirror's fence. One of an attempt that was cut off before it was decided never was up.
-        :raises FenceStands: one has, or its report can't be read.
-        """
-        for run, report, error in fences_up(self._state.read(), mirror):
-            if run == self.run or (report is not None and report.fence is not None and report.fence.kept):
-                continue
-            if report is not None and (decided is None or not decided.is_of(run, report.attempt)):
-                continue
-            raise FenceStands(mirror, run, f"may be up: {error}" if report is None else f"({report.host}) is up")
-
     def _look(self) -> Mapping[str, bytes]:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(self._prefix)}
         self._number = max([self._number, *map(_number, names_below(values, self._prefix))])
         return values
-
-
-class FenceUp(NamedTuple):
-    """A run whose fence is up, or whose report can't be read: then nobody knows.
-
-    :param report: None if it can't be read; ``error`` says why.
-    """
-
-    run: str
-    report: CutoverReport | None
-    error: InputError | None = None
-
-
-def fences_up(values: Mapping[str, bytes], mirror: str, runs: Path | None = None) -> Iterator[FenceUp]:
-    """Yield the runs of a mirror whose fence is, or may be, up.
-
-    :param values: the mirror's reports on the target.
-    :param runs: directory of its runs on this host, for those of which the target has no report.
-    """
-    start = prefix(mirror)
-    there = names_below(values, start)
-    here = () if runs is None else sorted(path.parent.name for path in runs.glob(f"*/{JSON_NAME}"))
-    for run in dict.fromkeys((*there, *here)):
-        try:
-            report = _newest(values, f"{start}{run}/")
-            if report is None and runs is not None:
-                report = CutoverReport.load(runs / run)
-        except InputError as e:
-            yield FenceUp(run, None, e)
-            continue
-        if report is not None and report.is_fenced:
-            yield FenceUp(run, report)
 
 
 def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[CutoverReport]:

@@ -61,7 +61,7 @@ def prove(run: Run) -> dict[str, str]:
         return record.proof
     started, timeout_s = run.now(), run.at_most(run.limits.proof_timeout_s)
     while True:
-        without = run.fence.brokers_without(record.intent)
+        without = run.fence.brokers_without(run.intent)
         found = [f"broker {broker} does not list its ACLs" for broker in without]
         if not found and record.proof["by"] == ANSWERS:
             codes = run.source_log.write_answers(run.routes)

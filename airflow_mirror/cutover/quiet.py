@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
-from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
+from airflow_mirror.errors import FenceGone, FenceLeaks, PlanOutdated, TransactionsOpen
 from airflow_mirror.plan.wording import some
 from airflow_mirror.verify.partition import data_batches
 
@@ -44,6 +45,20 @@ def quiet_s(run: Run) -> float:
 
 
 def prove_fence(run: Run) -> dict[str, Any]:
+    """Prove the fence (:func:`prove_ends`), and look whether it is about all that is there by now.
+
+    What is fenced is what was planned. Somebody may have added topics or partitions since that was looked at: nobody can
+    write to them any more, but somebody may have, and nobody copies that.
+
+    :raises PlanOutdated: somebody has. Other errors as :func:`prove_ends`.
+    """
+    evidence = prove_ends(run)
+    if changed := drift(run):
+        raise PlanOutdated(changed)
+    return evidence
+
+
+def prove_ends(run: Run) -> dict[str, Any]:
     """Wait until the brokers prove the fence and no transaction is open. Stores the ends in the report.
 
     The ends have to stand still as well (:func:`stand_still`). That is waited for while the tail's writing ends, except
@@ -102,7 +117,7 @@ def stand_still(run: Run) -> dict[str, Any]:
         run.waits_for = _standing(still_s)
         run.pause()
         still_quiet(run)
-    if not run.fence.is_up(run.report.fence.intent):
+    if not run.fence.is_up(run.intent):
         raise FenceGone(run.source.role)
     return {"quiet_s": still_s}
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.partition import TopicPartition
 
 VERSION = 1
-SWAPPED = 2  # with a fence that was swapped: a version that can't undo that must not lift it
 JSON_NAME, HTML_NAME = "report.json", "report.html"
 _LAG_EVERY_S = 1.0
 
@@ -39,8 +39,9 @@ class StepRecord:
 
 @dataclass(kw_only=True)
 class FenceRecord:
-    """The fence. ``intent`` holds exactly what raising it changes, so that any process can undo it.
+    """The fence, for people, and for who has to lift it where the target's ledger is lost.
 
+    :param intent: what raising it changes, as :func:`as_recorded`.
     :param name: as it was asked for, for people: ``acl``, or the path of a function.
     :param proof: what proves it: ``by`` and ``why``, see :mod:`airflow_mirror.cutover.proof`.
     :param proven: when it was first proven; seconds since the epoch.
@@ -53,7 +54,7 @@ class FenceRecord:
     """
 
     kind: str
-    intent: dict[str, Any]
+    intent: Mapping[str, Any]
     requested: float
     name: str = ""
     proof: dict[str, str] = field(default_factory=dict)
@@ -64,6 +65,12 @@ class FenceRecord:
     kept: bool = False
 
     @property
+    def changes(self) -> Intent:
+        """What raising it changed. A fence that was swapped since has changed more: that is decided in the ledger."""
+        rest = {name: value for name, value in self.intent.items() if name != "topics"}
+        return Intent.of(rest, self.intent["topics"])
+
+    @property
     def ended(self) -> float | None:
         """When somebody could write to one of the clusters again; None while nobody can."""
         return min((moment for moment in (self.opened, self.lifted) if moment is not None), default=None)
@@ -72,6 +79,11 @@ class FenceRecord:
     def seconds(self) -> float | None:
         """Seconds for which nobody could write to either cluster; None while that lasts."""
         return None if self.ended is None else max(0.0, self.ended - self.requested)
+
+
+def as_recorded(intent: Intent) -> dict[str, Any]:
+    """Return an intent with its topics by name, as JSON has it."""
+    return {"topics": list(intent.topics), **intent.value()}
 
 
 @dataclass(kw_only=True)
@@ -97,6 +109,7 @@ class GroupRecord:
 class CutoverReport:
     """Everything about one run of a cutover; JSON and HTML show the same.
 
+    :param id: of the attempt, as the decision about its fence has it; "": no fence of it ever was up.
     :param process: that made this attempt: ``host, where, pid, started, job`` (as in
         :class:`airflow_mirror.jobs.runner.active.ActiveTail`); None: nobody knows.
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
@@ -120,6 +133,7 @@ class CutoverReport:
     mirror: str
     plan_hash: str
     attempt: int = 1
+    id: str = ""
     process: dict[str, Any] | None = None
     outcome: str = RUNNING
     state: str = "CAUGHT_UP"
@@ -209,8 +223,8 @@ class CutoverReport:
 
         :raises InputError: this release does not know the version.
         """
-        if values.get("version") not in (VERSION, SWAPPED):
-            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads up to {SWAPPED}.")
+        if values.get("version") != VERSION:
+            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
         known = {f.name for f in fields(cls)}
         kept = {key: value for key, value in values.items() if key in known}
         kept["fence"] = FenceRecord(**kept["fence"]) if kept.get("fence") else None

@@ -20,7 +20,7 @@ from airflow_mirror.cutover.groups import lag, moving, positions_of, translate, 
 from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.lacking import Lacking
 from airflow_mirror.plan.lacking import lacking as lacking_rights
@@ -148,7 +148,7 @@ def look(run: Run) -> Seen:
     behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
     per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0
     tail, status, sign = ask("tail", lambda: _tail(run)) or (None, "", None)
-    leased = ask("tail", lambda: lease.is_anybody_writing(run.target_log, run.mirror.name)) is not False
+    leased = ask("tail", lambda: run.on.target.is_anybody_writing(run.mirror.name)) is not False
     rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
     holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
     quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
@@ -220,9 +220,9 @@ def _timed(run: Run, do: Callable[[], object]) -> float:
 def _tail(run: Run) -> tuple[ActiveTail | None, str, Sign | None]:
     """Return the tail that is decided, what became of it, and what it says. Takes five seconds, 30 if it is lost."""
     tail = active_tail(run.life.values(), run.mirror.name)
-    if tail is None or run.state is None:
+    if tail is None:
         return None, "", None
-    watch = Watch(run.state, run.now, run.pause)
+    watch = run.on.target.watch(run.mirror.name, run.pause)
     return tail, watch.settled(tail), watch.sign(tail)
 
 

@@ -86,10 +86,10 @@ def covers(acl: Acl, topic: str) -> bool:
     return acl.name in (topic, "*")
 
 
-def topic_rule(topic: str, operation: str, permission: str, principal: str = EVERYBODY) -> Acl:
-    """Return an ACL on one topic, for any host."""
+def topic_rule(topic: str, operation: str, permission: str, principal: str = EVERYBODY, host: str = "*") -> Acl:
+    """Return an ACL on one topic."""
     return Acl(
-        resource_type="TOPIC", name=topic, pattern_type="LITERAL", principal=principal, host="*", operation=operation,
+        resource_type="TOPIC", name=topic, pattern_type="LITERAL", principal=principal, host=host, operation=operation,
         permission=permission,
     )  # fmt: skip
 

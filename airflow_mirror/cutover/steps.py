@@ -1,13 +1,12 @@
-"""The order of a cutover, and how to undo each of its steps, in one tuple.
+"""The order of a cutover, in one tuple.
 
-`walk` executes it: each step leads from one state to the next, and after any failure the completed steps are undone,
-last one first. No state outlives an attempt, so a restart starts from the beginning: quiet writers are proven only
+`walk` executes it: each step leads from one state to the next, and after any failure everything is undone
+(:mod:`.lifting`). No state outlives an attempt, so a restart starts from the beginning: quiet writers are proven only
 while the cutover watches them.
 """
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -20,20 +19,14 @@ from airflow_mirror.cutover import decision, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
-from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.cutover.groups import commit_groups, read_ahead, restore_groups, settle_groups
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.marker import (
-    attempts_named,
-    group_of,
-    name_fence,
-    remove_marker,
-    require_none_of_others,
-    set_marker,
-)
+from airflow_mirror.cutover.intent import fence_text
+from airflow_mirror.cutover.lifting import Raised, alone
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
-from airflow_mirror.cutover.report import FenceRecord, StepRecord
+from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.writers import (
     require_no_writer,
     require_source_shut,
@@ -48,32 +41,24 @@ from airflow_mirror.errors import (
     FenceLeaks,
     FenceNotLifted,
     FenceUnproven,
-    InputError,
+    MayBeOpen,
     MirrorError,
     OpeningUnfinished,
     TransactionsOpen,
-    TryAgain,
+    Undecided,
 )
+from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.plan.life import target_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_mirror.cutover.context import Run
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",
     "CUT_OVER",
 )  # fmt: skip
-
-_LOG = logging.getLogger("airflow_mirror.cutover")
-
-# After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
-LIFT_PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -82,140 +67,68 @@ class Step:
 
     :param leads_from: the state that it requires; ``to`` is the state that it leads to.
     :param do: executes the step and returns evidence for the report.
-    :param undo: undoes its effect and returns what it did; safe to call without an effect. None: nothing to undo.
     """
 
     name: str
     leads_from: str
     to: str
     do: Callable[[Run], dict[str, Any]]
-    undo: Callable[[Run], str] | None
 
 
 def raise_fence(run: Run) -> dict[str, Any]:
-    """Look who is let in, describe the fence, record it, decide it, raise it.
+    """Look who is let in, describe the fence, decide that it is up, raise it, and look whether it still is to be.
 
-    The intent is on the target before the first change, and the fence's name at the source before the fence.
-
-    :raises FencedByAnother: before anything is touched.
+    :raises FencedByAnother: :raises FenceStands: before anything is touched.
+    :raises CutoverTakenOver: somebody was faster, or has undone this attempt; what it had raised by then is taken back.
     """
     proof, unseen = look_before(run), look_for_unseen(run)
     intent = run.fence.intent(run.topics)
-    if run.fence.kind == AclFence.kind:
-        require_none_of_others(run.source, run.mirror.name, run.topics)
+    if isinstance(run.fence, AclFence):
+        run.fence.require_no_other(run.mirror.name, run.topics)
+    run.intent, run.report.id = intent, run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
         name=run.fence_name or run.fence.kind,
-        intent=intent,
+        intent=as_recorded(intent),
         requested=time.time(),
         proof=proof,
         unseen=unseen,
     )
-    run.save()
     run.require_guard()
-    run.up = replace(attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s), alarm=run.alarm)
+    up = FenceState(
+        run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
+        owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
+        intent=intent.value(), process=run.report.process or {}, alarm=run.alarm,
+    )  # fmt: skip
     run.fenced_until = run.now() + run.limits.max_fence_s
-    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
-    if run.fence.kind == AclFence.kind:
-        name_fence(run.source, run.mirror.name, run.kept.run, run.report.attempt)
-    run.fence.raise_(intent)
-    _require_still_up(run, intent)
+    try:
+        run.until_ms = decision.go_up(run.life, run.mirror.name, up, run.before, run.turned)
+    except Undecided:
+        run.up = up  # it may have been decided
+        raise
+    run.up = up
+    run.save()
+    name = name_of(run.mirror.name, run.kept.run, run.me)
+    try:
+        run.fence.raise_(intent, name, run.permit)
+        run.permit()  # a request may have come to the broker after somebody else has undone this attempt
+    except CutoverTakenOver:
+        _take_back(run, name)
+        raise
     return {"fence": fence_text(run.fence.kind, intent)}
 
 
-def _require_still_up(run: Run, intent: dict[str, Any]) -> None:
-    """Return if the fence is still decided to be up; otherwise take back what was raised, and stop.
+def _take_back(run: Run, name: str) -> None:
+    """Undo what was raised in vain. Where another attempt's fence stands, the same rules are that one's.
 
-    A process that was frozen before its request raises a fence that was lifted meanwhile, and nobody would look for it.
-    The same rules are those of another attempt as long as its name stands at the source.
-
-    :raises CutoverTakenOver: somebody has undone this attempt.
+    :raises CutoverTakenOver: one does; only the name of this attempt is taken back.
     """
-    assert run.up is not None
-    there = decision.fence_state(run.life.values(), run.mirror.name)
-    if there == run.up:
-        return
-    own = run.mirror.name, run.kept.run, run.report.attempt
-    if run.fence.kind != AclFence.kind:
-        if there is None or not (there.stands or there.phase == decision.OPENED):
-            run.fence.lift(intent)
-    elif not attempts_named(run.source, run.mirror.name) - {group_of(*own)}:
-        run.fence.lift(intent)
-        remove_marker(run.source, *own)
-    raise CutoverTakenOver(run.kept.run)
-
-
-def attempt_of(run: str, report: CutoverReport, owner: str = "", max_fence_s: float = 0.0) -> FenceState:
-    """Return what is to be decided about the fence of a report's attempt."""
-    return FenceState(
-        run=run, attempt=report.attempt, plan=report.plan_hash, owner=owner, process=report.process or {},
-        max_fence_s=max_fence_s,
-    )  # fmt: skip
-
-
-def lift_fence(run: Run) -> str:
-    """Undo what the recorded fence changed.
-
-    :raises FenceNotLifted: names what is still in place.
-    """
-    record = run.report.fence
-    is_up = record is not None and record.lifted is None
-    if record is not None and is_up:
-        lift_recorded(recorded_fence(record, run.fence, run.source), record, run.source.role)
-    forget_fence(run.life, run.source, run.kept.run, run.report, run.me)
-    return "fence lifted" if is_up else "no fence is up"
-
-
-def forget_fence(life: Decisions, source: ClusterAdmin, run: str, report: CutoverReport, lifter: str) -> None:
-    """Remove the marker of a fence that was lifted, and decide that it is. What fails is left to the next who lifts."""
     try:
-        if report.fence is not None and report.fence.kind == AclFence.kind:
-            remove_marker(source, report.mirror, run, report.attempt)
-        decision.end_lifting(life, report.mirror, lifter)
-    except MirrorError as e:
-        _LOG.warning("the fence is lifted, and not everybody could be told: %s", e)
-
-
-def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
-    """Return the fence that an earlier process recorded.
-
-    A record of ACLs is complete, whatever fence is given now; any other fence has to be given again. If a fence of
-    another kind lifted it, it would count as lifted and still be up.
-
-    :raises InputError: the recorded fence can't be built.
-    """
-    if given is not None and given.kind == record.kind:
-        return given
-    if record.kind == AclFence.kind:
-        return AclFence(source)
-    got = "none" if given is None else f"one of kind {given.kind!r}"
-    raise InputError(
-        f"the fence that is up is of kind {record.kind!r} ({record.name or 'nobody says which'}), and {got} was given. "
-        "Pass the fence that was used."
-    )
-
-
-def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
-    """Lift a fence by its record; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
-
-    :raises FenceNotLifted: names what is still in place.
-    """
-    deadline = time.monotonic() + LIFT_PATIENCE_S
-    while True:
-        try:
-            fence.lift(record.intent)
-            break
-        except TryAgain as e:
-            if time.monotonic() > deadline:
-                raise FenceNotLifted(role, fence_text(record.kind, record.intent), str(e)) from e
-            time.sleep(0.5)
-    record.lifted, record.kept = time.time(), False
-
-
-def tell_tail(run: Run) -> str:
-    """Report that the tail has to be started again, because its lease can't be given back."""
-    lost = "has" if run.report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
-    return f"the tail {lost} lost its lease: start it again"
+        run.fence.lift(run.intent, name, decision.nobodys(run.life, run.mirror.name, run.kept.run))
+    except CutoverTakenOver:
+        if isinstance(run.fence, AclFence):
+            run.fence.forget(name)
+        raise
 
 
 def stand_still(run: Run) -> dict[str, Any]:
@@ -230,43 +143,49 @@ def open_target(run: Run) -> dict[str, Any]:
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
     because applications may have written to the target.
     """
+    assert run.up is not None
     ids = target_ids(run.plan, run.target)
+    pin = decision.Pin(direction=run.turned, tail=active_value(run.life.values(), run.mirror.name))
     require_no_writer(run)
-    if run.fence.kind == AclFence.kind:
-        set_marker(run.source, run.mirror.name, run.kept.run, run.report.attempt)
+    if isinstance(run.fence, AclFence):
+        run.fence.announce(name_of(run.mirror.name, run.kept.run, run.me), run.permit)
     run.check_stop()
     run.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    decision.open_behind(run.life, run.plan, run.me, ids, at, run.until_ms, run.decide_with)
+    run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.decide_with)
     run.fenced_until = None
     return {"topics": len(ids), **_open(run)}
 
 
 def _open(run: Run) -> dict[str, Any]:
-    assert run.report.fence is not None
+    assert run.report.fence is not None and run.up is not None
     if run.open_target is not None:
         try:
             with _undisturbed():  # an interrupt half way would leave it unknown whether the target is open
+                run.permit()
                 run.open_target()
+        except CutoverTakenOver:
+            raise
         except Exception:  # by contract the target is not open then
-            decision.close_again(run.life, run.mirror.name, run.report.plan_hash, run.me)
+            run.up = decision.close_again(run.life, run.mirror.name, run.up, run.report.plan_hash)
+            run.opening = False
             raise
     run.report.fence.opened = time.time()
     run.report.fence.kept = run.keep_fence
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
 
 
-STEPS = (  # name          leads from    to            does           undone by (last step first)
-    Step("fence",          CAUGHT_UP,    FENCED,       raise_fence,   lift_fence),
-    Step("prove_fence",    FENCED,       PROVEN,       prove_fence,   None),
-    Step("drain",          PROVEN,       DRAINED,      drain,         None),
-    Step("stop_writers",   DRAINED,      ENDING,       stop_writers,  tell_tail),  # all that follows is done meanwhile
-    Step("stand_still",    ENDING,       QUIET,        stand_still,   None),
-    Step("verify",         QUIET,        VERIFIED,     verify,        None),
-    Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups, None),
-    Step("commit_groups",  SETTLED,      GROUPS_MOVED, commit_groups, restore_groups),
-    Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target,   None),
-    Step("open_target",    SEALED,       CUT_OVER,     open_target,   None),  # the point of no return
+STEPS = (  # name          leads from    to            does
+    Step("fence",          CAUGHT_UP,    FENCED,       raise_fence),    # undone: lifted
+    Step("prove_fence",    FENCED,       PROVEN,       prove_fence),
+    Step("drain",          PROVEN,       DRAINED,      drain),
+    Step("stop_writers",   DRAINED,      ENDING,       stop_writers),   # all that follows is done meanwhile
+    Step("stand_still",    ENDING,       QUIET,        stand_still),
+    Step("verify",         QUIET,        VERIFIED,     verify),
+    Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups),
+    Step("commit_groups",  SETTLED,      GROUPS_MOVED, commit_groups),  # undone: positions are restored
+    Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target),
+    Step("open_target",    SEALED,       CUT_OVER,     open_target),    # the point of no return
 )  # fmt: skip
 
 # A restart goes back to CAUGHT_UP, because writers may have come back.
@@ -291,14 +210,12 @@ def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
             raise
         run.report.error = f"{type(e).__name__}: {e}"
         try:
-            back_out(run, steps)
+            back_out(run)
         except (CutoverTakenOver, EndUnknown) as taken:
             raise taken from e
         if run.report.is_fenced and run.report.undone and not isinstance(e, FenceNotLifted):
-            record = run.report.fence
-            assert record is not None
             raise FenceNotLifted(
-                run.source.role, fence_text(record.kind, record.intent), "see 'undone' in the report"
+                run.source.role, fence_text(run.fence.kind, run.intent), "see 'undone' in the report"
             ) from e
         raise
 
@@ -313,66 +230,76 @@ def finish_opening(run: Run) -> None:
     try:
         require_source_shut(run)
     except (FenceGone, FenceLeaks, FenceUnproven, TransactionsOpen) as e:
-        raise OpeningUnfinished(str(run.run_dir), str(e)) from e
+        raise OpeningUnfinished(run.kept.where, str(e)) from e
     take_lease(run)
     *before, last = STEPS
     walk(run, [*before, replace(last, do=_open)], len(before))
 
 
-def back_out(run: Run, steps: Sequence[Step] = STEPS, *, owned: bool = True) -> None:
-    """Undo every step that was begun, last one first. If one undo fails, the others are still done.
+def back_out(run: Run) -> None:
+    """Undo what this attempt did: :mod:`.lifting`. If it is decided that the target is open, nothing is undone.
 
-    First it is decided that the fence is lifted, which is when the target can't be opened any more. If it is decided that
-    the target is open, nothing is undone. Also works on a report that was loaded, long after its process ended.
-
-    :param owned: the report is this process's own.
     :raises CutoverTakenOver, EndUnknown: nothing is undone.
     """
-    begun = {record.name for record in run.report.steps}
-    failed = False
     with _undisturbed():
         run.fenced_until = None
-        if not _may_undo(run, owned):
-            return
-        for step in reversed([s for s in steps if s.undo is not None and s.name in begun]):
-            assert step.undo is not None
-            row: dict[str, Any] = {"step": step.name, "what": step.undo.__name__, "ok": True, "error": None}
-            try:
-                row["what"] = step.undo(run)
-            except Exception as e:
-                row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
-                failed = True
-            run.report.undone.append(row)
-            run.log.info("undo %s: %s", step.name, row["what"] if row["ok"] else row["error"])
-        run.report.outcome = reports.UNDO_FAILED if failed else reports.BACKED_OUT
-        run.report.state = CAUGHT_UP
-        try:
+        if run.up is None:  # it has changed nothing
+            run.report.outcome, run.report.fence = reports.BACKED_OUT, None
             run.save()
-        except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
-            run.log.warning("the report could not be written: %s", e)
+            return
+        raised = Raised(
+            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
+        )  # fmt: skip
+        try:
+            begun = raised.begin(run.me)
+        except CutoverTakenOver:
+            raise
+        except MirrorError as e:
+            if run.opening:
+                raise EndUnknown(run.source.role, str(e)) from e
+            _without_ledger(run, raised, e)
+            return
+        run.up = raised.state
+        if run.up.phase == decision.OPENED:
+            return
+        if begun:
+            raised.undo(run.log)
+            run.up = raised.state
+        else:
+            raised.is_down()
+            run.report.undone.append({"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None})
+            run.report.outcome, run.report.state = reports.BACKED_OUT, CAUGHT_UP
+        _save(run)
 
 
-def _may_undo(run: Run, owned: bool) -> bool:
-    """Decide that the fence is lifted; return whether that is so, or no fence was up.
+def _without_ledger(run: Run, raised: Raised, cause: MirrorError) -> None:
+    """Let producers in again although the target can't be told. Who can tell it finds that the rest is to be undone.
 
-    :raises CutoverTakenOver: another attempt is at work. :raises EndUnknown: the target may be open.
+    Nobody else opens what this process has not asked to be opened; and the source says whether somebody else's fence
+    stands there by now.
+
+    :raises EndUnknown: somebody else's may.
     """
-    attempt = run.up if owned else attempt_of(run.kept.run, run.report)
-    if attempt is None:
-        return True
+    run.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
+    row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
+    run.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
     try:
-        there = decision.begin_lifting(
-            run.life, run.mirror.name, attempt, run.me, owned=owned, before=run.before if owned else None
-        )
-    except CutoverTakenOver:
-        raise
+        raised.lift_rules(alone(raised, opened=True))
+        raised.is_down()
+    except MayBeOpen as e:
+        raise EndUnknown(run.source.role, str(e)) from e
     except MirrorError as e:
-        if run.opening or not owned:
-            raise EndUnknown(run.source.role, str(e)) from e
-        # Nobody else opens what this process has not asked to be opened. A fence must come down without a target too.
-        run.log.warning("the target's ledger can't be told that the fence is lifted: %s", e)
-        return True
-    return there.phase != decision.OPENED
+        row.update(ok=False, error=f"{type(e).__name__}: {e}")
+    run.report.undone.append(row)
+    run.log.info("undo fence: %s", row["what"] if row["ok"] else row["error"])
+    _save(run)
+
+
+def _save(run: Run) -> None:
+    try:
+        run.save()
+    except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
+        run.log.warning("the report could not be written: %s", e)
 
 
 def _do(run: Run, step: Step, outcome: str) -> None:

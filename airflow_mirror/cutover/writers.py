@@ -13,21 +13,17 @@ A lease that was taken can't be handed back: after backing out, the tail has to 
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
 from airflow_mirror.cutover.held import require_none_held
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
-from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
     from airflow_mirror.cutover.context import Run
 
 
@@ -44,7 +40,7 @@ def require_tail(run: Run) -> None:
     run.report.saw_lag(behind)
     if not behind:
         return
-    if not lease.is_anybody_writing(run.target_log, run.mirror.name):
+    if not run.on.target.is_anybody_writing(run.mirror.name):
         worst = sorted(behind.items(), key=lambda i: -i[1])[:5]
         shown = ", ".join(f"{tp} by {lag}" for tp, lag in worst)
         why = "No job holds the mirror's writer lease (a cutover that backs out takes it from the tail)"
@@ -59,8 +55,9 @@ def stop_writers(run: Run) -> dict[str, Any]:
 
     :raises Fenced: another job takes the lease at the same moment.
     """
-    run.lease = lease.take(run.target_log, run.mirror.name, to_end=True)
+    run.lease = run.on.target.take_lease(run.mirror.name, to_end=True)
     run.sealed_at = run.now() + run.lease.wait_s
+    run.permit()  # a process that was frozen takes it from whoever went on meanwhile: that one notices, and so does it
     run.report.lease = asdict(run.lease)
     run.save()
     return {"lease_epoch": run.lease.epoch, "wait_s": run.lease.wait_s}
@@ -82,7 +79,7 @@ def seal_target(run: Run) -> dict[str, Any]:
     if behind := lags(run.ends, positions(run, run.ends)):
         raise DrainTimedOut(waited_s, behind)
     _require_target_ends(run)
-    lease.confirm(run.target_log, run.lease)
+    run.on.target.confirm_lease(run.lease)
     return {"waited_s": round(waited_s, 3), "positions_set_again": again, **left}
 
 
@@ -108,17 +105,11 @@ def hold_lease(run: Run) -> None:
     """
     if run.lease is not None:
         try:
-            lease.confirm(run.target_log, run.lease)
+            run.on.target.confirm_lease(run.lease)
             return
         except LeaseLost as e:
             run.log.warning("taking the writer lease again before the fence is lifted: %s", e)
     take_lease(run)
-
-
-def end_writing(target: ClientConfig, mirror: str) -> None:
-    """Take the lease for good and wait until no task of the mirror can write any more."""
-    with WireCluster(target) as wire:
-        time.sleep(lease.take(wire, mirror, to_end=True).wait_s)
 
 
 def require_no_writer(run: Run) -> None:
@@ -132,7 +123,7 @@ def require_no_writer(run: Run) -> None:
     require_source_shut(run)
     _require_target_ends(run)
     # Last: a lease that is still ours proves that no task of the mirror wrote between the reading of the ends and now.
-    lease.confirm(run.target_log, run.lease)
+    run.on.target.confirm_lease(run.lease)
 
 
 def require_source_shut(run: Run) -> None:
@@ -141,7 +132,7 @@ def require_source_shut(run: Run) -> None:
     :raises FenceGone, FenceUnproven, FenceLeaks, TransactionsOpen: otherwise.
     """
     assert run.report.fence is not None
-    if not run.fence.is_up(run.report.fence.intent):
+    if not run.fence.is_up(run.intent):
         raise FenceGone(run.source.role)
     prove(run)
     require_none_held(run)

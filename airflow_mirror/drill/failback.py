@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.drill.reading import everything, partitions_of, patiently, read_to, write_one
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -75,7 +76,7 @@ def fail_back(
         differing = _copy_back(source, target, topic, ends, f"{mirror}.failback", timeout_s)
         # All of them: a position that it had before the topic was created again may still be there.
         wanted = {tp: positions.get(tp, GroupPosition(0)) for tp in partitions}
-        patiently(lambda: old.commit_group_offsets(group, wanted), timeout_s)
+        patiently(lambda: old.commit_group_offsets(group, wanted, unfenced), timeout_s)
     stands = {tp.partition: position.offset for tp, position in wanted.items()}
     due = {row for row in held if row[1] >= stands[row[0]]}
     got = set(read_to(source, topic, group, stands, ends, timeout_s).rows)

@@ -23,6 +23,7 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.kafka.permit import unfenced
     from airflow_mirror.partition import TopicPartition
 
     with ClusterAdmin(target) as admin:
@@ -30,7 +31,7 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
         ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
         positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
         wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
-        patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
+        patiently(lambda: admin.commit_group_offsets(canaries.group, wanted, unfenced), timeout_s)
     moments: dict[str, float] = {}
 
     def first() -> None:

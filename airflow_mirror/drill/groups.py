@@ -14,10 +14,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.failover.check import mirror_of, positions_of
 from airflow_mirror.kafka.model import NO_MEMBERS
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.groups import groups_left_behind, read_positions
@@ -98,7 +98,7 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
     :raises InputError: the target knows no such mirror, ``source`` is not its source, or it partitions by key, so that
         positions have no counterpart. :raises TopicsShared: its topics are others' as well.
     """
-    plan, _, _ = mirror_of(target, Ledger(target), mirror)
+    plan, _, _ = mirror_of(Side(target), mirror)
     require_alone(plan, "rehearse a failover of groups")
     if (found := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(

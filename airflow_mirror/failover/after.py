@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import InputError, NotFailedOver
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.failover.record import Record, prefix
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
+    from airflow_mirror.cutover.platform import Side
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan.model import Plan
 
@@ -62,17 +61,16 @@ class Surplus:
         return f"{self.source}: {self.offsets} offsets{records}, from {max(self.cut, self.start)} up to {self.end}{lost}"
 
 
-def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surplus]:
+def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     """Return, by partition, what the source has beyond the cut, and where nothing can be said. Only reads.
 
     :raises NotFailedOver: the mirror was not. :raises InputError: that is not its source.
     """
-    ledger = Ledger(target)
-    plan, decided, _ = mirror_of(target, ledger, mirror)
+    plan, decided, _ = mirror_of(target, mirror)
     if decided is None:
         raise NotFailedOver(mirror)
     require_source(source, plan)
-    cut = Record(state_of(target, prefix(mirror)), mirror, decided.attempt).cut()
+    cut = Record(target.state(prefix(mirror)), mirror, decided.attempt).cut()
     return counted(source, beyond(source, plan, cut.offsets))
 
 

@@ -5,25 +5,19 @@ Nothing is changed. To tell whether a tail lives, its signs are listened for, up
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.cutover import report as cutovers
-from airflow_mirror.cutover.alive import require_over
-from airflow_mirror.cutover.kept import newest_reports, reports_of
-from airflow_mirror.errors import InputError, MirrorCutOver, RightsMissing, SourceStillSeen, WrongTarget
-from airflow_mirror.failover.decision import FAILOVER, Direction, direction
+from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen, WrongTarget
 from airflow_mirror.failover.losses import Losses, losses
-from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Watch, active_tail, keys_of
+from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import NO_MEMBERS
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.lacking import Lacking, lacking
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
@@ -31,6 +25,7 @@ from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
+    from airflow_mirror.cutover.platform import Side
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.plan.model import Plan
@@ -172,22 +167,22 @@ class Check:
         }
 
 
-def check(target: ClusterAdmin, mirror: str, now_ms: int | None = None) -> Check:
+def check(on: Side, mirror: str) -> Check:
     """Return what a failover of a mirror would find. Changes nothing.
 
-    :param now_ms: wall-clock time, for the age of what was seen.
+    :param on: the mirror's target.
     :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
     """
-    ledger = Ledger(target)
-    plan, decided, tail = mirror_of(target, ledger, mirror)
-    seen = tail_of(target, tail)
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    target = on.admin
+    plan, decided, tail = mirror_of(on, mirror)
+    seen = tail_of(on, tail)
+    now_ms = int(on.clock.time() * 1000)
     there = target.topics([t.target_topic for t in plan.topics])
     groups = groups_of(target, plan)
     return Check(
         plan=plan,
         tail=seen,
-        losses=lost(target, plan, now_ms),
+        losses=lost(on, plan, now_ms),
         groups=groups,
         decided=decided,
         lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
@@ -195,13 +190,14 @@ def check(target: ClusterAdmin, mirror: str, now_ms: int | None = None) -> Check
     )
 
 
-def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None]:
+def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None]:
     """Return a mirror's plan with its amendments, what is decided about its direction, and its tail.
 
     The plan is that of the tail, which is what was copied; without one the last that was made.
 
     :raises InputError: the target knows no such mirror.
     """
+    target, ledger = on.admin, on.ledger
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     if decided is not None and decided.by != FAILOVER:
@@ -210,37 +206,25 @@ def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, 
     if plan_hash is None:
         known = ", ".join(sorted({one.mirror for _, one in life.shares(life.owned_topics(ledger))})) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
-    plan = kept.fetch(plan_hash, mirror, target, ledger)
+    plan = on.plan(mirror, plan_hash)
     if plan.target_cluster_id != (found := target.cluster_id()):
         raise WrongTarget(mirror, plan.target_cluster_id, found)
     return plan, decided, tail
 
 
-def require_no_cutover(target: ClusterAdmin, plan: Plan, *, force: bool) -> None:
-    """Return unless a cutover of the mirror has opened its topics, or is at work.
-
-    :param force: also if one is at work.
-    :raises MirrorCutOver: it has. :raises CutoverRunning: it is.
-    """
-    for report in newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name):
-        if report.outcome == cutovers.DONE and report.plan_hash == plan.hash:
-            raise MirrorCutOver(plan.mirror.name, [t.target_topic for t in plan.topics], "a cutover has finished")
-        if not force:
-            require_over(target, report)
-
-
-def tail_of(target: ClusterAdmin, tail: ActiveTail | None) -> TailSeen:
+def tail_of(on: Side, tail: ActiveTail | None) -> TailSeen:
     """Return what is known of a tail; may listen for its signs for half a minute."""
     if tail is None:
         return TailSeen()
-    watch = Watch(state_of(target, keys_of(tail.name)))
+    watch = on.watch(tail.name)
     status = watch.settled(tail)
     return TailSeen.of(status, tail.host, watch.sign(tail))
 
 
-def lost(target: ClusterAdmin, plan: Plan, now_ms: int) -> Losses:
+def lost(on: Side, plan: Plan, now_ms: int) -> Losses:
     """Return what would be lost if the copy ended here."""
-    seen = notes.load(plan.mirror.name, state_of(target, notes.prefix(plan.mirror.name)).read())
+    target = on.admin
+    seen = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read())
     copied = copied_to(target, plan)
     committed = plan.mirror.isolation == "read_committed"
     partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]

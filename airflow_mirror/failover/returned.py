@@ -4,9 +4,9 @@ Producers that nobody has told write to it from its first second on, and no mirr
 asks it every second. What is kept of it is what a finished cutover with a kept fence leaves: the target is open, and the
 source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back finds it there.
 
-1. What the fence will change is kept on the target, with the cut in the place of the fenced ends.
-2. It is decided that this fence stands behind an open target: no guard lifts it.
-3. Its name goes to the source, then the fence.
+1. It is decided that this fence stands behind an open target, and what it changes: no guard lifts it.
+2. Its report is kept on the target, with the cut in the place of the fenced ends.
+3. Its name goes to the source, then the fence; each request is permitted by that decision.
 4. It is proven: every live broker lists it, the ends stand still, no transaction holds a partition. No leader is asked
    before the fence, as a cutover does: that would cost seconds, and some partitions have no leader yet.
 5. Behind it is read what the source took, and where its groups stand. Only then the report says that no transaction is
@@ -20,22 +20,21 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state, stand_behind_open
-from airflow_mirror.cutover.fence import AclFence, fence_of, fence_text
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
+from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.kept import Kept, reports_of
-from airflow_mirror.cutover.marker import name_fence, require_none_of_others
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.proof import ACLS, CHECK
-from airflow_mirror.cutover.quiet import prove_fence
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord
-from airflow_mirror.cutover.steps import CUT_OVER, attempt_of, recorded_fence
+from airflow_mirror.cutover.quiet import prove_ends
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
     FenceGone,
     FenceLeaks,
@@ -49,8 +48,6 @@ from airflow_mirror.failover.after import beyond, counted, require_source
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.sync.groups import read_positions
 
 if TYPE_CHECKING:
@@ -60,8 +57,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.failover.decision import Direction
     from airflow_mirror.failover.record import Cut
+    from airflow_mirror.plan.direction import Direction
     from airflow_mirror.plan.model import Plan
 
 RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
@@ -112,7 +109,7 @@ def watch(
     :raises NotFailedOver: :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
     """
     begun, said_at, said = time.monotonic(), 0.0, ""
-    _failed_over(target, mirror)
+    _failed_over(Side(target), mirror)
     answered: float | None = None
     while True:
         try:
@@ -121,7 +118,8 @@ def watch(
             answered = answered or time.time()
             with ClusterAdmin(source) as admin:
                 its = fence_of(fence, admin, open_by_default)
-                return fence_returned(admin, target, mirror, its, answered=answered, signer=signer, log=log)
+                on = Platform.of(admin, target)
+                return fence_returned(on, mirror, its, answered=answered, signer=signer, log=log)
         except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
             now, what = time.monotonic(), type(e).__name__
             if what != said or now - said_at >= _SAY_EVERY_S:
@@ -131,8 +129,8 @@ def watch(
 
 
 def fence_returned(
-    source: ClusterAdmin, target: ClusterAdmin, mirror: str, fence: Fence, *, answered: float | None = None,
-    limits: Limits | None = None, signer: Signer | None = None, log: Log = _LOG,
+    on: Platform, mirror: str, fence: Fence, *, answered: float | None = None, limits: Limits | None = None,
+    signer: Signer | None = None, log: Log = _LOG,
 ) -> Returned:  # fmt: skip
     """Fence a source that answers; see the module. May be repeated: a fence that was proven is only looked at.
 
@@ -143,33 +141,32 @@ def fence_returned(
     :raises FenceGone: it was raised, and no broker lists it; call it again.
     :raises ReturnedOpen: it was lifted, or it was proven and is gone.
     """
-    plan, decided = _failed_over(target, mirror)
+    source, life = on.source.admin, on.target.ledger
+    plan, decided = _failed_over(on.target, mirror)
     require_source(source, plan)
-    record = Record(state_of(target, prefix(mirror)), mirror, decided.attempt)
-    kept = Kept(reports_of(target, mirror), mirror, RUN + decided.attempt, None)
-    report = kept.load() or _begin(source, target, plan, record.cut(), fence, kept)
+    record = Record(on.target.state(prefix(mirror)), mirror, decided.attempt)
+    raised = _decided(on, plan, decided, fence)
+    kept = Kept(on.target.reports(mirror), mirror, raised.state.run, None)
+    report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
     assert report.fence is not None
-    fence, noted = recorded_fence(report.fence, fence, source), record.returned()
+    noted = record.returned()
     is_proven = report.fence.proven is not None and noted is not None
-    if report.fence.lifted is not None or (is_proven and not fence.is_up(report.fence.intent)):
-        raise ReturnedOpen(mirror, report.fence.lifted)
-    life = Ledger(target, PATIENCE_S)
+    if raised.state.phase != OPENED or (is_proven and not raised.fence.is_up(raised.intent)):
+        raise ReturnedOpen(mirror, None if raised.state.phase == OPENED else report.fence.lifted or report.updated)
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return Returned(**noted)
-    mine = replace(attempt_of(kept.run, report, uuid.uuid4().hex), phase=OPENED)
-    stand_behind_open(life, mirror, mine)
-    if fence.kind == AclFence.kind:
-        name_fence(source, mirror, kept.run, report.attempt)
-    fence.raise_(report.fence.intent)
+    still = permit(life, mirror, raised.state)
+    raised.fence.raise_(raised.intent, raised.name, still)
+    still()  # a request may have come to the broker after somebody has lifted it
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
-    _prove(source, target, plan, fence, report, kept, limits or Limits(), log)
+    _prove(on, plan, raised, kept, limits or Limits(), log)
     assert report.fence.proven is not None
     took = counted(source, beyond(source, plan, record.cut().offsets))
     found = Returned(
         mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
         offsets=sum(one.offsets for one in took), took=_listed([str(one) for one in took]),
-        fence=_listed(fence_text(fence.kind, report.fence.intent)),
+        fence=_listed(raised.lines),
         fenced_s=None if answered is None else round(report.fence.proven - answered, 1),
     )  # fmt: skip
     record.write_returned(vars(found))
@@ -179,54 +176,60 @@ def fence_returned(
     return found
 
 
-def _failed_over(target: ClusterAdmin, mirror: str) -> tuple[Plan, Direction]:
-    plan, decided, _ = mirror_of(target, Ledger(target), mirror)
+def _failed_over(target: Side, mirror: str) -> tuple[Plan, Direction]:
+    plan, decided, _ = mirror_of(target, mirror)
     if decided is None:
         raise NotFailedOver(mirror)
     return plan, decided
 
 
-def _begin(
-    source: ClusterAdmin, target: ClusterAdmin, plan: Plan, cut: Cut, fence: Fence, kept: Kept
-) -> CutoverReport:  # fmt: skip
-    """Keep what the fence will change on the target; return the report that says so."""
-    name = plan.mirror.name
-    kept.require_no_other_fence(name, fence_state(Ledger(target).values(), name))
-    intent = fence.intent([t.source_topic for t in plan.topics])
-    if (there := kept.load()) is not None:  # somebody else stands by: what is held here may be what they have raised
-        return there
-    if fence.kind == AclFence.kind:
-        require_none_of_others(source, name, [t.source_topic for t in plan.topics])
-    by = ACLS if fence.kind == AclFence.kind else CHECK
-    now = time.time()
+def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> Raised:
+    """Decide that the fence stands behind an open target, unless that is decided; return it as it is decided."""
+    name, run, life = plan.mirror.name, RUN + failed_over.attempt, on.target.ledger
+    there = fence_state(life.values(), name)
+    if there is None or there.run != run:
+        topics, me = [t.source_topic for t in plan.topics], on.new_id()
+        intent = fence.intent(topics)
+        if isinstance(fence, AclFence):
+            fence.require_no_other(name, topics, run)
+        mine = FenceState(
+            run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
+            name=fence.kind, intent=intent.value(), phase=OPENED,
+        )  # fmt: skip
+        there = stand_behind_open(life, name, mine, failed_over)
+    return Raised.of(on, name, there, fence, None)
+
+
+def _begun(plan: Plan, raised: Raised, cut: Cut, kept: Kept) -> CutoverReport:
+    """Keep the fence's report, with the cut in the place of the fenced ends."""
+    by, now = ACLS if raised.fence.kind == AclFence.kind else CHECK, time.time()
     record = FenceRecord(
-        kind=fence.kind, name=fence.kind, intent=intent, requested=now, proof={"by": by, "why": _WHY}, opened=now,
-        kept=True,
+        kind=raised.fence.kind, name=raised.state.name, intent=as_recorded(raised.intent), requested=now,
+        proof={"by": by, "why": _WHY}, opened=now, kept=True,
     )  # fmt: skip
     ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(cut.offsets.items())]
     report = CutoverReport(
-        mirror=name, plan_hash=plan.hash, outcome=DONE, state=CUT_OVER, fence=record, ends=ends
+        mirror=plan.mirror.name, plan_hash=plan.hash, id=raised.state.id, outcome=DONE, state=CUT_OVER, fence=record,
+        ends=ends,
     )  # fmt: skip
     kept.save(report)
     return report
 
 
-def _prove(
-    source: ClusterAdmin, target: ClusterAdmin, plan: Plan, fence: Fence, report: CutoverReport, kept: Kept,
-    limits: Limits, log: Log,
-) -> None:  # fmt: skip
+def _prove(on: Platform, plan: Plan, raised: Raised, kept: Kept, limits: Limits, log: Log) -> None:
     """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
-    there = source.topics([t.source_topic for t in plan.topics])
+    there = on.source.admin.topics([t.source_topic for t in plan.topics])
     topics = (t for t in plan.topics if t.source_topic in there)
     found = replace(plan, topics=tuple(replace(t, partitions=there[t.source_topic].partitions) for t in topics))
+    report = raised.report
+    assert report is not None and report.fence is not None
     run = Run(
-        mirror=plan.mirror, plan=found, source=source, target=target, source_log=source.wire, target_log=target.wire,
-        fence=fence, keep_fence=True, verify=lambda _: [], limits=limits, kept=kept, run_dir=Path(), log=log,
-        report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence), life=Ledger(target),
+        on=on, mirror=plan.mirror, plan=found, fence=raised.fence, keep_fence=True, verify=lambda _: [], limits=limits,
+        kept=kept, log=log, up=raised.state, intent=raised.intent,
+        report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
     )  # fmt: skip
-    assert report.fence is not None
     report.fence.unseen = look_for_unseen(run)
-    prove_fence(run)
+    prove_ends(run)
     report.fence.proven = report.fence.proven or time.time()
 
 

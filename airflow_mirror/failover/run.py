@@ -15,23 +15,19 @@ The order makes every beginning of it safe, and the next call, of whatever proce
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.failover import check as checks
-from airflow_mirror.failover.decision import FAILOVER, Direction, direction, promote
+from airflow_mirror.failover.decision import promote, require_no_cutover
 from airflow_mirror.failover.record import Cut, Record, prefix
-from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
+from airflow_mirror.jobs.runner.active import active_value, ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
@@ -41,7 +37,7 @@ from airflow_mirror.sync.traces.last import has_checkpoints, leave_found
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Log
-    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.cutover.platform import Side
     from airflow_mirror.plan.model import Plan
 
 _LISTED = 50
@@ -94,31 +90,24 @@ class FailoverReport:
         return lines
 
 
-def run(
-    target: ClusterAdmin,
-    mirror: str,
-    *,
-    force: bool = False,
-    log: Log = _LOG,
-    pause: Callable[[float], None] = time.sleep,
-) -> FailoverReport:
+def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> FailoverReport:
     """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
 
+    :param on: the mirror's target.
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
         fails behind the decision, and a call with the rights completes it.
-    :param pause: sleeps so many seconds.
     :raises SourceStillSeen: :raises CutoverRunning: :raises RightsMissing: without ``force``; nothing was changed.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
     :raises TryAgain: the target does not answer; call it again.
     """
-    begun, ledger = time.monotonic(), Ledger(target)
+    begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
-    plan, decided, _ = checks.mirror_of(target, ledger, mirror)
+    plan, decided, _ = checks.mirror_of(on, mirror)
     require_alone(plan, "be failed over")
-    state = state_of(target, prefix(mirror))
+    state = on.state(prefix(mirror))
     if decided is None:
-        decided = _decide(target, ledger, plan, before, force, log, pause)
+        decided = _decide(on, plan, before, force, log)
     else:
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
         decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
@@ -126,8 +115,8 @@ def run(
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
     report.returned = record.returned()
-    steps: dict[str, Callable[[ClusterAdmin, Plan], list[str]]] = {
-        "writing": partial(_end_writing, pause),
+    steps: dict[str, Callable[[Side, Plan], list[str]]] = {
+        "writing": _end_writing,
         "groups": _groups,
         "settings": _settings,
         "grants": _grants,
@@ -136,59 +125,57 @@ def run(
         steps["checkpoints"] = _checkpoints
     for name, step in steps.items():
         if name not in report.steps:
-            lines = step(target, plan)
+            lines = step(on, plan)
             report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
             record.write_done(report.steps)
             for line in lines:
                 log.info("%s: %s", name, line)
-    report.took_s = time.monotonic() - begun
+    report.took_s = on.clock.monotonic() - begun
     return report
 
 
-def _decide(
-    target: ClusterAdmin, ledger: Ledger, plan: Plan, before: Direction | None, force: bool, log: Log,
-    pause: Callable[[float], None],
-) -> Direction:  # fmt: skip
+def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> Direction:
     name = plan.mirror.name
-    found = checks.check(target, name)
+    found = checks.check(on, name)
     if found.refusal is not None and not force:
         raise found.refusal
-    checks.require_no_cutover(target, plan, force=force)
+    values = on.ledger.values()
+    require_no_cutover(values, name, force=force)
+    looked_at = active_value(values, name)
     for line in found.lines():
         log.info("%s", line)
-    _, _, tail = checks.mirror_of(target, ledger, name)
+    _, _, tail = checks.mirror_of(on, name)
     if tail is not None and found.tail.status == RUNNING:
-        ask_to_stop(state_of(target, keys_of(name)), name, tail.job, "a failover")
-    held = lease.take(target.wire, name, to_end=True)
-    pause(held.wait_s)
-    at_ms = int(time.time() * 1000)
-    offsets = checks.copied_to(target, plan)
-    lost = checks.lost(target, plan, at_ms)
+        ask_to_stop(on.state(keys_of(name)), name, tail.job, "a failover")
+    held = on.take_lease(name, to_end=True)
+    on.clock.sleep(held.wait_s)
+    at_ms = int(on.clock.time() * 1000)
+    offsets = checks.copied_to(on.admin, plan)
+    lost = checks.lost(on, plan, at_ms)
     attempt = uuid.uuid4().hex[:12]
-    Record(state_of(target, prefix(name)), name, attempt).write_cut(
-        Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict())
-    )
+    Record(on.state(prefix(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
     try:
-        lease.confirm(target.wire, held)
+        on.confirm_lease(held)
     except LeaseLost as e:
         raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
     wanted = Direction(
         generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
         attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return promote(ledger, plan, target_ids(plan, target), wanted, before)
+    return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
 
 
-def _end_writing(pause: Callable[[float], None], target: ClusterAdmin, plan: Plan) -> list[str]:
+def _end_writing(on: Side, plan: Plan) -> list[str]:
     """Take the lease once more if somebody holds it: a job that was not told of the decision in time."""
-    if lease.is_writing_ended(target.wire, plan.mirror.name):
+    if on.is_writing_ended(plan.mirror.name):
         return []
-    pause(lease.take(target.wire, plan.mirror.name, to_end=True).wait_s)
+    on.end_writing(plan.mirror.name)
     return ["a job had taken the writer lease; it was taken from it"]
 
 
-def _groups(target: ClusterAdmin, plan: Plan) -> list[str]:
+def _groups(on: Side, plan: Plan) -> list[str]:
     """Set positions that lie beyond what can be read: consumers would jump by their auto.offset.reset."""
+    target = on.admin
     found = checks.groups_of(target, plan)
     wanted = {
         group: {tp: replace(position, offset=stable) for tp, (position, stable) in its.items()}
@@ -207,12 +194,12 @@ def _groups(target: ClusterAdmin, plan: Plan) -> list[str]:
     return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
 
 
-def _checkpoints(target: ClusterAdmin, plan: Plan) -> list[str]:
+def _checkpoints(on: Side, plan: Plan) -> list[str]:
     """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
     try:
-        _, positions, stable = checks.positions_of(target, plan)
-        noted = state_of(target, notes.prefix(plan.mirror.name)).read()
-        found = leave_found(plan, target, positions, stable, noted, int(time.time() * 1000))
+        _, positions, stable = checks.positions_of(on.admin, plan)
+        noted = on.state(notes.prefix(plan.mirror.name)).read()
+        found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000))
     except MirrorError as e:
         return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]
     return [f"{one.group} at {one.tp}: {one.downstream}" for one in found]
@@ -222,22 +209,23 @@ def _left(group: str, its: Any) -> str:
     return f"{group}: has members and stays beyond the end of {len(its)} partitions, as {min(its)}"
 
 
-def _settings(target: ClusterAdmin, plan: Plan) -> list[str]:
+def _settings(on: Side, plan: Plan) -> list[str]:
     """End the hold: what the source's settings were last applies."""
+    target = on.admin
     there = target.topics([t.target_topic for t in plan.topics])
     missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
-    seen = seen_configs.LastSeen(plan, state_of(target, seen_configs.prefix(plan.mirror.name)).read())
+    seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
     report = sync_configs(plan, seen, target, hold=False)
     return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
 
 
-def _grants(target: ClusterAdmin, plan: Plan) -> list[str]:
+def _grants(on: Side, plan: Plan) -> list[str]:
     """Let writers write, by the rules that were last seen of the source: first those that deny."""
     name = plan.mirror.name
-    rules = seen_acls.last_seen(name, state_of(target, seen_acls.prefix(name)))
+    rules = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
     if rules is None:
         return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
     for permission in ("DENY", "ALLOW"):
-        create_rules(target, [rule for rule in rules if rule.permission == permission])
+        create_rules(on.admin, [rule for rule in rules if rule.permission == permission])
     return [f"+ {rule}" for rule in rules]

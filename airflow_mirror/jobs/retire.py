@@ -17,6 +17,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, PlanNotKept
 from airflow_mirror.jobs.ending import Part, require_at_rest
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.traces import is_mark, marked
@@ -78,7 +79,7 @@ class Retirement:
     def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
-        :param keep: what the keys of the state begin with that stay: reports of cutovers whose fence is up.
+        :param keep: what the keys of state and decisions begin with that stay: of a cutover whose fence is kept.
         """
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
@@ -92,7 +93,7 @@ class Retirement:
         for group in (progress_group(self.mirror), starts_group(self.mirror)):
             positions = self.target.group_offsets(group)
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
-            yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions))
+            yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
         yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch))
         found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
@@ -100,7 +101,7 @@ class Retirement:
         keys = sorted(found, key=lambda key: "+" in key)
         yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
-        yield Part("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
+        yield Part("decisions", topics + _counted(self._decided(self.ledger.values(), keep)), partial(self._forget, keep))
 
     def left(self) -> list[str]:
         """Return what stays, and why."""
@@ -177,14 +178,14 @@ class Retirement:
     def _remove_maps(self) -> None:
         self.maps.remove_all(self.target.wire)
 
-    def _forget(self) -> None:
+    def _forget(self, keep: tuple[str, ...]) -> None:
         life.free(self.ledger, self.mirror, self._owned())
-        self.ledger.decide(lambda values: dict.fromkeys(self._decided(values)) or None)
+        self.ledger.decide(lambda values: dict.fromkeys(self._decided(values, keep)) or None)
 
-    def _decided(self, values: Values) -> list[str]:
+    def _decided(self, values: Values, keep: tuple[str, ...]) -> list[str]:
         """Return the keys of decisions that name the mirror, besides those about topics, and those that prove reports."""
         ours = [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
-        return [key for key in ours if not is_link(key) and not is_mark(key)]
+        return [key for key in ours if not is_link(key) and not is_mark(key) and not key.startswith(keep)]
 
 
 def _is_of(key: str, mirror: str) -> bool:

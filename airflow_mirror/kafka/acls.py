@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.wire.connection import Connection
 
@@ -72,7 +73,7 @@ def _described(session: AdminSession, connection: Connection, **match: str | Non
     return Reply("", answer.error_code, answer.error_message, sorted(found))
 
 
-def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
+def create_acls(session: AdminSession, rules: Collection[Acl], permit: Permit) -> None:
     """Add rules; an existing rule stays as it is."""
     from kafka.protocol.admin import CreateAclsRequest as Request
 
@@ -80,13 +81,13 @@ def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
         connection = session.anywhere()
         version = connection.newest(Request.API_KEY, _lowest(some), 3)
         message = Request(creations=[Request.AclCreation(**_creation(rule)) for rule in some], version=version)
-        for rule, result in zip(some, session.request(connection, message, version).results, strict=True):
+        for rule, result in zip(some, session.request(connection, message, version, permit).results, strict=True):
             yield Reply(rule, result.error_code, result.error_message, True)
 
     session.each(lambda rule: f"create ACL {rule}", sorted(set(rules)), ask, "Alter", chunk=RULES_A_REQUEST)
 
 
-def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
+def delete_acls(session: AdminSession, rules: Collection[Acl], permit: Permit) -> list[Acl]:
     """Remove exactly these rules; return those that existed.
 
     If a response is lost, the rules may already be gone; the result then lacks them.
@@ -97,7 +98,7 @@ def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
         connection = session.anywhere()
         version = connection.newest(Request.API_KEY, _lowest(some), 3)
         message = Request(filters=[Request.DeleteAclsFilter(**_exact(rule)) for rule in some], version=version)
-        for rule, result in zip(some, session.request(connection, message, version).filter_results, strict=True):
+        for rule, result in zip(some, session.request(connection, message, version, permit).filter_results, strict=True):
             failed = next((one for one in result.matching_acls if one.error_code), result)
             yield Reply(rule, failed.error_code, failed.error_message, [_acl(one, one) for one in result.matching_acls])
 

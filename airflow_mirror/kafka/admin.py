@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.errors import MirrorError
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.quotas import QuotaEntity
     from airflow_mirror.kafka.transactions import OpenTransaction
     from airflow_mirror.kafka.users import ScramCredential
@@ -61,6 +62,8 @@ class ClusterAdmin:
     :param config: how to reach the cluster; errors name it by ``config.role``.
     :param timeout_s: for each call.
     :raises InvalidField: a setting is unsupported. The first call connects, not the constructor.
+
+    What changes something that others rely on takes a permit (:mod:`.permit`), called right before the bytes.
 
     Every method may raise :class:`ClusterUnreachable` (no broker answers, detected within 8 s at the first call),
     :class:`AuthenticationFailed`, :class:`AclMissing` (a :class:`MissingRight` that names the ACL),
@@ -232,19 +235,21 @@ class ClusterAdmin:
         """
         return groups.commit_groups(self._session, wanted, check)
 
-    def commit_group_offsets(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+    def commit_group_offsets(
+        self, group: str, positions: Mapping[TopicPartition, GroupPosition], permit: Permit
+    ) -> None:  # fmt: skip
         """Set a group's positions, without a range check.
 
         :raises GroupActive: the group has members.
         """
-        groups.commit_group_offsets(self._session, group, positions)
+        groups.commit_group_offsets(self._session, group, positions, permit)
 
-    def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+    def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition], permit: Permit) -> None:
         """Remove a group's positions in these partitions (from 2.4 on); missing ones are no error.
 
         :raises AclMissing: the principal lacks DELETE on the group or READ on the topics.
         """
-        groups.forget_group_offsets(self._session, group, partitions)
+        groups.forget_group_offsets(self._session, group, partitions, permit)
 
     # --- ACLs ---
 
@@ -296,13 +301,13 @@ class ClusterAdmin:
         """
         return tried.lacking(self._session, needed)
 
-    def create_acls(self, rules: Collection[Acl]) -> None:
+    def create_acls(self, rules: Collection[Acl], permit: Permit) -> None:
         """Add rules; an existing rule stays as it is."""
-        acls.create_acls(self._session, rules)
+        acls.create_acls(self._session, rules, permit)
 
-    def delete_acls(self, rules: Collection[Acl]) -> list[Acl]:
+    def delete_acls(self, rules: Collection[Acl], permit: Permit) -> list[Acl]:
         """Remove exactly these rules; return those that existed."""
-        return acls.delete_acls(self._session, rules)
+        return acls.delete_acls(self._session, rules, permit)
 
     # --- transactions ---
 

@@ -19,6 +19,7 @@ from airflow_mirror.wire.topology import by_topic
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.wire.connection import Check, Connection
 
@@ -165,7 +166,9 @@ def commit_groups(
     return commits
 
 
-def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+def commit_group_offsets(
+    session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition], permit: Permit
+) -> None:  # fmt: skip
     """Set a group's positions, without a leader epoch. Kafka does not check the range; the caller must.
 
     Setting the same positions again does no harm, so the request is repeated if the coordinator moves.
@@ -177,7 +180,7 @@ def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[T
     def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
         wanted = {tp: positions[tp] for tp in some}
         for reply in session.at_coordinators(
-            [group], lambda connection, _: [Reply(group, 0, None, _commit(session, connection, group, wanted))]
+            [group], lambda connection, _: [Reply(group, 0, None, _commit(session, connection, group, wanted, permit))]
         ):
             if reply.code:
                 yield from (Reply(tp, reply.code, reply.text, True) for tp in some)
@@ -199,7 +202,9 @@ def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[T
         raise
 
 
-def forget_group_offsets(session: AdminSession, group: str, partitions: Collection[TopicPartition]) -> None:
+def forget_group_offsets(
+    session: AdminSession, group: str, partitions: Collection[TopicPartition], permit: Permit
+) -> None:  # fmt: skip
     """Remove a group's positions in these partitions; missing ones are no error.
 
     A position can't be set to none, and deleting the group would also delete positions in other topics (KIP-496).
@@ -209,7 +214,7 @@ def forget_group_offsets(session: AdminSession, group: str, partitions: Collecti
 
     def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
         for reply in session.at_coordinators(
-            [group], lambda connection, _: [Reply(group, 0, None, _delete(session, connection, group, some))]
+            [group], lambda connection, _: [Reply(group, 0, None, _delete(session, connection, group, some, permit))]
         ):
             codes = reply.value if not reply.code else dict.fromkeys(some, reply.code)
             for tp in some:
@@ -366,11 +371,12 @@ def _setting(group: str) -> str:
 
 
 def _commit(
-    session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]
-) -> dict[TopicPartition, int]:
+    session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition],
+    permit: Permit,
+) -> dict[TopicPartition, int]:  # fmt: skip
     """Set positions as a non-member; return the error code of each partition."""
     message = _to_commit(connection, group, positions)
-    return _codes(session.request(connection, message, message.version))
+    return _codes(session.request(connection, message, message.version, permit))
 
 
 def _to_commit(connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> Any:
@@ -405,7 +411,7 @@ def _codes(answer: Any) -> dict[TopicPartition, int]:
 
 
 def _delete(
-    session: AdminSession, connection: Connection, group: str, partitions: list[TopicPartition]
+    session: AdminSession, connection: Connection, group: str, partitions: list[TopicPartition], permit: Permit
 ) -> dict[TopicPartition, int]:
     """Remove positions; return the error code of each partition."""
     from kafka.protocol.consumer import OffsetDeleteRequest as Request
@@ -416,7 +422,7 @@ def _delete(
         topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in numbers])
         for name, numbers in by_topic(partitions).items()
     ]
-    answer = session.request(connection, Request(group_id=group, topics=topics, version=version), version)
+    answer = session.request(connection, Request(group_id=group, topics=topics, version=version), version, permit)
     if answer.error_code:
         return dict.fromkeys(partitions, answer.error_code)
     return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}

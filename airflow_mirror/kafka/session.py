@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.wire.connection import Connection
 
 K = TypeVar("K")
@@ -138,15 +139,17 @@ class AdminSession:
         _ = self.cluster
         return self.router.controller()
 
-    def request(self, connection: Connection, message: Any, version: int) -> Any:
+    def request(self, connection: Connection, message: Any, version: int, permit: Permit | None = None) -> Any:
         """Send a request of kafka-python's classes; return the response.
+
+        :param permit: of one that changes something: called last, right before the bytes.
 
         A broker that throttles a client does not read from its connection for that time (KIP-219). Nothing is sent
         before it ends, or the broker would seem frozen.
         """
         time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
         self._sent = True
-        response = connection.request(message, version)
+        response = connection.request(message, version, permit)
         if response.throttle_time_ms:
             self._muted[connection.address] = time.monotonic() + response.throttle_time_ms / 1000
         return response

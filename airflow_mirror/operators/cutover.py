@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
@@ -98,11 +98,11 @@ class _OfACutover(PlannedOperator):
         :param limits: more of them.
         """
         from airflow_mirror.cutover.context import Limits
-        from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
+        from airflow_mirror.cutover.kept import Kept
+        from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.life import target_ids
         from airflow_mirror.sync.maps import OffsetMaps
         from airflow_mirror.verify.remaining import verify_rest
@@ -116,22 +116,20 @@ class _OfACutover(PlannedOperator):
             ClusterAdmin(configs["target"]) as target,
             OffsetMaps(plan, configs["source"], configs["target"]) as maps,
         ):
-            fence = fence_of(self.fence, source, stated)
+            on, run_dir = Platform.of(source, target), report_dir(mirror, context["ti"].run_id)
             verified = proofs_of(mirror, target).ends(plan, target_ids(plan, target), self.level)
             partitions = sum(t.partitions for t in plan.topics)
             self.log.info("%d of %d partitions were compared before", len(verified), partitions)
             yield {
                 "mirror": mirror,
                 "plan": plan,
-                "source": source,
-                "target": target,
-                "fence": fence,
-                "run_dir": report_dir(mirror, context["ti"].run_id),
+                "on": on,
+                "fence": fence_of(self.fence, source, stated),
+                "kept": Kept(on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir),
                 "verify": verify_rest(plan, configs["source"], configs["target"], verified, self.level),
                 "limits": given_limits,
                 "stop": self._stop,
                 "tail_positions": maps.positions,
-                "life": Ledger(target, PATIENCE_S),
                 "translate_offset": maps.to_target,
                 "allow_rewind": flag("allow_rewind", self.allow_rewind),
                 "accept_still_groups": names(self.accept_still_groups),
@@ -169,8 +167,9 @@ class PreviewCutoverOperator(_OfACutover):
 
         with self._given(mirror, context) as given:
             found = preview_cutover(**given)
-            found = with_way_back(found, given["plan"], given["source"], given["target"], given["fence"])
-            path = given["run_dir"] / "preview.json"
+            on, kept = given["on"], given["kept"]
+            found = with_way_back(found, given["plan"], on.source.admin, on.target.admin, given["fence"])
+            path = kept.directory / "preview.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, found.to_dict())
         if found.forecast is not None:
@@ -251,10 +250,10 @@ class CutoverOperator(_OfACutover):
             shown = [r for r in previews if r.get("plan") == given["plan"].hash]
             given["compared"] += [str(r["revision"]) for r in shown]
             shown_at = min((float(r["at"]) for r in shown), default=None)
-            run_dir = given["run_dir"]
+            run_dir = given["kept"].directory
             show_links(self, context, run_dir)
             if is_retry(self, context) and not again:
-                given["require"] = partial(require_never_fenced, mirror.name, run_dir, given["target"])
+                given["require"] = partial(require_never_fenced, given["kept"])
             with fencing_once(run_dir, again):
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
@@ -301,14 +300,12 @@ def is_retry(task: BaseOperator, context: Context) -> bool:
     return bool(ti.try_number > ti.max_tries - task.retries + 1)
 
 
-def require_never_fenced(mirror: str, run_dir: Path, target: ClusterAdmin) -> None:
+def require_never_fenced(kept: Kept) -> None:
     """Return unless an earlier attempt of a cutover has raised its fence, on whatever worker: its process was killed.
 
     :raises FencedOnce: it has. What it left is undone.
     """
-    from airflow_mirror.cutover.kept import Kept, reports_of
-
-    left = Kept(reports_of(target, mirror), mirror, run_dir.name, run_dir).load()
+    left = kept.load()
     if left is not None and left.fence is not None:
         raise FencedOnce(left.fence.seconds or 0.0, left.error or "its process was killed")
 
@@ -341,47 +338,30 @@ class LiftFenceOperator(MirrorOperator):
         self.fence, self.kept_too, self.any_run = fence, kept_too, any_run
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Lift the fence if it is up. One that can't be lifted keeps no other one up.
+        """Lift the fence if it is up.
 
         :raises InvalidField: ``any_run``, and neither the target nor this host knows a cutover of the mirror.
-        :raises MirrorError: the first error, with the others in its notes; see
-            :func:`airflow_mirror.cutover.run.lift_leftover_fence`.
+        :raises MirrorError: see :func:`airflow_mirror.cutover.lifting.lift_leftover_fence`.
         """
-        from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.kept import REPORTS, Kept, fences_up, mirrors_in, reports_of
-        from airflow_mirror.cutover.run import lift_leftover_fence
-        from airflow_mirror.errors import InvalidField, MirrorError
+        from airflow_mirror.cutover.kept import REPORTS, mirrors_in
+        from airflow_mirror.cutover.lifting import lift_leftover_fence
+        from airflow_mirror.cutover.platform import Platform
+        from airflow_mirror.errors import InvalidField
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.ledger.state import state_of
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
-            fence, life = fence_of(self.fence, source), Ledger(target, PATIENCE_S)
-            kept_too, reports = flag("kept_too", self.kept_too), reports_of(target, mirror.name)
-            runs, lifted, failed = [run_dir.name], list[str](), list[MirrorError]()
-            if flag("any_run", self.any_run):
-                found = reports.read()
-                if not found and not run_dir.parent.is_dir():
-                    known = ", ".join(sorted(mirrors_in(state_of(target, REPORTS).read()))) or "none"
-                    raise InvalidField(
-                        "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
-                        "Correct the name: a fence of this one is not known.",
-                    )  # fmt: skip
-                runs = [up.run for up in fences_up(found, mirror.name, run_dir.parent)]
-            for run in runs:
-                directory = run_dir.parent / run
-                kept = Kept(reports, mirror.name, run, directory if directory.is_dir() or run == run_dir.name else None)
-                try:
-                    lifted += lift_leftover_fence(kept, source, target, fence, life=life, kept_too=kept_too)
-                except MirrorError as e:
-                    self.log.error("run %s: %s", run, e)
-                    failed.append(e)
+            on, kept_too = Platform.of(source, target), flag("kept_too", self.kept_too)
+            run = "" if flag("any_run", self.any_run) else run_dir.name
+            if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
+                known = ", ".join(sorted(mirrors_in(on.target.state(REPORTS).read()))) or "none"
+                raise InvalidField(
+                    "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
+                    "Correct the name: a fence of this one is not known.",
+                )  # fmt: skip
+            fence = fence_of(self.fence, source)
+            lifted = lift_leftover_fence(on, mirror.name, fence, run=run, kept_too=kept_too, runs=run_dir.parent)
         for line in lifted:
             self.log.warning("lifted: %s", line)
-        for other in failed[1:]:
-            failed[0].add_note(str(other))
-        if failed:
-            raise failed[0]
         return compact({"lifted": lifted})

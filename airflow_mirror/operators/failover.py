@@ -48,6 +48,7 @@ class FailoverOperator(BaseOperator):
             return self._run()
 
     def _run(self) -> dict[str, Any]:
+        from airflow_mirror.cutover.platform import Side
         from airflow_mirror.failover.check import check
         from airflow_mirror.failover.run import run
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
@@ -55,11 +56,11 @@ class FailoverOperator(BaseOperator):
         name, force = str(self.mirror_name), flag("force", self.force)  # native rendering makes a number of "7"
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             if flag("check_only", self.check_only):
-                checked = check(target, name)
+                checked = check(Side(target), name)
                 for line in checked.lines():
                     self.log.info("%s", line)
                 return compact(checked.to_dict())
-            report = run(target, name, force=force, log=cast("Any", self.log))
+            report = run(Side(target), name, force=force, log=cast("Any", self.log))
         for line in report.lines():
             self.log.info("%s", line)
         return compact(report.to_dict())

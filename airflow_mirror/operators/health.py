@@ -99,14 +99,11 @@ class CheckMirrorOperator(MirrorOperator):
 
 
 def _fences(target: ClusterAdmin, mirror: Mirror) -> list[str]:
-    from airflow_mirror.cutover.kept import fences_up, reports_of
+    from airflow_mirror.cutover.decision import fence_state
+    from airflow_mirror.cutover.platform import Side
 
-    return [
-        f"the report of cutover {up.run} can't be read: {up.error}"
-        if up.report is None
-        else f"cutover {up.run} has put its fence up from host {up.report.host}"
-        for up in fences_up(reports_of(target, mirror.name).read(), mirror.name)
-    ]
+    fence = fence_state(Side(target).ledger.values(), mirror.name)
+    return [] if fence is None or fence.is_over else [f"the fence of cutover {fence.run} {fence.text}"]
 
 
 def _number_or_none(name: str, value: object) -> float | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArmReverseMirrorOperator", "PrepareFailbackOperator", "RollbackCutoverOperator"]
 
-_OF_THE_WAY = ("mirror", "plan", "source", "target", "life")  # which `roll_back` knows by itself
+_OF_THE_WAY = ("mirror", "plan", "on")  # which `roll_back` knows by itself
 
 
 def reached_from_here(reverse: Mirror, mirror: Mirror) -> Mirror:
@@ -59,15 +59,16 @@ class PrepareFailbackOperator(MirrorOperator):
         """
         from pathlib import Path
 
+        from airflow_mirror.cutover.platform import Platform, Side
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.rollback.failback import failback, is_to_prepare
 
         with admins_of(mirror) as (source, target):
-            if not is_to_prepare(mirror.name, target):
+            if not is_to_prepare(mirror.name, Side(target)):
                 self.log.info("nothing to prepare: it was cut over, or its way back is armed")
                 return {"text": []}
             found = failback(
-                mirror.name, source, target, export_to=Path(str(self.export_to)) if self.export_to else None,
+                mirror.name, Platform.of(source, target), export_to=Path(str(self.export_to)) if self.export_to else None,
                 recreate=names(self.recreate), log=cast("Any", self.log),
             )  # fmt: skip
         for line in found.lines():
@@ -101,13 +102,15 @@ class ArmReverseMirrorOperator(MirrorOperator):
 
         :raises NoWayBack: with every reason.
         """
+        from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.rollback.arm import arm, cutover_of
 
-        with admins_of(mirror) as (source, target):
-            report_of, plan = cutover_of(mirror.name, target)
+        with admins_of(mirror) as admins:
+            on = Platform.of(*admins)
+            report_of, plan = cutover_of(mirror.name, on.target)
             armed = arm(
-                report_of, plan, source, target, leave=names(self.leave), check_only=flag("check_only", self.check_only),
+                on, report_of, plan, leave=names(self.leave), check_only=flag("check_only", self.check_only),
                 connections=(mirror.source, mirror.target),
             )  # fmt: skip
         for line in armed.lines():
@@ -148,13 +151,14 @@ class RollbackCutoverOperator(CutoverOperator):
         :raises NoWayBack: none was armed. :raises RollbackRefused: before anything was touched.
         :raises MirrorError: after backing out; see :func:`airflow_mirror.rollback.run.roll_back`.
         """
+        from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.rollback.run import counted, roll_back, way_back
 
         accepted = names(self.accept_groups)
         again, signer = flag("fence_again", self.fence_again), report_signer()
         with admins_of(mirror) as (source, target):
-            way = way_back(mirror.name, source, target)
+            way = way_back(mirror.name, Platform.of(source, target))
             reverse = reached_from_here(way.plan.mirror, mirror)
             name = {"mirror": reverse.name, "hash": way.plan.hash, "fields": reverse.to_dict()}
             if flag("check_only", self.check_only):
@@ -166,11 +170,11 @@ class RollbackCutoverOperator(CutoverOperator):
         with self._given(reverse, context) as given:
             how = {key: value for key, value in given.items() if key not in _OF_THE_WAY}
             if is_retry(self, context) and not again:
-                how["require"] = partial(require_never_fenced, reverse.name, given["run_dir"], given["target"])
-            with fencing_once(given["run_dir"], again):
+                how["require"] = partial(require_never_fenced, given["kept"])
+            with fencing_once(given["kept"].directory, again):
                 report = roll_back(
-                    way, given["target"], given["source"], accepted=accepted, log=cast("Any", self.log),
+                    way, given["on"].turned(), accepted=accepted, log=cast("Any", self.log),
                     fence_name=self.fence, signer=signer, alarm=alarm(), **how,
                 )  # fmt: skip
-        path = str(given["run_dir"] / "report.json")
+        path = str(given["kept"].directory / "report.json")
         return compact({**report.summary(), **name, "report": path}, full=path)

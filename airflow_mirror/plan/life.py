@@ -193,6 +193,7 @@ def mark_cut_over(
     :param at: ISO 8601.
     :param also: what is decided with it; what it raises ends the call. :param until_ms: as in :meth:`Decisions.decide`.
     :raises TopicsOwned: some belong to other mirrors; nothing was decided.
+    :raises MirrorCutOver: others have opened some, as a failover does; likewise.
     :raises TopicsShared: so do all of them.
     """
     require_alone(plan, "hand over topics")
@@ -203,6 +204,8 @@ def mark_cut_over(
     def change(values: Values) -> Values | None:
         owned = decided(values, topic_ids)
         _require_mine(owned, plan)
+        if others := [topic for topic, one in owned.items() if one.opened_by not in (None, by)]:
+            raise MirrorCutOver(plan.mirror.name, others, owned[others[0]].opened_at or "")
         still_ours = {t: owned.get(t, ours) for t in topic_ids if t not in owned or owned[t].opened_by is None}
         opened = {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in still_ours.items()}
         return {**_values(opened), **also(values)} or None

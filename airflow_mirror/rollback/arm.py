@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_mirror.cutover.decision import OPENED, fence_state
-from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.decision import OPENED, fence_state, note_copy
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.lifting import Raised
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
@@ -38,12 +39,11 @@ from airflow_mirror.errors import (
     NothingMatches,
     NoWayBack,
 )
-from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.failover.returned import RUN
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan import build, kept, life
+from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.rollback.parted import DIVERGED, parted
 from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.sync.topics import create_target_topics
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
+    from airflow_mirror.cutover.platform import Platform, Side
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -96,13 +97,13 @@ class Armed:
 
 
 def arm(
-    report_of: Kept, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, leave: Collection[str] = (),
-    check_only: bool = False, connections: tuple[str, str] | None = None,
+    on: Platform, report_of: Kept, plan: Plan, *, leave: Collection[str] = (), check_only: bool = False,
+    connections: tuple[str, str] | None = None,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
-    :param report_of: that cutover. :param plan: its plan. :param source: its source, which is to be a target.
-    :param target: its target, which applications write to.
+    :param on: its source, which is to be a target, and its target, which applications write to.
+    :param report_of: that cutover. :param plan: its plan.
     :param leave: topics that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
     :param check_only: change nothing.
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
@@ -113,60 +114,70 @@ def arm(
     """
     name, run = plan.mirror.name, report_of.run
     report = report_of.load()
-    here, there = Ledger(target), Ledger(source)
+    source, target, here, there = on.source.admin, on.target.admin, on.target.ledger, on.source.ledger
     decided = direction(here.values(), name)
-    require_not_older(decided, direction(there.peek(), reverse_name(name)), name)
+    require_not_older(decided, direction(Ledger(source).peek(), reverse_name(name)), name)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
-        return _complete(report_of, plan, decided, source, there, check_only=check_only)
+        return _complete(on, report_of, plan, decided, check_only=check_only)
     own, plan = own_on(plan, source), _without(plan, leave)
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
-    reasons = [*not_reversible(plan), *_unfit(report)]
+    there_is = fence_state(here.values(), name)
+    is_kept = there_is is not None and (there_is.phase, there_is.run) == (OPENED, run)
+    reasons = [*not_reversible(plan), *_unfit(report, is_kept=is_kept)]
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None
     if not reasons:
         reverse, reasons = reverse_plan(plan, source, target, leave, probe=not check_only)
-    fence = [] if reasons else _swap(report_of, reverse_name(name), source, own, reasons, check_only=True)
+    fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
-    fence = _swap(report_of, reverse_name(name), source, own, reasons)
+    fence = _swap(on, name, run, own, reasons)
     reasons += _moved(run, report, plan, source, target, None)
     if reasons:
         raise NoWayBack(name, reasons)
-    there.create()
+    Ledger(source).create()
     if not all(t.target_exists for t in reverse.topics):
         create_target_topics(reverse, source)
-    copy_report(report_of, source)
-    kept.keep(reverse, state_of(source, kept.prefix(reverse.mirror.name)), there)
+    copy_fence(on, report_of, plan)
+    kept.keep(reverse, on.source.state(kept.prefix(reverse.mirror.name)), there)
     wanted = Direction(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return _complete(report_of, plan, _decide(here, name, decided, wanted), source, there)
+    return _complete(on, report_of, plan, _decide(here, name, decided, wanted))
 
 
-def copy_report(report_of: Kept, source: ClusterAdmin) -> None:
-    """Write a cutover's report to its old source as well: should the target be lost, the fence is lifted from there."""
-    report = report_of.load()
-    assert report is not None
-    Kept(reports_of(source, report.mirror), report.mirror, report_of.run, None).save(report)
+def copy_fence(on: Platform, report_of: Kept, plan: Plan) -> None:
+    """Keep what is decided about a fence, its plan and its report on the old source as well.
+
+    Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
+    """
+    name, report, there = plan.mirror.name, report_of.load(), on.source.ledger
+    state = fence_state(on.target.ledger.values(), name)
+    assert report is not None and state is not None
+    whole = on.target.plan(name, state.plan, state.revision)
+    kept.keep(whole.rule or whole, on.source.state(kept.prefix(name)), there, as_last=False)
+    for amendment in whole.amendments:
+        kept.amend(amendment, name, on.source.state(kept.prefix(name)), there)
+    note_copy(there, name, state)
+    Kept(on.source.reports(name), name, report_of.run, None).save(report)
 
 
-def cutover_of(mirror: str, target: ClusterAdmin) -> tuple[Kept, Plan]:
+def cutover_of(mirror: str, on: Side) -> tuple[Kept, Plan]:
     """Return the cutover that has opened a mirror's target, and its plan.
 
     :raises NoWayBack: none has.
     """
-    ledger = Ledger(target)
-    fence = fence_state(ledger.values(), mirror)
+    fence = fence_state(on.ledger.values(), mirror)
     if fence is None or fence.phase != OPENED:
         raise NoWayBack(mirror, ["no cutover of it has opened the target"])
-    report_of = Kept(reports_of(target, mirror), mirror, fence.run, None)
-    return report_of, kept.fetch(fence.plan, mirror, target, ledger)
+    report_of = Kept(on.reports(mirror), mirror, fence.run, None)
+    return report_of, on.plan(mirror, fence.plan)
 
 
 def armed(mirror: str, values: Values) -> Direction | None:
@@ -236,11 +247,11 @@ def own_on(plan: Plan, source: ClusterAdmin) -> str:
         raise NoWayBack(plan.mirror.name, [str(e)]) from e
 
 
-def _unfit(report: CutoverReport) -> list[str]:
+def _unfit(report: CutoverReport, *, is_kept: bool) -> list[str]:
     """Return why the cutover left no source that could be copied back to."""
     fence = report.fence
     assert fence is not None
-    if fence.lifted is not None or not fence.kept:
+    if not is_kept or not fence.kept:
         return ["the source's fence was not kept: applications may write there"]
     if fence.kind != AclFence.kind:
         return [BY_CALLABLE]
@@ -268,14 +279,11 @@ def reverse_plan(
 
 
 def _swap(
-    report_of: Kept, back: str, source: ClusterAdmin, own: str, reasons: list[str], *, check_only: bool = False
-) -> list[str]:
-    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible.
-
-    :param back: the mirror that is to write there.
-    """
+    on: Platform, mirror: str, run: str, own: str, reasons: list[str], *, check_only: bool = False
+) -> list[str]:  # fmt: skip
+    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible."""
     try:
-        return swap_fence(report_of, source, own, copied_by=back, check_only=check_only)
+        return swap_fence(on, mirror, own, run=run, copied_by=reverse_name(mirror), check_only=check_only)
     except (FenceNotSwapped, FenceGone) as e:
         reasons.append(str(e))
         return []
@@ -294,22 +302,24 @@ def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Dire
 
 
 def _complete(
-    report_of: Kept, plan: Plan, decided: Direction, source: ClusterAdmin, there: Decisions, *, check_only: bool = False
+    on: Platform, report_of: Kept, plan: Plan, decided: Direction, *, check_only: bool = False
 ) -> Armed:  # fmt: skip
     """Complete what is decided: the source's topics are the reverse mirror's.
 
     :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
     """
-    report = report_of.load()
+    report, source, there = report_of.load(), on.source.admin, on.source.ledger
     if report is None or report.fence is None or decided.attempt != report_of.run:
         raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
-    if not AclFence(source).is_up(report.fence.intent):
+    state = fence_state(on.target.ledger.values(), plan.mirror.name)
+    raised = None if state is None or state.run != report_of.run else Raised.of(on, plan.mirror.name, state, None, report)
+    if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
         raise NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
-    reverse = kept.fetch(decided.plan, reverse_name(plan.mirror.name), source, there)
+    reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
         life.adopt(there, reverse, source)
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
-    return Armed(plan=reverse, direction=decided, fence=fence_text(report.fence.kind, report.fence.intent))
+    return Armed(plan=reverse, direction=decided, fence=raised.lines)
 
 
 def _note(there: Decisions, mirror: str, decided: Direction) -> None:

@@ -22,12 +22,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.lifting import Raised
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.failover.returned import RUN
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.rollback.arm import armed, cutover_of
 from airflow_mirror.rollback.export import Exported, export, read_back
 from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.platform import Platform, Side
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -74,20 +75,20 @@ def _noted(topic: str, found: Mapping[str, Any]) -> str:
     return f"exported {topic}: {found['records']:,} records are in {found['directory']} on host {found['host']}{deleted}"
 
 
-def is_to_prepare(mirror: str, target: ClusterAdmin) -> bool:
+def is_to_prepare(mirror: str, target: Side) -> bool:
     """Return whether that is a failover whose source has returned, and whose way back is not armed yet."""
     report_of, _ = cutover_of(mirror, target)
-    return report_of.run.startswith(RUN) and armed(mirror, Ledger(target).values()) is None
+    return report_of.run.startswith(RUN) and armed(mirror, target.ledger.values()) is None
 
 
 def failback(
-    mirror: str, source: ClusterAdmin, target: ClusterAdmin, *, export_to: Path | None = None,
+    mirror: str, on: Platform, *, export_to: Path | None = None,
     recreate: Collection[str] = (), level: str = "batches", log: Log = _LOG,
 ) -> Prepared:  # fmt: skip
     """Say what became of each topic; export what has diverged, and delete what is named. May be repeated.
 
-    :param source: of a mirror that was failed over; it has returned, and is fenced. :param target: where applications
-        write.
+    :param on: the source of a mirror that was failed over, which has returned and is fenced; and its target, where
+        applications write.
     :param export_to: directory for the exports; None: nothing is exported.
     :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
     :param level: at which both sides are compared where the ends allow it.
@@ -95,20 +96,21 @@ def failback(
     :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported.
     :raises ExportBroken: an export is not what it was. Nothing was deleted then.
     """
-    report_of, plan = cutover_of(mirror, target)
+    source = on.source.admin
+    report_of, plan = cutover_of(mirror, on.target)
     report = report_of.load()
     if report is None or not report_of.run.startswith(RUN):
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
-    _require_fenced(mirror, report, source)
-    if armed(mirror, Ledger(target).values()) is not None:
+    _require_fenced(mirror, report, on)
+    if armed(mirror, on.target.ledger.values()) is not None:
         raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
-    found = {one.topic: one for one in parted(report.cut, plan, source, target, level)}
+    found = {one.topic: one for one in parted(report.cut, plan, source, on.target.admin, level)}
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:
         raise InputError("nothing is deleted without an export: name its directory (--export).")
-    record = Record(state_of(target, prefix(mirror)), mirror, report_of.run.removeprefix(RUN))
+    record = Record(on.target.state(prefix(mirror)), mirror, report_of.run.removeprefix(RUN))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
         exported = _export(source, mirror, one, export_to)
@@ -118,7 +120,7 @@ def failback(
         if one.topic in recreate:
             if read_back(one, export_to).digest != exported.digest:
                 raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
-            _require_fenced(mirror, report, source)
+            _require_fenced(mirror, report, on)
             record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
             source.delete_topic(one.topic, one.topic_id)
             settle(partial(_still_there, source, one), "topics")
@@ -127,12 +129,14 @@ def failback(
     return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
 
 
-def _require_fenced(mirror: str, report: CutoverReport, source: ClusterAdmin) -> None:
+def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> None:
     fence = report.fence
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
         raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-returned'"])
-    if not AclFence(source).is_up(fence.intent):
-        raise FenceGone(source.role)
+    there = fence_state(on.target.ledger.values(), mirror)
+    raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
+    if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
+        raise FenceGone(on.source.admin.role)
 
 
 def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) -> Exported:

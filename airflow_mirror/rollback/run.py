@@ -19,21 +19,19 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.decision import PATIENCE_S
-from airflow_mirror.cutover.kept import Kept, reports_of
-from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import NoWayBack, RollbackRefused
-from airflow_mirror.failover.decision import Direction, turn
 from airflow_mirror.jobs.runner.active import ended
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan import kept
-from airflow_mirror.rollback.arm import armed, copy_report
+from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.rollback.arm import armed, copy_fence
 from airflow_mirror.rollback.divergence import Divergence, divergence
 from airflow_mirror.rollback.reverse import reverse_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.report import CutoverReport
@@ -66,46 +64,46 @@ class WayBack:
         return found
 
 
-def way_back(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> WayBack:
+def way_back(mirror: str, on: Platform) -> WayBack:
     """Return a mirror's way back.
 
-    :param source: its source. :param target: its target. :raises NoWayBack: none was armed.
+    :param on: its source and its target. :raises NoWayBack: none was armed.
     """
-    decided = armed(mirror, Ledger(target).values())
+    decided = armed(mirror, on.target.ledger.values())
     if decided is None:
         raise NoWayBack(mirror, ["none was armed"])
-    plan = kept.fetch(decided.plan, reverse_name(mirror), source, Ledger(source))
-    report_of = Kept(reports_of(target, mirror), mirror, decided.attempt, None)
+    plan = on.source.plan(reverse_name(mirror), decided.plan)
+    report_of = Kept(on.target.reports(mirror), mirror, decided.attempt, None)
     return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of)
 
 
 def roll_back(
-    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, *, run_dir: Path, accepted: Collection[str] = (),
-    log: Log = _LOG, accept_still_groups: Collection[str] = (), require: Callable[[], object] = lambda: None, **how: Any,
+    way: WayBack, on: Platform, *, kept: Kept, accepted: Collection[str] = (), log: Log = _LOG,
+    accept_still_groups: Collection[str] = (), require: Callable[[], object] = lambda: None, **how: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
-    :param source: of the mirror, which is opened. :param target: which is fenced.
-    :param run_dir: as for :func:`run_cutover`. :param accepted: groups whose positions on the target count in any case,
-        also if they stand still with members and lag.
+    :param on: the mirror's source, which is opened, and its target, which is fenced.
+    :param kept: as for :func:`run_cutover`, of the reverse mirror.
+    :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
+        lag.
     :param require: as for :func:`run_cutover`, before what a rollback itself asks.
     :param how: what else :func:`run_cutover` takes.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
     """
     return run_cutover(
-        way.plan.mirror, way.plan, target, source, keep_fence=True, run_dir=run_dir, log=log,
-        life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log, require),
-        decide_with=partial(turned, way, run_dir.name), accept_still_groups={*accepted, *accept_still_groups},
-        afterwards=partial(_open_source, way, source, target, log), **how,
+        on.turned(), way.plan.mirror, way.plan, keep_fence=True, kept=kept, log=log,
+        require=partial(_require, way, on.source.admin, on.target.admin, accepted, log, require),
+        decide_with=partial(turned, way, kept.run), accept_still_groups={*accepted, *accept_still_groups},
+        afterwards=partial(_open_source, way, on, log), **how,
     )  # fmt: skip
 
 
-def _open_source(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, log: Log) -> None:
-    life, back = Ledger(target, PATIENCE_S), way.plan.mirror.name
-    for line in lift_leftover_fence(way.report_of, source, target, life=life, kept_too=True, ended=back):
+def _open_source(way: WayBack, on: Platform, log: Log) -> None:
+    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, kept_too=True, ended=way.plan.mirror.name):
         log.info("lifted on the old source: %s", line)
-    copy_report(way.report_of, source)
+    copy_fence(on, way.report_of, on.target.plan(way.mirror, way.report().plan_hash))
 
 
 def turned(way: WayBack, run: str, _values: Values) -> Values:

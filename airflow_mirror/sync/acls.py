@@ -8,12 +8,13 @@ completed by the next one.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, RequestRefused
 from airflow_mirror.kafka.acls import open_by_default
+from airflow_mirror.kafka.permit import Permit, granted_freely
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
@@ -154,7 +155,7 @@ def sync_acls(
     open_to_all: bool | None = None,
     own: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    granted: Callable[[], AbstractContextManager[None]] = nullcontext,
+    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
@@ -166,7 +167,7 @@ def sync_acls(
         seldom say it.
     :param own: the mirror's own principal on the ``source`` and on the ``target``, where the connection does not say it.
     :param dry_run: only report.
-    :param granted: returns what each write is done in; it raises where nothing may be written any more.
+    :param granted: returns what each write is done in, which gives its permit; it raises where nothing may be written.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises TopicsShared: readers of one source's records would be given another's.
     :raises NoAuthorizer: the target has none.
@@ -196,8 +197,8 @@ def sync_acls(
     for some in (found.own, found.deny, found.allow):
         create_rules(target, some, granted)
     if removed:
-        with granted():
-            target.delete_acls(removed)
+        with granted() as permit:
+            target.delete_acls(removed, permit)
         settle(lambda: _left(target, removed), "ACLs")
     return report
 
@@ -260,15 +261,16 @@ def _is_open(target: ClusterAdmin) -> bool | None:
 
 
 def create_rules(
-    target: ClusterAdmin, rules: Collection[Acl], granted: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> None:
+    target: ClusterAdmin, rules: Collection[Acl],
+    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
+) -> None:  # fmt: skip
     """Create rules on the target, and read them back. One that is there is no error.
 
     :param granted: as for :func:`sync_acls`. :raises NotKept: a rule is not visible when read back.
     """
     if rules:
-        with granted():
-            target.create_acls(rules)
+        with granted() as permit:
+            target.create_acls(rules, permit)
         settle(lambda: _missing(target, rules), "ACLs")
 
 

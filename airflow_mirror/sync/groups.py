@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan, TopicPlan
 
@@ -340,16 +342,19 @@ def commit_groups(
         return report
     if translated.problems:
         raise translated.problems[0]
-    _commit(target, moves)
+    _commit(target, moves, unfenced)
     return report
 
 
-def set_positions(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
-    """Commit positions that were decided on, and read them back. Safe to repeat. Errors as :func:`commit_groups`."""
+def set_positions(target: ClusterAdmin, moves: Iterable[GroupMove], permit: Permit) -> None:
+    """Commit positions that were decided on, and read them back. Safe to repeat. Errors as :func:`commit_groups`.
+
+    :param permit: what it raises is raised.
+    """
     moves = list(moves)
     if active := _active(target, {move.group for move in moves}):
         raise _refusal(active, target.role)
-    _commit(target, moves)
+    _commit(target, moves, permit)
 
 
 def decide(moves: Iterable[GroupMove], current: Positions, allow_rewind: bool) -> tuple[GroupMove, ...]:
@@ -367,14 +372,14 @@ def decide(moves: Iterable[GroupMove], current: Positions, allow_rewind: bool) -
     return tuple(decided)
 
 
-def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
+def _commit(target: ClusterAdmin, moves: Iterable[GroupMove], permit: Permit) -> None:
     wanted: dict[str, dict[TopicPartition, GroupPosition]] = {}
     for move in moves:
         if move.action in ("commit", "rewind"):
             wanted.setdefault(move.group, {})[move.target] = GroupPosition(move.target_offset, move.metadata)
-    for group, one in target.commit_groups(wanted, lambda: None).items():
+    for group, one in target.commit_groups(wanted, permit).items():
         if one.error is not None:  # its coordinator has moved, say: this asks again, or raises the error
-            target.commit_group_offsets(group, wanted[group])
+            target.commit_group_offsets(group, wanted[group], permit)
     kept = target.groups_offsets(wanted, wanted)
     wrong = [
         f"{group} at {tp}: committed {position.offset}, reads back "

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 
 from airflow_mirror.copy.writer.lease import LeaseProof, LeaseToken
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.wire.cluster import WireCluster
 
 
@@ -57,12 +58,12 @@ class Right:
         self._proof.check()
 
     @contextmanager
-    def granted(self, target: WireCluster) -> Iterator[None]:
-        """Confirm it, and hold it while the block writes; errors as of :meth:`confirm`."""
+    def granted(self, target: WireCluster) -> Iterator[Permit]:
+        """Confirm it, and hold it while the block writes; yields :meth:`check`. Errors as of :meth:`confirm`."""
         self.confirm(target)
         with self.writing:
             self.check()
-            yield
+            yield self.check
 
     def end(self) -> None:
         """End it for good. When this returns, nothing is being written, and nothing will be."""

@@ -108,7 +108,7 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
         with Writer(three.properties("alice"), topic_name) as hammer:
             run = a_run(tmp_path, AclFence(source, open_by_default=True), source)
             topic = topic_plan(topic_name, dict.fromkeys(range(12), 0), source_topic_id="")
-            run.plan, run.source_log = plan_of(run.mirror, topic), wire
+            run.plan, run.on.source.log = plan_of(run.mirror, topic), wire
             raise_fence(run)
             assert run.report.fence is not None and run.report.fence.proof == {"by": "answers", "why": ""}
             found = prove(run)
@@ -143,7 +143,7 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         client.begin(tp, topic_name, producer_id, epoch)
         run = a_run(tmp_path, AclFence(source, open_by_default=True), source)
         topic = topic_plan(topic_name, dict.fromkeys(range(3), 0), source_topic_id="")
-        run.plan, run.source_log = plan_of(run.mirror, topic), wire
+        run.plan, run.on.source.log = plan_of(run.mirror, topic), wire
         raise_fence(run)
         assert run.report.fence is not None and run.report.fence.unseen == ""
         run.limits = replace(run.limits, transactions_timeout_s=0.5, quiet_s=0.2, settle_s=0.1)

@@ -20,6 +20,7 @@ from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -242,7 +243,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return target.commit_group_offsets(starts_group(plan.mirror.name), positions)
+            return target.commit_group_offsets(starts_group(plan.mirror.name), positions, unfenced)
         except TryAgain as e:  # committing the same positions again does no harm
             if time.monotonic() > deadline:
                 raise

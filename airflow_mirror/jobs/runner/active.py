@@ -137,6 +137,11 @@ def _known_as(kind: str, what: str, values: Mapping[str, bytes], mirror: str) ->
     return [_decoded(_json(value), what) for value in found if value is not None]
 
 
+def active_value(values: Values, mirror: str) -> Any:
+    """Return what is decided about a mirror's tail as it stands there: for who only asks whether it is still the same."""
+    return values.get(_active_key(mirror))
+
+
 def active_tails(values: Values) -> list[str]:
     """Return the mirrors that have, or had, a tail."""
     return [key.removeprefix(_active_key("")) for key in values if key.startswith(_active_key(""))]
@@ -262,7 +267,7 @@ class Watch:
         self,
         state: State,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] = time.sleep,
         silence_s: float = SILENCE_S,
         probe_every_s: float = _PROBE_EVERY_S,
         lost: str = "",

@@ -1,4 +1,4 @@
-"""``airflow-mirror lift-fence``: every fence of a mirror is found on the target, and one that stays up is said."""
+"""``airflow-mirror lift-fence``: the fence is found by what the target decides, and one that stays up is said."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import clusters
 from airflow_mirror.console import lift_fence as command
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover import kept
+from airflow_mirror.cutover import kept, lifting
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.kept import keep as keep_plan
-from tests.builders import plan_of, topic_plan
+from tests.builders import plan_of, rule, topic_plan
+from tests.unit.cutover.builders import Acls
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 CALLS: list[str] = []
@@ -42,11 +47,18 @@ def stuck(source: Any) -> CallableFence:
     return CallableFence(lambda: None, off)
 
 
-class Cluster:
-    """An admin that is asked for nothing."""
+ACLS = set[Any]()
+PLAN = plan_of(
+    Mirror(name="flow", source="kafka_dc1", target="kafka_dc2"), topic_plan("orders", {0: 0}, source_topic_id="id")
+)
+
+
+class Cluster(Acls):
+    """An admin that is asked for nothing but ACLs."""
 
     def __init__(self, config: ClientConfig) -> None:
-        self.config, self.role = config, config.role
+        super().__init__()
+        self.config, self.role, self.acls = config, config.role, ACLS
 
     def __enter__(self) -> Cluster:
         return self
@@ -56,9 +68,13 @@ class Cluster:
 
 
 class Target(MemoryState):
-    """The state on the target; it answers or not."""
+    """The state on the target, and its ledger; they answer or not."""
 
     is_away = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = MemoryLedger()
 
     def read(self) -> dict[str, bytes]:
         if self.is_away:
@@ -69,31 +85,41 @@ class Target(MemoryState):
         self.read()
         super().write(values)
 
+    def values(self) -> Values:
+        self.read()
+        return self.ledger.values()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ledger, name)
+
 
 @pytest.fixture
-def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
-    CALLS.clear()
+def target(monkeypatch: pytest.MonkeyPatch) -> Target:
+    CALLS.clear(), ACLS.clear()
     one = Target()
     for module in (clusters, command):
         monkeypatch.setattr(module, "ClusterAdmin", Cluster)
-    for module in (command, kept):
-        monkeypatch.setattr(module, "state_of", lambda *_, **__: one)
-    ledger = MemoryLedger()
-    monkeypatch.setattr(command, "Ledger", lambda target, _: ledger if target.role == "target" else None)
-    monkeypatch.setattr(
-        "airflow_mirror.cutover.run.end_writing", lambda target, mirror: CALLS.append(f"lease of {mirror}")
-    )
+    monkeypatch.setattr(Side, "ledger", property(lambda side: one if side.admin.role == "target" else None))
+    monkeypatch.setattr(Side, "state", lambda *_, **__: one)
+    monkeypatch.setattr(Side, "end_writing", lambda _, mirror: CALLS.append(f"lease of {mirror}"))
+    monkeypatch.setattr(lifting, "require_over", lambda *_: None)
+    keep_plan(PLAN, one, one.ledger)
     return one
 
 
-def fenced(target: Target, run: str, plan_hash: str = "", **changes: Any) -> str:
+def fenced(target: Target, run: str, phase: str = UP, plan_hash: str = PLAN.hash, **changes: Any) -> str:
     """A run that ended while its fence was up, on a host that is lost."""
     record = FenceRecord(kind="callable", intent={"topics": ["orders"]}, requested=time.time())
-    report = CutoverReport(mirror="flow", plan_hash=plan_hash, fence=record)
+    report = CutoverReport(mirror="flow", plan_hash=plan_hash, fence=record, id=run)
     report.outcome = changes.pop("outcome", reports.RUNNING)
     for name, value in changes.items():
         setattr(record, name, value)
     kept.Kept(target, "flow", run, None).save(report)
+    state = FenceState(
+        run=run, attempt=1, id=run, plan=plan_hash, revision=plan_hash, owner="o", max_fence_s=60.0, kind="callable",
+        phase=phase, intent=Intent(topics=("orders",)).value(),
+    )  # fmt: skip
+    note_copy(target.ledger, "flow", state)
     return run
 
 
@@ -105,50 +131,48 @@ def lift(home: Path, *options: str, fence: str = "gate", source: bool = True) ->
     return main([*words, *options])
 
 
-def is_up(target: Target, run: str) -> bool:
-    return run in [one.run for one in kept.fences_up(target.read(), "flow")]
+def phase(target: Target) -> str:
+    found = fence_state(target.values(), "flow")
+    assert found is not None
+    return found.phase
 
 
-def test_every_run_of_a_mirror_is_looked_at_from_a_host_without_files(
+def test_a_killed_cutovers_fence_is_lifted_from_a_host_without_files(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [fenced(target, "monday"), fenced(target, "tuesday")]
-    fenced(target, "done", lifted=time.time())
+    fenced(target, "monday")
     assert lift(tmp_path) == 0
-    assert not any(is_up(target, run) for run in runs) and CALLS == ["source:9092"] * 2
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == [f"run {day}: lifted: callable, topics orders" for day in ("monday", "tuesday")]
+    assert phase(target) == LIFTED and CALLS == ["source:9092"]
+    assert capsys.readouterr().out.splitlines() == ["run monday: lifted: callable, topics orders"]
+    found = kept.Kept(target, "flow", "monday", None).load()
+    assert found is not None and found.outcome == reports.BACKED_OUT
     assert lift(tmp_path) == 0
-    assert "no fence of mirror 'flow' is up" in capsys.readouterr().out and len(CALLS) == 2
+    assert "no fence of mirror 'flow' is up" in capsys.readouterr().out and len(CALLS) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"], "nothing is written to this host"
 
 
 def test_a_finished_cutovers_fence_stays_unless_told(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = fenced(target, "done", outcome=reports.DONE, kept=True)
+    fenced(target, "done", phase=OPENED, outcome=reports.DONE, kept=True)
     assert lift(tmp_path) == 0
-    assert is_up(target, run) and CALLS == [] and "--kept-too lifts it" in capsys.readouterr().out
+    assert phase(target) == OPENED and CALLS == [] and "--kept-too lifts it" in capsys.readouterr().out
     assert lift(tmp_path, "--kept-too") == 0
-    assert not is_up(target, run) and CALLS == ["lease of flow", "source:9092"]  # no tail may copy what is written then
+    assert phase(target) == CLOSED
+    assert CALLS == ["lease of flow", "source:9092"]  # no tail may copy what is written then
 
 
-def test_one_that_can_not_be_lifted_keeps_no_other_up(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_that_can_not_be_read_keeps_no_fence_up(target: Target, tmp_path: Path) -> None:
     target.write({"report/flow/broken/000001-x/0/1": b"{"})
-    good = fenced(target, "good")
-    assert lift(tmp_path) == 1
-    assert not is_up(target, good)
-    printed = capsys.readouterr()
-    assert "error: run broken: " in printed.err and "is not a cutover report" in printed.err
-    assert "run good: lifted" in printed.out
+    fenced(target, "good")
+    assert lift(tmp_path) == 0 and phase(target) == LIFTED
 
 
 def test_fence_that_does_not_open_is_an_error(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = fenced(target, "monday")
+    fenced(target, "monday")
     assert lift(tmp_path, fence="stuck") == 1
-    assert is_up(target, run) and "error: run monday: " in capsys.readouterr().err
+    assert phase(target) == "lifting" and "callable, topics orders" in capsys.readouterr().err
+    assert lift(tmp_path) == 0 and phase(target) == LIFTED, "the next call goes on with it"
 
 
 def test_fence_comes_down_by_the_file_where_the_target_is_away(
@@ -163,7 +187,7 @@ def test_fence_comes_down_by_the_file_where_the_target_is_away(
     assert lift(tmp_path) == 0
     printed = capsys.readouterr()
     assert CALLS == ["source:9092"] and "the target can't be asked (no broker answered)" in printed.err
-    assert "but the target still says that it is up: no broker answered" in printed.out
+    assert "rules that no record explains were not looked for" in printed.err
     (elsewhere := tmp_path / "elsewhere").mkdir()
     assert lift(elsewhere) == 1 and "no broker answered" in capsys.readouterr().err
 
@@ -171,11 +195,7 @@ def test_fence_comes_down_by_the_file_where_the_target_is_away(
 def test_source_is_that_of_the_plan_that_was_cut_over(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mirror = Mirror(name="flow", source="kafka_dc1", target="kafka_dc2")
-    plan = plan_of(mirror, topic_plan("orders", {0: 0}, source_topic_id="id"))
-    monkeypatch.setattr("airflow_mirror.plan.kept.state.state_of", lambda *_, **__: target)
-    keep_plan(plan, target, MemoryLedger())
-    fenced(target, "monday", plan_hash=plan.hash)
+    fenced(target, "monday")
     asked = []
 
     def config_of(name: str, role: str) -> ClientConfig:
@@ -186,8 +206,22 @@ def test_source_is_that_of_the_plan_that_was_cut_over(
     assert lift(tmp_path, source=False) == 0
     assert asked == [("source", "kafka_dc1")]
     fenced(target, "tuesday", plan_hash="0" * 64)
-    assert lift(tmp_path, source=False) == 1
-    assert "error: run tuesday: which cluster is the source" in capsys.readouterr().err
+    assert lift(tmp_path, source=False) == 2
+    assert "which cluster is the source" in capsys.readouterr().err
+
+
+def test_rule_that_nothing_explains_is_said_and_removed_when_told(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request of an owner that is long gone came late."""
+    late = rule("orders", "WRITE", "DENY")
+    ACLS.add(late)
+    assert lift(tmp_path) == 1
+    assert "no record explains: DENY WRITE on topic orders" in (err := capsys.readouterr().err) and late in ACLS
+    assert "--unexplained removes them" in err
+    assert lift(tmp_path, "--unexplained") == 0 and not ACLS
+    ACLS.add(rule("elsewhere", "WRITE", "DENY"))
+    assert lift(tmp_path) == 0
 
 
 def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
@@ -197,4 +231,4 @@ def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
     (tmp_path / "dst").write_text("bootstrap.servers=dst:9092\n")
     monkeypatch.setitem(sys.modules, "airflow_mirror.hooks.home", None)
     assert main(["lift-fence", "--mirror", "flwo", "--target", str(tmp_path / "dst")]) == 2
-    assert "the target has no report of a cutover of it. It has of: flow." in capsys.readouterr().err
+    assert "the target does not know it. It knows: flow." in capsys.readouterr().err

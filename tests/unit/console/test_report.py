@@ -47,7 +47,7 @@ def cut_over(state: MemoryState, name: str, error: str = "", **fence: float) -> 
     report = CutoverReport(mirror="m", plan_hash="p", started=1_790_000_000.0, error=error)
     report.steps = [StepRecord(name="fence", status="running", started=1_790_000_000.0)]
     if fence:
-        report.fence = FenceRecord(kind="acl", intent={}, **fence)  # type: ignore[arg-type]
+        report.fence = FenceRecord(kind="acl", intent={"topics": []}, **fence)  # type: ignore[arg-type]
     Kept(state, "m", name, None).save(report)
 
 

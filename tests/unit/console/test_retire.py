@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,15 +15,17 @@ import pytest
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import OPENED, UP, FenceState, note_copy
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.kept import prefix as reports_prefix
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.failover import record as failovers
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import Owned
@@ -66,11 +67,12 @@ class Target:
     def group_offsets(self, group: str) -> dict[int, int]:
         return dict.fromkeys(range(self.positions.get(group, 0)), 0)
 
-    def forget_group_offsets(self, group: str, positions: Any) -> None:
+    def forget_group_offsets(self, group: str, positions: Any, permit: Permit) -> None:
+        permit()
         self.positions[group] -= len(positions)
         self.log.append(f"forget {group}")
 
-    def end_writing(self, _: object, mirror: str) -> None:
+    def end_writing(self, mirror: str) -> None:
         self.held = False
         self.log.append(f"writing of {mirror} ends, topics {'are' if self.given_up else 'NOT'} given up")
 
@@ -106,7 +108,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(retire, "Ledger", lambda _: one.ledger)
     monkeypatch.setattr(retire, "state_of", lambda *_, **__: one.state)
     monkeypatch.setattr(retire, "MapStore", lambda mirror: Maps(one, mirror))
-    monkeypatch.setattr(retire, "end_writing", one.end_writing)
+    monkeypatch.setattr(Side, "end_writing", lambda _, mirror: one.end_writing(mirror))
     monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: one.held)
     return one
 
@@ -263,19 +265,24 @@ def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, caps
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
 
-def fenced(target: Target, **changes: Any) -> None:
-    record = FenceRecord(kind="acl", intent={"deny": []}, requested=time.time(), kept=changes.pop("kept", False))
-    report = CutoverReport(mirror="m", plan_hash="", fence=record)
-    report.outcome = changes.pop("outcome", reports.RUNNING)
-    Kept(target.state, "m", "monday", None).save(report)
+def fenced(target: Target, phase: str) -> None:
+    state = FenceState(
+        run="monday", attempt=1, id="i", plan="x", revision="x", owner="o", max_fence_s=60.0, phase=phase,
+        process={"host": "w-3"},
+    )  # fmt: skip
+    note_copy(target.ledger, "m", state)
+    Kept(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x"))
 
 
 def test_fence_of_a_killed_cutover_keeps_the_mirror(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fenced(target)
+    fenced(target, UP)
     assert run(tmp_path, "--yes", "--source", "src") == 2
-    assert "is up. Nothing was changed. Lift it ('airflow-mirror lift-fence')" in capsys.readouterr().err
+    assert (
+        "is up, raised from host w-3. Nothing was changed. Lift it ('airflow-mirror lift-fence')"
+        in capsys.readouterr().err
+    )
     assert target.maps and target.log == []
 
 
@@ -283,18 +290,22 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything else, because its plan says how. Until then its report stays: it says what the fence changed."""
-    fenced(target, kept=True, outcome=reports.DONE)
+    fenced(target, OPENED)
     target.state.write({"plan/m/x": b"{}"})
 
-    def lift(arguments: Any, where: Target, name: str, report: CutoverReport) -> str:
+    def lift(arguments: Any, where: Target, fence: FenceState) -> str:
         assert (arguments.source, arguments.fence, arguments.kept_too) == ("src", "acl", True)
-        target.log.append(f"lift {report.mirror}/{name}, {len(where.maps)} map")
+        target.log.append(f"lift {fence.run}, {len(where.maps)} map")
         return "lifted"
 
     monkeypatch.setattr(retire, "lift", lift)
     assert run(tmp_path, "--yes") == 0
-    assert "the fence of cutover monday, kept on purpose, and its report: --source lifts it" in capsys.readouterr().out
-    assert [key.split("/")[:3] for key in target.state.read()] == [["report", "m", "monday"]]
+    assert (
+        "the fence of cutover monday, kept on purpose, its plan and its report: --source lifts it"
+        in capsys.readouterr().out
+    )
+    assert sorted({"/".join(key.split("/")[:3]) for key in target.state.read()}) == ["plan/m/x", "report/m/monday"]
+    assert set(target.ledger.values()) == {"fence/m"}
     target.maps, target.log = ["m/t/t-0"], []
     assert run(tmp_path, "--source", "src", "--yes") == 0
-    assert target.log[0] == "lift m/monday, 1 map" and not target.state.read()
+    assert target.log[0] == "lift monday, 1 map" and not target.state.read()

@@ -13,8 +13,7 @@ import pytest
 
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
@@ -105,22 +104,24 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also of a mirror that has neither a topic nor a tail any more."""
-    intent = {"topics": ["orders"]}
-    for run, changes in {"monday": {}, "friday": {"kept": True}, "over": {"lifted": 5.0}}.items():
-        record = FenceRecord(kind="callable", name="ops.gate", intent=intent, requested=0.0, **changes)
-        report = CutoverReport(mirror="m", plan_hash="p", attempt=2, process={"host": "w-3"}, fence=record)
-        Kept(state, "m", run, None).save(report)
-    state.write({"report/m/broken/000001-x/0/1": b"{"})
-    (row,) = seen(capsys)
-    shared = {"attempt": 2, "host": "w-3", "since": "1970-01-01T00:00:00+00:00", "kind": "callable", "name": "ops.gate"}
-    assert row["mirror"] == "m" and row["fences"][:2] == [
-        {"run": run, **shared, "kept": kept, "changes": ["callable, topics orders"]}
-        for run, kept in (("monday", False), ("friday", True))
-    ]
+    for mirror, phase in {"m": UP, "n": OPENED, "over": LIFTED}.items():
+        fence = FenceState(
+            run="monday", attempt=2, id="i", plan="p", revision="p", owner="o", max_fence_s=60.0, kind="callable",
+            name="ops.gate", phase=phase, process={"host": "w-3"},
+        )  # fmt: skip
+        note_copy(ledger, mirror, fence)
+    rows = seen(capsys)
+    shared = {"run": "monday", "attempt": 2, "host": "w-3", "kind": "callable", "name": "ops.gate"}
+    shared["since"] = "1970-01-01T00:16:40+00:00"
+    assert {row["mirror"]: row["fences"] for row in rows} == {
+        "m": [{**shared, "phase": "up", "kept": False, "text": "is up, raised from host w-3"}],
+        "n": [{**shared, "phase": "opened", "kept": True, "text": "stands behind an open target"}],
+    }
     assert main(["status", "--target", "dst"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    fenced = "m: the source is fenced (ops.gate) since 1970-01-01T00:00:00+00:00 from w-3:"
-    assert f"{fenced} cutover monday, attempt 2 {fenced} kept after the cutover m: run broken: report/m/broken" in said
+    fenced = "the source is fenced (ops.gate): the fence of cutover monday"
+    assert f"m: {fenced} is up, raised from host w-3, since 1970-01-01T00:16:40+00:00" in said
+    assert f"n: {fenced} stands behind an open target, since" in said
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,16 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import fence_state
+from airflow_mirror.cutover.decision import FenceState, fence_state
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
@@ -65,13 +68,17 @@ class Acls:
     def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
         return {1: self.describe_acls(resource_type)}
 
-    def create_acls(self, acls: list[Acl]) -> None:
+    def create_acls(self, acls: list[Acl], permit: Permit = unfenced) -> None:
+        if acls:
+            permit()
         self.acls |= set(acls)
         self.done += [f"+{a.permission} {a.operation} {a.name}" for a in acls]
 
-    def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+    def delete_acls(self, acls: list[Acl], permit: Permit = unfenced) -> list[Acl]:
         if not self._authorizer:
             raise RequestRefused("delete", 54, "SECURITY_DISABLED")
+        if acls:
+            permit()
         there = [a for a in acls if a in self.acls]
         self.acls -= set(there)
         self.done += [f"-{a.permission} {a.operation} {a.name}" for a in there]
@@ -161,8 +168,10 @@ class Leases:
 
 @functools.cache
 def target_of(run_dir: Path) -> MemoryState:
-    """The state on the target of the cutover that has this directory on some host."""
-    return MemoryState()
+    """The state on the target of the cutover that has this directory on some host, with its plan."""
+    state, plan = MemoryState(), a_plan("orders", "payments")
+    state.write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
+    return state
 
 
 @functools.cache
@@ -175,40 +184,65 @@ def ledger_of(run_dir: Path) -> MemoryLedger:
     return MemoryLedger(_decisions_of(run_dir))
 
 
+def dir_of(run: Run) -> Path:
+    """The directory of a run."""
+    assert run.kept.directory is not None
+    return run.kept.directory
+
+
 def kept_in(run_dir: Path) -> Kept:
     """The report of that cutover, as a new process finds it."""
     return Kept(target_of(run_dir), "flow", run_dir.name, run_dir)
 
 
+class GivenSide(Side):
+    """A cluster of stand-ins, which a test may replace one by one."""
+
+    log: Any = None  # type: ignore[assignment]
+
+    def __init__(self, admin: Any, ledger: Any = None, state: Any = None) -> None:
+        super().__init__(admin)
+        self.ledger = ledger  # type: ignore[misc]
+        self.kept = MemoryState() if state is None else state
+
+    def state(self, *_: str, **__: float) -> Any:
+        return self.kept
+
+
+def platform_in(run_dir: Path, source: Any = None, target: Any = None, ledger: Any = None) -> Platform:
+    """Both clusters, as a new process of the cutover that has this directory on some host finds them."""
+    life = ledger_of(run_dir) if ledger is None else ledger
+    there = GivenSide(Topics() if target is None else target, life, target_of(run_dir))
+    return Platform(GivenSide(Acls() if source is None else source), there)
+
+
 def go_up(run: Run) -> None:
     """Decide that the fence of a run is up."""
-    run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
     run.before = fence_state(run.life.values(), run.mirror.name)
-    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
+    if run.intent.topics == ():
+        run.intent = Intent(topics=tuple(run.topics))
+    run.report.id = run.me
+    run.up = FenceState(
+        run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
+        owner=run.me, max_fence_s=run.limits.max_fence_s, kind=getattr(run.fence, "kind", "acl"),
+        intent=run.intent.value(), process=run.report.process or {}, alarm=run.alarm,
+    )  # fmt: skip
+    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, None)
 
 
 def open_behind(run: Run) -> None:
     """Decide that the target behind a fence that is up is open."""
-    ids = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}
-    decision.open_behind(run.life, run.plan, run.me, ids, "noon", run.until_ms)
+    assert run.up is not None
+    ids, pin = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}, decision.Pin(direction=None, tail=None)
+    run.up = decision.open_behind(run.life, run.plan, run.up, ids, "noon", run.until_ms, pin)
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
     plan = a_plan("orders", "payments")
+    on = platform_in(tmp_path, source or Acls())
     return Run(
-        mirror=plan.mirror,
-        plan=plan,
-        source=source or Acls(),
-        target=Topics(),
-        source_log=None,
-        target_log=None,
-        fence=fence,
-        keep_fence=True,
-        verify=lambda _: [],
+        on=on, mirror=plan.mirror, plan=plan, fence=fence, keep_fence=True, verify=lambda _: [],
         limits=Limits(poll_s=0.001, quiet_at_most_s=0.0),
-        report=CutoverReport(mirror="flow", plan_hash=plan.hash),
-        kept=kept_in(tmp_path),
-        run_dir=tmp_path,
-        life=ledger_of(tmp_path),
-        before=fence_state(ledger_of(tmp_path).values(), plan.mirror.name),
-    )  # type: ignore[arg-type]
+        report=CutoverReport(mirror="flow", plan_hash=plan.hash), kept=kept_in(tmp_path),
+        before=fence_state(on.target.ledger.values(), plan.mirror.name),
+    )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_mirror.cutover.after import After, look_after
+from airflow_mirror.cutover.decision import CLOSED
 from airflow_mirror.cutover.report import RUNNING, CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.model import GroupPosition
@@ -24,7 +27,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def look(world: World, report: CutoverReport | None = None) -> After:
-    return look_after(report or world.report, world.old, world.new, 602.0)  # type: ignore[arg-type]
+    return look_after(world.on, report or world.report, 602.0)
+
+
+def decided(world: World, **fields: Any) -> None:
+    """Decide something else about the fence."""
+    world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], **fields}})
 
 
 def test_group_that_reads_on_and_a_silent_source_are_well(world: World) -> None:
@@ -59,8 +67,7 @@ def test_write_to_a_fenced_source_is_an_error_with_its_place(world: World) -> No
 
 
 def test_reverse_mirror_may_write_to_the_old_source(world: World) -> None:
-    assert world.report.fence is not None
-    world.report.fence.intent["copied_by"] = "flow-reverse"
+    decided(world, intent={"copied_by": "flow-reverse"})
     world.old.wire.end = 53
     found = look(world)
     found.raise_if_wrong()
@@ -75,16 +82,15 @@ def test_fence_that_somebody_removed_is_an_error_before_any_write(world: World) 
 
 
 def test_source_that_is_open_on_purpose_may_be_written_to(world: World) -> None:
-    assert world.report.fence is not None
-    world.report.fence.kept, world.old.wire.end = False, 51
+    decided(world, phase=CLOSED)
+    world.old.wire.end = 51
     found = look(world)
     found.raise_if_wrong()
     assert found.fence == "open" and "orders-0 by 1" in found.lines()[0]
 
 
 def test_source_that_is_shut_by_a_callable_may_not(world: World) -> None:
-    assert world.report.fence is not None
-    world.report.fence.kind = "callable"
+    decided(world, kind="callable")
     look(world).raise_if_wrong()
     world.old.wire.end = 51
     with pytest.raises(SourceNotSilent, match="orders-0 by 1"):
@@ -96,4 +102,4 @@ def test_cutover_that_has_not_finished_has_no_aftermath(world: World) -> None:
     with pytest.raises(InputError, match="no finished cutover"):
         look(world)
     with pytest.raises(InputError, match="no finished cutover"):
-        look_after(None, world.old, world.new, 1.0)  # type: ignore[arg-type]
+        look_after(world.on, None, 1.0)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,17 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import alive
-from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import CutoverRunning, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch
-from tests.unit.cutover.builders import a_run, go_up, kept_in, ledger_of, open_behind
+from tests.unit.cutover.builders import a_run, go_up, open_behind, platform_in
 from tests.unit.cutover.test_run import Away
 from tests.unit.ledger.memory import MemoryState
 
@@ -36,12 +40,18 @@ class Target(MemoryState):
         self.clock, self.is_away = 0.0, False
         self.each_second: Callable[[], object] = lambda: None
         monkeypatch.setattr(alive, "state_of", lambda *_, **__: self)
-        monkeypatch.setattr(alive, "Watch", lambda state, **times: Watch(state, lambda: self.clock, self._pause, **times))
+        monkeypatch.setattr(Side, "watch_cutover", lambda *_: self.watch())
 
     def read(self) -> dict[str, bytes]:
         if self.is_away:
             raise TryAgain("no broker answered")
         return super().read()
+
+    def watch(self) -> Watch:
+        return Watch(self, lambda: self.clock, self._pause, alive.SILENCE_S, alive.SIGN_EVERY_S)
+
+    def require_over(self, by: dict[str, Any]) -> None:
+        alive.require_over(self.watch(), "flow", replace(A_FENCE, process=by))
 
     def _pause(self, seconds: float) -> None:
         self.clock += seconds
@@ -53,16 +63,26 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     return Target(monkeypatch)
 
 
+A_FENCE = FenceState(run="monday", attempt=1, id="x", plan="p", revision="p", owner="x", max_fence_s=60.0)
+
+
+def lifts(run_dir: Path, fence: Any, ledger: Any = None) -> list[str]:
+    on = platform_in(run_dir, None, None, ledger)
+    return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name)
+
+
 def signs_of(target: Target, **values: Any) -> Signs:
     return Signs(target, ActiveTail(mirror={"name": "flow"}, plan="p", inputs="", directory="", **values))
 
 
-def left_behind(run_dir: Path, by: dict[str, Any] | None) -> CutoverReport:
+def left_behind(run_dir: Path, by: dict[str, Any] | None) -> Run:
     """An attempt whose fence is up."""
-    report = CutoverReport(mirror="flow", plan_hash="p", process=by)
-    report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0)
-    kept_in(run_dir).save(report)
-    return report
+    owner = a_run(run_dir, CallableFence(print, print))
+    owner.report.process = by
+    owner.report.fence = FenceRecord(kind="callable", intent={"topics": ["orders", "payments"]}, requested=1.0)
+    go_up(owner)
+    owner.save()
+    return owner
 
 
 def test_fence_of_one_that_gives_signs_elsewhere_stays(target: Target, tmp_path: Path) -> None:
@@ -71,7 +91,7 @@ def test_fence_of_one_that_gives_signs_elsewhere_stays(target: Target, tmp_path:
     fence = CallableFence(print, lambda: calls.append("off"))
     left_behind(tmp_path, ELSEWHERE)
     with pytest.raises(CutoverRunning, match="on host w-3; it gives signs of life"):
-        cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, fence, life=ledger_of(tmp_path))
+        lifts(tmp_path, fence)
     with pytest.raises(CutoverRunning, match="on host w-3"):
         cutover.recover(a_run(tmp_path, fence))
     assert calls == [] and target.clock < 5
@@ -81,30 +101,24 @@ def test_one_that_is_silent_elsewhere_is_taken_for_dead(target: Target, tmp_path
     signs_of(target, **ELSEWHERE).give("RUNNING")
     calls = list[str]()
     left_behind(tmp_path, ELSEWHERE)
-    assert cutover.lift_leftover_fence(
-        kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, lambda: calls.append("off")), life=ledger_of(tmp_path)
-    )
+    assert lifts(tmp_path, CallableFence(print, lambda: calls.append("off")))
     assert calls == ["off"] and 12 <= target.clock < 20
 
 
 def test_one_that_opens_the_target_elsewhere_is_left_to_it(target: Target, tmp_path: Path) -> None:
     signs = signs_of(target, **ELSEWHERE)
     target.each_second = lambda: signs.give("RUNNING")
-    report = left_behind(tmp_path, ELSEWHERE)
-    owner = a_run(tmp_path, None)
-    owner.report = report
-    go_up(owner)
-    open_behind(owner)
+    open_behind(left_behind(tmp_path, ELSEWHERE))
     with pytest.raises(CutoverRunning, match="on host w-3"):
         cutover.recover(a_run(tmp_path, CallableFence(print, print)))
 
 
 def test_one_that_has_ended_here_is_not_listened_for(target: Target) -> None:
     gone = {**ELSEWHERE, "where": process.here(), "pid": os.getpid(), "started": 1}
-    for by, outcome in ((gone, reports.RUNNING), (None, reports.RUNNING), (ELSEWHERE, reports.UNDO_FAILED)):
-        alive.require_over(CLUSTER, CutoverReport(mirror="flow", plan_hash="p", process=by, outcome=outcome))
+    for by in (gone, {}):
+        target.require_over(by)
     signs_of(target, **ELSEWHERE).give("SUCCEEDED")
-    alive.require_over(CLUSTER, CutoverReport(mirror="flow", plan_hash="p", process=ELSEWHERE))
+    target.require_over(ELSEWHERE)
     assert target.clock == 0
 
 
@@ -112,7 +126,7 @@ def test_one_that_is_frozen_here_is_taken_for_dead(target: Target) -> None:
     """Its process can be seen, and would be for hours."""
     here = {**ELSEWHERE, "where": process.here(), "pid": os.getppid(), "started": process.started_at(os.getppid())}
     signs_of(target, **here).give("RUNNING")
-    alive.require_over(CLUSTER, CutoverReport(mirror="flow", plan_hash="p", process=here))
+    target.require_over(here)
     assert 12 <= target.clock < 20
 
 
@@ -121,9 +135,8 @@ def test_target_that_can_not_tell_keeps_no_fence_up(
 ) -> None:
     left_behind(tmp_path, ELSEWHERE)
     target.is_away = True
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, print), life=Away())
+    assert lifts(tmp_path, CallableFence(print, print), Away())
     assert "no broker answered" in caplog.text
-    left_behind(tmp_path, ELSEWHERE)
     with pytest.raises(TryAgain, match="no broker answered"):
         cutover.recover(a_run(tmp_path, CallableFence(print, print)))
 
@@ -149,5 +162,5 @@ def test_signs_are_given_until_the_end_and_say_it(target: Target, monkeypatch: p
         assert first.wait(30) and again.wait(30)
     states = [sign.state for sign in given if sign is not None]
     assert states[-1] == "SUCCEEDED" and set(states[:-1]) == {"RUNNING"} and len(states) >= 3
-    alive.require_over(CLUSTER, report)
+    target.require_over(report.process)
     assert target.clock == 0

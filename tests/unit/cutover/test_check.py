@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.cutover import groups
-from airflow_mirror.cutover.check import drift, precheck, reverify
+from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Run, Settled
-from airflow_mirror.cutover.decision import OPENED, begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.decision import (
+    CLOSED,
+    CLOSING,
+    LIFTED,
+    LIFTING,
+    OPENED,
+    UP,
+    begin_lifting,
+    end_lifting,
+    fence_state,
+)
+from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
-from airflow_mirror.cutover.steps import attempt_of
+from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.errors import (
     BrokerError,
     FenceStands,
@@ -34,7 +43,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import take_back
 from tests.builders import topic_plan
-from tests.unit.cutover.builders import Acls, Described, Logs, a_run, go_up, kept_in, open_behind, target_of
+from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
@@ -74,15 +83,15 @@ class Topics(Described, Acls):
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     made = a_run(tmp_path / "run", CallableFence(lambda: None, lambda: None))
-    made.source, made.target = Topics("orders", "payments"), Topics("orders", "payments")  # type: ignore[assignment]
-    made.source_log = made.target_log = Logs({ORDERS: 100, PAYMENTS: 50})  # type: ignore[assignment]
+    made.on.source.admin, made.on.target.admin = Topics("orders", "payments"), Topics("orders", "payments")  # type: ignore[assignment]
+    made.on.source.log = made.on.target.log = Logs({ORDERS: 100, PAYMENTS: 50})  # type: ignore[assignment]
     return made
 
 
 def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
     """Nobody would write to them behind the fence, and nobody would ever copy them."""
     precheck(run)
-    run.source = Topics("orders", "payments", "refunds", "__consumer_offsets")  # type: ignore[assignment]
+    run.on.source.admin = Topics("orders", "payments", "refunds", "__consumer_offsets")  # type: ignore[assignment]
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
         precheck(run)
     assert len(caught.value.drift) == 1
@@ -95,8 +104,8 @@ def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> N
     precheck(run)
     refunds = topic_plan("refunds", {0: 0}, source_topic_id="id-refunds")
     run.plan = amended(before, [next_amendment(before, [refunds], [], "2026-02-01T00:00:00+00:00")])
-    run.source = run.target = Topics("orders", "payments", "refunds")  # type: ignore[assignment]
-    run.source_log = run.target_log = Logs({ORDERS: 100, PAYMENTS: 50, TopicPartition("refunds", 0): 0})  # type: ignore[assignment]
+    run.on.source.admin = run.on.target.admin = Topics("orders", "payments", "refunds")  # type: ignore[assignment]
+    run.on.source.log = run.on.target.log = Logs({ORDERS: 100, PAYMENTS: 50, TopicPartition("refunds", 0): 0})  # type: ignore[assignment]
     with pytest.raises(PlanAmended, match=r"1 topic\(s\) joined the plan.*: refunds .*Clear the comparison") as caught:
         precheck(run)
     assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
@@ -117,32 +126,22 @@ def test_what_was_shown_too_long_ago_is_shown_again(run: Run, monkeypatch: pytes
         precheck(run)
 
 
-def test_fence_that_another_run_left_is_lifted_first(run: Run) -> None:
-    """It would be held for somebody else's, and nobody would lift it. One that a finished cutover keeps is meant.
-
-    So is one of an attempt that was killed before it was decided.
-    """
-    other = Kept(target_of(run.run_dir), "flow", "monday", None)
-    fence = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0, kept=True)
-    left = CutoverReport(mirror="flow", plan_hash="p", process={"host": "w-3"}, fence=fence)
-    other.save(left)
+@pytest.mark.parametrize("phase", [UP, OPENED, LIFTING, CLOSING])
+def test_fence_of_another_run_is_ended_first(run: Run, phase: str) -> None:
+    """It would be held for somebody else's, and nobody would lift it."""
+    go_up(run)
     precheck(run)
-    fence.kept = False
-    other.save(left)
-    precheck(run)
-    run.before = replace(attempt_of("monday", left), phase=OPENED)
-    with pytest.raises(FenceStands, match=r"its cutover 'monday' \(w-3\) is up.*lift-fence"):
+    run.before, run.up = replace(run.up, run="monday", phase=phase), None  # type: ignore[type-var]
+    with pytest.raises(FenceStands, match=rf"its cutover 'monday' is {phase}.*lift-fence"):
         precheck(run)
-    fence.lifted = 2.0
-    other.save(left)
-    precheck(run)
-    target_of(run.run_dir).write({"report/flow/friday/000001-x/0/1": b"{"})
-    with pytest.raises(FenceStands, match=r"'friday' may be up: report/flow/friday"):
+    for over in (LIFTED, CLOSED):
+        assert run.before is not None
+        run.before = replace(run.before, phase=over)
         precheck(run)
 
 
 def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
-    run.source, run.target = Topics(orders=3), Topics("payments")  # type: ignore[assignment]
+    run.on.source.admin, run.on.target.admin = Topics(orders=3), Topics("payments")  # type: ignore[assignment]
     assert drift(run) == [
         "source topic 'orders' has 3 partitions, the plan 1",
         "target topic 'orders' does not exist",
@@ -150,7 +149,7 @@ def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> Non
     ]
     planned = tuple(replace(t, partitions=2, source_topic_id="another") for t in run.plan.topics)
     run.plan = replace(run.plan, topics=planned)
-    run.source = run.target = Topics("orders", payments=4)  # type: ignore[assignment]
+    run.on.source.admin = run.on.target.admin = Topics("orders", payments=4)  # type: ignore[assignment]
     assert drift(run) == [
         "source topic 'orders' was re-created",
         "target topic 'orders' has 1 partitions, the plan 2",
@@ -277,7 +276,8 @@ def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:
     run.before = lifting
     with pytest.raises(FenceStands, match="is lifting"):
         precheck(run)
-    end_lifting(run.life, "flow", "somebody")
+    assert lifting is not None
+    end_lifting(run.life, "flow", lifting)
     run.before = fence_state(run.life.values(), "flow")
     precheck(run)
 
@@ -290,6 +290,7 @@ def finished(run: Run) -> Run:
     """A cutover that is done: its fence stays, and group ``billing`` was set to 40."""
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}, {"topic": "payments", "partition": 0, "end": 50}]
     run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0, kept=True)
+    go_up(run)
     row = {"topic": "orders", "partition": 0, "target_topic": "orders", "target_offset": 40}
     run.report.groups = [GroupRecord(group="billing", settled="empty", source_state="Empty", positions=[row])]
     run.report.outcome = "cut_over"
@@ -299,12 +300,12 @@ def finished(run: Run) -> Run:
 def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> None:
     finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
     finished.fence = CallableFence(lambda: None, lambda: None, lambda: False)
-    finished.source_log = Logs({ORDERS: 103, PAYMENTS: 50})  # type: ignore[assignment]
+    finished.on.source.log = Logs({ORDERS: 103, PAYMENTS: 50})  # type: ignore[assignment]
     reverify(finished)
     assert finished.report.steps[-1].name == "verify_again"
     evidence = finished.report.steps[-1].evidence
     assert (evidence["source_moved_since"], evidence["fence_is_up"]) == ({"orders-0": [100, 103]}, False)
-    left = kept_in(finished.run_dir).load()
+    left = kept_in(dir_of(finished)).load()
     assert left is not None and left.steps[-1].evidence == evidence
 
 

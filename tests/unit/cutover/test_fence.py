@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.intent import Intent, fence_text
+from airflow_mirror.errors import (
+    FenceNotLifted,
+    FenceStands,
+    LedgerNewer,
+    MissingRight,
+    NoAuthorizer,
+    OpenByDefaultUnknown,
+)
 from airflow_mirror.kafka.model import Acl, ConfigEntry
+from airflow_mirror.kafka.permit import Permit, unfenced
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls
+
+NAME = name_of("flow", "monday", "1")
 
 
 def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
@@ -18,11 +30,14 @@ def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
     before = set(cluster.acls)
     intent = AclFence(cluster, **how).intent(topics)  # type: ignore[arg-type]
     assert cluster.acls == before and cluster.done == []
-    AclFence(cluster, **how).raise_(intent)  # type: ignore[arg-type]
-    assert AclFence(cluster).is_up(intent)  # type: ignore[arg-type]
-    AclFence(cluster).lift(json.loads(json.dumps(intent)))  # type: ignore[arg-type]
+    AclFence(cluster, **how).raise_(intent, NAME, unfenced)  # type: ignore[arg-type]
+    assert AclFence(cluster).is_up(intent) and AclFence(cluster).standing("flow") == {NAME: False}  # type: ignore[arg-type]
+    decided = Intent.of(json.loads(json.dumps(intent.value())), topics)
+    assert decided == intent
+    AclFence(cluster).lift(decided, NAME, unfenced)  # type: ignore[arg-type]
     assert cluster.acls == before
-    return cluster.done
+    assert NAME in cluster.done[0] and NAME in cluster.done[-1], "named from the first rule to the last"
+    return [line for line in cluster.done if NAME not in line]
 
 
 def test_topic_with_acls_gets_one_deny_and_loses_it_again() -> None:
@@ -123,12 +138,45 @@ def test_lift_that_the_cluster_did_not_follow_is_an_error(monkeypatch: pytest.Mo
     monkeypatch.setattr("airflow_mirror.cutover.fence.READ_BACK_S", 0.2)
 
     class Deaf(Acls):
-        def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+        def delete_acls(self, acls: list[Acl], permit: Permit = unfenced) -> list[Acl]:
             return []
 
     cluster = Deaf()
     fence = AclFence(cluster)  # type: ignore[arg-type]
     intent = fence.intent(["orders"])
-    fence.raise_(intent)
+    fence.raise_(intent, NAME, unfenced)
     with pytest.raises(FenceNotLifted, match="orders"):
-        fence.lift(intent)
+        fence.lift(intent, NAME, unfenced)
+
+
+def test_ten_thousand_topics_fit_into_one_record() -> None:
+    """Whatever differs between them: the decision must fit into what a broker takes (max.message.bytes, 1 MiB)."""
+    topics = tuple(f"{'a-team.' * 20}{n:05}" for n in range(10_000))
+    some = frozenset(topics[::2])
+    intent = Intent(
+        topics=topics, held=some, bare=frozenset(topics[1::2]), spared="User:mirror", allowed=some, copied_by="back",
+        denied={f"User:{n}": frozenset(topics[n::3]) for n in range(3)}, replaced={"*": some},
+    )  # fmt: skip
+    text = json.dumps(intent.value())
+    assert len(text) < 300_000 and Intent.of(json.loads(text), topics) == intent
+    assert len(json.dumps(Intent(topics=topics, bare=frozenset(topics)).value())) < 50
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"held": "0-7"}, {"held": "x"}, {"denied": ["orders"]}, {"allow": ["orders"]}, {"spared": "User:a", "more": 1}],
+)
+def test_what_is_no_fence_of_this_plan_is_undone_by_nobody(value: dict[str, Any]) -> None:
+    """A record can name no topic, operation or kind of rule; one of a newer version may say more than is known here."""
+    with pytest.raises(LedgerNewer):
+        Intent.of(value, ["orders", "payments"])
+
+
+def test_names_of_mirrors_that_begin_alike_are_told_apart() -> None:
+    cluster = Acls()
+    fence = AclFence(cluster)  # type: ignore[arg-type]
+    for mirror in ("flow", "flow.eu", "flo"):
+        fence.announce(name_of(mirror, "monday", "1"), unfenced)
+    assert fence.standing("flow") == {NAME: True}
+    with pytest.raises(FenceStands, match="'monday' is named at the source"):
+        fence.require_no_other("flow", ["orders"])

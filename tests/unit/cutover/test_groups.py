@@ -31,8 +31,10 @@ def why(
 @pytest.mark.parametrize(
     ("state", "positions", "still_s", "expected"),
     [
-        ("Empty", {P0: 3}, 0, "empty"),
-        ("Dead", {P0: 3}, 0, "empty"),
+        ("Empty", {P0: 100, P1: 40}, 0, "empty"),
+        ("Dead", {P0: 100}, 0, "empty"),
+        ("Empty", {P0: 3}, 5.9, None),  # one that assigns partitions itself reads on, without ever being a member
+        ("Empty", {P0: 3}, 6.0, "empty"),
         ("Stable", {P0: 100, P1: 40}, 0, "at the end"),
         ("Stable", {P0: 98, P1: 40}, 0, "at the end"),  # nothing but markers is left
         ("Stable", {P0: 97, P1: 40}, 0, None),
@@ -57,7 +59,7 @@ def test_streams_and_connect_are_at_rest_only_without_members(application: str) 
     """They commit every 30 and 60 s: what they have read since, they would read again."""
     assert why("Stable", {P0: 100, P1: 40}, 600.0, application=application) is None
     assert why("Stable", {P0: 3}, 600.0, application=application) is None
-    assert why("Empty", {P0: 3}) == "empty"
+    assert why("Empty", {P0: 3}, 6.0, application=application) == "empty"
 
 
 def test_lag_counts_what_is_behind_the_end() -> None:

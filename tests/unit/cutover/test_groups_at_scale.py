@@ -19,6 +19,7 @@ from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from tests.builders import plan_of, topic_plan
 from tests.unit.cutover.builders import Logs, a_run
@@ -99,8 +100,9 @@ def moved(stack: ExitStack, run_dir: Path, count: int) -> tuple[Groups, Groups]:
     run: Run = a_run(run_dir, CallableFence(lambda: None, lambda: None))
     run.plan = plan_of(run.mirror, topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders"))
     ends = {TopicPartition("orders", p): END for p in range(PARTITIONS)}
-    run.source, run.target = source.broker.admin, target.broker.admin
-    run.source_log = run.target_log = Logs(ends)  # type: ignore[assignment]
+    run.on.source.admin, run.on.target.admin = source.broker.admin, target.broker.admin
+    run.on.source.log = run.on.target.log = Logs(ends)  # type: ignore[assignment]
+    run.may_set = unfenced
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ends.items()]
     assert set(groups.settle_groups(run).values()) == {"at the end"}
     assert len(groups.commit_groups(run)) == count

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import check, groups, steps
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.run import recover
@@ -27,12 +28,13 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.traces import last
 from airflow_mirror.sync.traces.formats import Checkpoint, read_checkpoint
-from tests.unit.cutover.builders import Described, Logs, a_run
+from tests.unit.cutover.builders import Described, Logs, a_run, go_up
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -65,10 +67,10 @@ class Admin(Described):
         found = {group: self.group_offsets(group) for group in ids}
         return {g: {tp: p for tp, p in its.items() if only is None or tp in only[g]} for g, its in found.items()}
 
-    def commit_group_offsets(self, group: str, wanted: Positions) -> None:
+    def commit_group_offsets(self, group: str, wanted: Positions, _permit: Permit = unfenced) -> None:
         self.positions |= wanted
 
-    def forget_group_offsets(self, group: str, tps: Sequence[TopicPartition]) -> None:
+    def forget_group_offsets(self, group: str, tps: Sequence[TopicPartition], _permit: Permit = unfenced) -> None:
         self.forgotten += tps
         for tp in tps:
             del self.positions[tp]
@@ -83,9 +85,20 @@ class World:
     def __init__(self, tmp_path: Path, source: dict[TopicPartition, int], target: dict[TopicPartition, int]) -> None:
         self.source, self.target = Admin(source), Admin(target)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None), self.source)
-        self.run.target = self.target  # type: ignore[assignment]
-        self.run.source_log, self.run.target_log = Log(ENDS), Log(ENDS)  # type: ignore[assignment]
+        self.run.on.target.admin = self.target  # type: ignore[assignment]
+        self.run.on.source.log, self.run.on.target.log = Log(ENDS), Log(ENDS)  # type: ignore[assignment]
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
+        self.run.may_set = unfenced
+        self.run.limits = replace(self.run.limits, group_quiet_s=0.0)
+
+    def up(self) -> None:
+        """Decide that its fence is up."""
+        go_up(self.run)
+        self.run.may_set = unfenced
+
+
+def restored(run: Run) -> str:
+    return groups.restore_groups(run.on.target, run.report, unfenced)
 
 
 def at(positions: Positions) -> dict[TopicPartition, int]:
@@ -170,7 +183,7 @@ def test_going_back_restores_old_positions_and_forgets_new_ones(tmp_path: Path) 
     world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
     assert groups.commit_groups(world.run) == {"billing": "empty"}
     assert at(world.target.positions) == {ORDERS: 90, PAYMENTS: 7}
-    groups.restore_groups(world.run)
+    restored(world.run)
     assert at(world.target.positions) == {ORDERS: 40}
     assert world.target.forgotten == [PAYMENTS]
 
@@ -179,7 +192,7 @@ def test_going_back_leaves_a_position_that_somebody_moved_since(tmp_path: Path) 
     world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
     groups.commit_groups(world.run)
     world.target.positions[ORDERS] = GroupPosition(95)
-    groups.restore_groups(world.run)
+    restored(world.run)
     assert at(world.target.positions) == {ORDERS: 95}
 
 
@@ -199,7 +212,7 @@ def test_position_that_moves_meanwhile_is_moved_again(tmp_path: Path) -> None:
     world.source.group_offsets = commits_behind_the_third_reading  # type: ignore[method-assign]
     groups.commit_groups(world.run)
     assert seen > 2 and at(world.target.positions) == {ORDERS: 93}
-    groups.restore_groups(world.run)
+    restored(world.run)
     assert at(world.target.positions) == {ORDERS: 40}
 
 
@@ -223,7 +236,7 @@ def test_position_that_a_tail_sets_right_behind_ours_is_set_again(tmp_path: Path
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
     commit, left = world.target.commit_group_offsets, times
 
-    def commit_and_follow(group: str, wanted: Positions) -> None:
+    def commit_and_follow(group: str, wanted: Positions, _permit: Permit = unfenced) -> None:
         nonlocal left
         commit(group, wanted)
         if left:
@@ -237,13 +250,14 @@ def test_position_that_a_tail_sets_right_behind_ours_is_set_again(tmp_path: Path
     else:
         with pytest.raises(NotKept):
             groups.commit_groups(world.run)
-    groups.restore_groups(world.run)
+    restored(world.run)
     assert at(world.target.positions) == {ORDERS: 40 if times == 1 else 80}
 
 
 def test_a_group_that_never_rests_ends_the_attempt(tmp_path: Path) -> None:
     world = World(tmp_path, {ORDERS: 50}, {})
     world.source.then = [{ORDERS: offset} for offset in range(51, 90)]
+    world.run.limits = replace(world.run.limits, wait_groups_s=0.0)
     with pytest.raises(GroupsStillMoving):
         groups.commit_groups(world.run)
 
@@ -254,7 +268,8 @@ def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -
 
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
     moving = next(s for s in steps.STEPS if s.name == "commit_groups")
-    opening = steps.Step("open_target", moving.to, steps.CUT_OVER, fail, None)
+    opening = steps.Step("open_target", moving.to, steps.CUT_OVER, fail)
+    world.up()
     with pytest.raises(RuntimeError, match="does not open"):
         steps.walk(world.run, (moving, opening))
     assert at(world.target.positions) == {ORDERS: 40}
@@ -273,6 +288,7 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
             commit(*arguments)
         raise SystemExit
 
+    world.up()
     with monkeypatch.context() as killed, pytest.raises(SystemExit):
         killed.setattr(sync, "set_positions", die)
         killed.setattr(steps, "back_out", lambda *_: None)
@@ -280,7 +296,7 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
     assert at(world.target.positions) == ({ORDERS: 90, PAYMENTS: 7} if committed else {ORDERS: 40})
     shutil.rmtree(tmp_path)
     second = World(tmp_path, {}, {})
-    second.run.target = world.target  # type: ignore[assignment]
+    second.run.on.target.admin = world.target  # type: ignore[assignment]
     found = recover(second.run)
     assert found is not None and [group.group for group in found.groups] == ["billing"]
     assert at(world.target.positions) == {ORDERS: 40}
@@ -299,13 +315,14 @@ def test_kill_before_a_second_commit_brings_the_first_snapshot_back(
             raise SystemExit
         commit(*arguments)
 
+    world.up()
     with monkeypatch.context() as killed, pytest.raises(SystemExit):
         killed.setattr(sync, "set_positions", die_in_the_second)
         killed.setattr(steps, "back_out", lambda *_: None)
         steps.walk(world.run, [step for step in steps.STEPS if step.name == "commit_groups"])
     assert at(world.target.positions) == {ORDERS: 90}
     second = World(tmp_path, {}, {})
-    second.run.target = world.target  # type: ignore[assignment]
+    second.run.on.target.admin = world.target  # type: ignore[assignment]
     recover(second.run)
     assert at(world.target.positions) == {ORDERS: 40}
 
@@ -327,12 +344,12 @@ class ManyGroups(Described):
         self.readings += 1
         return {group: dict(self.held[group]) for group in ids}
 
-    def commit_group_offsets(self, group: str, wanted: Positions) -> None:
+    def commit_group_offsets(self, group: str, wanted: Positions, _permit: Permit = unfenced) -> None:
         if group in self.active:
             raise GroupActive(group, self.role, "not empty")
         self.held[group] |= wanted
 
-    def forget_group_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+    def forget_group_offsets(self, group: str, tps: Iterable[TopicPartition], _permit: Permit = unfenced) -> None:
         for tp in tps:
             del self.held[group][tp]
 
@@ -340,14 +357,15 @@ class ManyGroups(Described):
 def test_group_that_cannot_be_restored_does_not_hold_up_others(tmp_path: Path) -> None:
     world = World(tmp_path, {}, {})
     target = ManyGroups(40, count=4)
-    world.run.source, world.run.target = ManyGroups(90, count=4), target  # type: ignore[assignment]
+    world.run.on.source.admin, world.run.on.target.admin = ManyGroups(90, count=4), target  # type: ignore[assignment]
     groups.commit_groups(world.run)
     world.run.report.steps = [StepRecord(name="commit_groups", status="done", started=0.0)]
     target.active = {"group-0001", "group-0002"}  # a consumer was started on the target
+    world.up()
     steps.back_out(world.run)
     positions = {group: held[ORDERS].offset for group, held in target.held.items()}
     assert positions == {"group-0000": 40, "group-0001": 90, "group-0002": 90, "group-0003": 40}
-    (row,) = world.run.report.undone
+    (row,) = (row for row in world.run.report.undone if row["step"] == "commit_groups")
     assert not row["ok"] and "'group-0001'" in row["error"] and "'group-0002'" in row["error"]
     assert [g.group for g in world.run.report.groups if g.committed] == ["group-0001", "group-0002"]
 
@@ -360,7 +378,7 @@ def test_positions_that_may_not_be_deleted_stay_and_are_named(tmp_path: Path) ->
         raise MissingRight("delete", "GROUP_AUTHORIZATION_FAILED", "User:mirror")
 
     world.target.forget_group_offsets = refuse  # type: ignore[method-assign]
-    assert "positions of billing stay, for lack of DELETE on the group" in groups.restore_groups(world.run)
+    assert "positions of billing stay, for lack of DELETE on the group" in restored(world.run)
     assert at(world.target.positions) == {ORDERS: 40, PAYMENTS: 7}
 
 
@@ -391,7 +409,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.source = source = Alive({ORDERS: 90})  # type: ignore[assignment]
+    world.run.limits = Limits()
+    world.run.on.source.admin = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
     world.run.accept_still_groups = ["billing"]
     (settled,) = groups.settle(world.run).values()
@@ -408,14 +427,14 @@ def test_time_to_stand_still_runs_while_the_source_is_watched(
 
     monkeypatch.setattr("airflow_mirror.cutover.quiet.stand_still", watch)
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.source, world.run.accept_still_groups = Alive({ORDERS: 90}), ["billing"]  # type: ignore[assignment]
+    world.run.on.source.admin, world.run.accept_still_groups = Alive({ORDERS: 90}), ["billing"]  # type: ignore[assignment]
     steps.stand_still(world.run)
     assert groups.settle_groups(world.run) == {"billing": "stood still"} and clock[0] == world.run.limits.group_quiet_s
 
 
 def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.source, world.run.accept_still_groups = Alive({ORDERS: 90}), ["another"]  # type: ignore[assignment]
+    world.run.on.source.admin, world.run.accept_still_groups = Alive({ORDERS: 90}), ["another"]  # type: ignore[assignment]
     with pytest.raises(GroupsStillMoving, match=r"billing \(lag 10, stands still\).*accept_still_groups names it"):
         groups.settle_groups(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
@@ -424,7 +443,7 @@ def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: l
 def test_streams_group_is_waited_for_until_nobody_is_in_it(tmp_path: Path, clock: list[float]) -> None:
     """Neither a yes nor its being at the end makes up for commits that come every 30 s."""
     world = World(tmp_path, {ORDERS: 100}, {})
-    world.run.source = source = Alive({ORDERS: 100})  # type: ignore[assignment]
+    world.run.on.source.admin = source = Alive({ORDERS: 100})  # type: ignore[assignment]
     world.run.accept_still_groups, source.application = ["billing"], STREAMS
     with pytest.raises(GroupsStillMoving, match=r"billing \(Kafka Streams, has members\)"):
         groups.settle_groups(world.run)
@@ -436,7 +455,7 @@ def test_consumer_that_joins_behind_the_look_is_waited_for(tmp_path: Path, clock
     """It has committed nothing yet, so that the group's positions are what they were."""
     world = World(tmp_path, {ORDERS: 90}, {})
     groups.settle_groups(world.run)
-    world.run.source = joined = Alive({ORDERS: 90})  # type: ignore[assignment]
+    world.run.on.source.admin = joined = Alive({ORDERS: 90})  # type: ignore[assignment]
     joined.leaves = 5
     assert groups.commit_groups(world.run) == {"billing": "empty"}
     assert joined.leaves < 0 and clock[0] > 0
@@ -444,7 +463,7 @@ def test_consumer_that_joins_behind_the_look_is_waited_for(tmp_path: Path, clock
 
 def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {}, {})
-    world.run.source = source = Alive({ORDERS: 0})  # type: ignore[assignment]
+    world.run.on.source.admin = source = Alive({ORDERS: 0})  # type: ignore[assignment]
     source.then = [{ORDERS: 10 + i % 9} for i in range(1000)]
     with pytest.raises(GroupsStillMoving, match="billing"):
         groups.settle_groups(world.run)
@@ -467,12 +486,12 @@ def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> N
     """One after the other they take minutes, in which nobody can write anywhere."""
     world = World(tmp_path, {}, {})
     source, target = ManyGroups(90), ManyGroups(None)
-    world.run.source, world.run.target = source, target  # type: ignore[assignment]
+    world.run.on.source.admin, world.run.on.target.admin = source, target  # type: ignore[assignment]
     assert len(groups.commit_groups(world.run)) == 1000
-    # The source: at rest, moved since. The target: what they had, what was kept.
-    assert (source.readings, target.readings) == (2, 2)
+    # The source: where they stand, at rest, moved since. The target: what they had, what was kept.
+    assert (source.readings, target.readings) == (3, 2)
     assert all(at(held) == {ORDERS: 90} for held in target.held.values())
     check._groups_behind(world.run)
     assert target.readings == 3
-    groups.restore_groups(world.run)
+    restored(world.run)
     assert target.readings == 4 and not any(target.held.values())

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.cutover import alive
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_lifting, fence_state
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.guard import GRACE_S, Guard
-from airflow_mirror.cutover.marker import set_marker
-from airflow_mirror.cutover.report import FenceRecord
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import FenceRecord, as_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, TryAgain
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs
+from airflow_mirror.kafka.permit import unfenced
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_run, go_up, ledger_of, open_behind, target_of
+from tests.unit.cutover.builders import Acls, GivenSide, Topics, a_run, dir_of, go_up, ledger_of, open_behind, target_of
 from tests.unit.ledger.memory import MemoryState
 
 DENY = rule("orders", "WRITE", "DENY")
@@ -60,21 +60,28 @@ class World:
         self.source, self.now = Acls(DENY), 1000.0
         self.run = a_run(run_dir, AclFence(self.source), self.source)  # type: ignore[arg-type]
         self.run.report.process = dict(OWNER)
+        self.source.acls.clear()
+        self.run.intent = self.run.fence.intent(self.run.topics)
         self.run.report.fence = FenceRecord(
-            kind="acl", name="acl", intent={"deny": [asdict(DENY)], "allow": [], "held": []}, requested=1.0
-        )
-        self.run.save()
+            kind="acl", name="acl", intent=as_recorded(self.run.intent), requested=1.0
+        )  # fmt: skip
         go_up(self.run)
+        self.run.save()
+        self.run.fence.raise_(self.run.intent, self.name, self.run.permit)
         self.state, self.life = Away(target_of(run_dir)), ledger_of(run_dir)
         self.state.world = self
         owner = ActiveTail(mirror={"name": "flow"}, plan=self.run.report.plan_hash, inputs="", directory="", **OWNER)
         self.signs = Signs(target_of(run_dir), owner)
-        watch = Watch(
-            self.state, lambda: self.now, silence_s=alive.SILENCE_S, probe_every_s=alive.SIGN_EVERY_S
-        )  # fmt: skip
-        self.guard = Guard(
-            "flow", self.source, self.source, self.life, self.state, watch, lambda: self.now  # type: ignore[arg-type]
-        )  # fmt: skip
+        on = Platform(GivenSide(self.source), GivenSide(Topics(), self.life, self.state))
+        on.source.clock = on.target.clock = cast("Any", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
+        self.guard = Guard("flow", on)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @property
+    def name(self) -> str:
+        return name_of("flow", self.run.kept.run, self.run.me)
 
     @property
     def is_up(self) -> bool:
@@ -82,13 +89,13 @@ class World:
 
     @property
     def phase(self) -> str:
-        found = fence_state(ledger_of(self.run.run_dir).values(), "flow")
+        found = fence_state(ledger_of(dir_of(self.run)).values(), "flow")
         assert found is not None
         return found.phase
 
     def decide_alarm(self, path: str) -> None:
         """Name the function by which the guard is to call a person."""
-        life = ledger_of(self.run.run_dir)
+        life = ledger_of(dir_of(self.run))
         life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "alarm": path}})
 
     def seconds(self, count: int, *, signs: bool = False) -> None:
@@ -132,7 +139,7 @@ def test_person_is_called_if_nobody_goes_on_behind_an_opening(
     monkeypatch.setattr(f"{__name__}.page", called.append)
     world.decide_alarm(f"{__name__}.page")
     world.seconds(10, signs=True)
-    life = ledger_of(world.run.run_dir)
+    life = ledger_of(dir_of(world.run))
     life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "phase": "opened"}})
     world.seconds(30, signs=True)
     assert called == [] and world.guard.is_needed, "its owner works on"
@@ -205,7 +212,7 @@ def test_guard_that_comes_after_the_opening_lifts_nothing(world: World) -> None:
 
 def test_fence_whose_lifter_died_is_lifted(world: World) -> None:
     assert world.run.up is not None
-    begin_lifting(ledger_of(world.run.run_dir), "flow", world.run.up, "another guard")
+    begin_lifting(ledger_of(dir_of(world.run)), "flow", world.run.up, "another guard")
     world.seconds(30)
     assert not world.is_up and world.phase == LIFTED
 
@@ -243,22 +250,22 @@ def test_guard_without_a_ledger_waits_until_an_opening_would_be_void(
     assert world.phase == LIFTED, "it is decided as soon as that is possible"
 
 
-def test_marker_at_the_source_makes_it_a_persons_matter(
+def test_another_name_at_the_source_makes_it_a_persons_matter(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also that of the mirror's next attempt, of which the guard has not heard."""
-    set_marker(world.source, "flow", "of a wave before", 1)  # type: ignore[arg-type]
+    AclFence(world.source).announce(name_of("flow.eu", "of a wave before", "1"), unfenced)  # type: ignore[arg-type]
     world.seconds(1)
     world.cut_off(monkeypatch)
-    set_marker(world.source, "flow", world.run.kept.run, 2)  # type: ignore[arg-type]
+    AclFence(world.source).announce(name_of("flow", world.run.kept.run, "2"), unfenced)  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         world.seconds(600)
-    assert world.is_up and "find out whether its target is open" in caplog.text and ".run.2 stands there" in caplog.text
+    assert world.is_up and "find out whether its target is open" in caplog.text and "of another attempt" in caplog.text
 
 
-def test_guard_that_came_after_the_marker_lifts_nothing_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_lifts_nothing_alone_once_the_opening_was_announced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail's guard looks every few seconds: an owner may be at its opening by then."""
-    set_marker(world.source, "flow", world.run.kept.run, world.run.report.attempt)  # type: ignore[arg-type]
+    AclFence(world.source).announce(world.name, unfenced)  # type: ignore[arg-type]
     world.seconds(1)
     world.cut_off(monkeypatch)
     world.seconds(600)
@@ -269,9 +276,9 @@ def test_fence_by_a_function_is_never_lifted_without_a_ledger(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No marker of it can stand at the source."""
-    assert world.run.report.fence is not None
-    world.run.report.fence.kind = "callable"
-    world.run.save()
+    monkeypatch.setattr(f"{__name__}.gate", lambda _: CallableFence(print, print), raising=False)
+    kind = {"kind": "callable", "name": f"{__name__}.gate"}
+    world.life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), **kind}})
     world.seconds(1)
     world.cut_off(monkeypatch)
     world.seconds(300)
@@ -310,12 +317,11 @@ def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: p
     def away(*_: Any, **__: Any) -> Any:
         raise TryAgain("no broker answered")
 
-    monkeypatch.setattr("airflow_mirror.cutover.steps.LIFT_PATIENCE_S", 0.0)
-    monkeypatch.setattr("airflow_mirror.cutover.steps.time.sleep", lambda _: None)
+    monkeypatch.setattr("airflow_mirror.cutover.lifting.LIFT_PATIENCE_S", 0.0)
     with monkeypatch.context() as gone:
         gone.setattr(world.source, "delete_acls", away)
         world.seconds(30)
         assert world.is_up and world.guard.is_needed
     world.seconds(3)
     assert not world.is_up and world.phase == LIFTED
-    assert world.run.kept.load().outcome == reports.RUNNING  # type: ignore[union-attr]
+    assert world.run.kept.load().outcome == reports.BACKED_OUT  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.kept import Kept, fences_up, mirrors_in
+from airflow_mirror.cutover.kept import Kept, mirrors_in
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.ledger import state as ledger_state
@@ -15,7 +15,7 @@ from tests.unit.ledger.memory import MemoryState
 
 
 def a_report(text: str = "", mirror: str = "m", **fence: object) -> CutoverReport:
-    record = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0)
+    record = FenceRecord(kind="acl", intent={"topics": []}, requested=1.0)
     for name, value in fence.items():
         setattr(record, name, value)
     return CutoverReport(mirror=mirror, plan_hash="p", fence=record, error=text)
@@ -114,34 +114,26 @@ class Away(MemoryState):
         raise TryAgain("no broker answered")
 
 
-def test_file_counts_only_where_the_target_can_not_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_counts_only_where_the_target_has_none(tmp_path: Path) -> None:
     state = MemoryState()
     a_report("in the file").save(tmp_path)
-    for kept in (Kept(state, "m", "monday", tmp_path), Kept(Away(), "m", "monday", tmp_path)):
-        found = kept.load_anyhow()
-        assert found is not None and found.error == "in the file"
-    assert "can't be asked" in caplog.text
+    found = Kept(state, "m", "monday", tmp_path).load()
+    assert found is not None and found.error == "in the file"
     with pytest.raises(TryAgain):
         Kept(Away(), "m", "monday", tmp_path).load()  # a cutover that begins must know
-    with pytest.raises(TryAgain):
-        elsewhere(Away()).load_anyhow()  # type: ignore[arg-type]
     elsewhere(state).save(a_report("on the target"))
     found = Kept(state, "m", "monday", tmp_path).load()
     assert found is not None and found.error == "on the target"
 
 
-def test_fences_of_all_runs_are_found_and_unreadable_ones_named(tmp_path: Path) -> None:
+def test_report_is_of_the_attempt_whose_fence_is_decided() -> None:
+    """Two processes of a run that know nothing of each other are both its first attempt."""
     state = MemoryState()
-    elsewhere(state, "monday").save(a_report())
-    elsewhere(state, "tuesday").save(a_report(lifted=2.0))
-    elsewhere(state, "friday").save(a_report(kept=True))
+    report = a_report()
+    report.id = "x"
+    elsewhere(state).save(report)
     elsewhere(state, "other", "m2").save(a_report(mirror="m2"))
-    state.write({"report/m/broken/000001-x/0/1": b"{"})
-    a_report().save(tmp_path / "lost")
-    a_report().save(tmp_path / "tuesday")  # of another host, before the fence was lifted
-    up = list(fences_up(state.read(), "m", tmp_path))
-    assert [one.run for one in up] == ["monday", "friday", "broken", "lost"]
-    assert up[2].report is None and isinstance(up[2].error, InputError) and "report/m/broken" in str(up[2].error)
+    assert elsewhere(state).of("x") == report and elsewhere(state).of("y") is None
     assert mirrors_in(state.read()) == ["m", "m2"]
 
 

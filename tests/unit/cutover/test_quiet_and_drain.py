@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,16 +22,17 @@ from airflow_mirror.errors import (
     FenceGone,
     FenceLeaks,
     MirrorPaused,
+    PlanOutdated,
     TargetMoved,
     TransactionsOpen,
     VerificationFailed,
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
 from tests.unit.cutover.builders import Acls, Logs, a_run
-from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -54,8 +56,14 @@ class Transactions(Acls):
         super().__init__()
         self.open: list[OpenTransaction] = []
 
+        self.names = ["orders", "payments"]
+        self.partitions = 1
+
     def open_transactions(self) -> list[OpenTransaction]:
         return self.open
+
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, f"id-{name}", self.partitions, 1) for name in names}
 
 
 class World:
@@ -66,11 +74,12 @@ class World:
         self.at: dict[int, Callable[[], object]] = {}
         self.source, self.target = Source(), Logs(ENDS)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None, lambda: self.fenced))
-        self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
-        self.run.source = self.transactions = Transactions()  # type: ignore[assignment]
+        self.run.on.source.log, self.run.on.target.log = self.source, self.target  # type: ignore[assignment]
+        self.run.on.source.admin = self.transactions = Transactions()  # type: ignore[assignment]
         self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, unseen="")
         monkeypatch.setattr("airflow_mirror.cutover.quiet.written_by", lambda *_: ["somebody wrote"] * self.records)
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
+        monkeypatch.setattr("airflow_mirror.cutover.drift.missing_topics", lambda _, source: source.names[2:])
         monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))
 
     def proven(self) -> World:
@@ -224,6 +233,15 @@ def test_leak_that_the_tail_has_copied_is_no_other_writer_of_the_target(world: W
         drain(world.run)
 
 
+@pytest.mark.parametrize("what", [{"partitions": 2}, {"names": ["orders", "payments", "refunds"]}])
+def test_what_came_since_the_fence_was_planned_ends_it(world: World, what: dict[str, Any]) -> None:
+    """It may have taken records before the fence; nobody copies them."""
+    world.run.mirror = world.run.plan.mirror
+    vars(world.transactions).update(what)
+    with pytest.raises(PlanOutdated, match="partitions|refunds"):
+        prove_fence(world.run)
+
+
 def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> None:
     world.proven().target.ends[ORDERS] = 99
     world.records = 1
@@ -234,7 +252,7 @@ def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> N
 
 def test_a_mirror_paused_while_it_drains_backs_out_at_once(world: World) -> None:
     world.proven().target.ends[ORDERS] = 99
-    state = world.run.state = MemoryState()
+    state = world.run.tail_state
     world.at[3] = lambda: wish(state, world.run.mirror.name, "pause", Wish(by="ann@desk", at="noon"))
     with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"):
         drain(world.run)

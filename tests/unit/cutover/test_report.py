@@ -25,15 +25,6 @@ A_DIFFERENCE = {
 
 
 def a_report() -> CutoverReport:
-    deny = {
-        "resource_type": "TOPIC",
-        "name": "orders",
-        "pattern_type": "LITERAL",
-        "principal": "User:*",
-        "host": "*",
-        "operation": "WRITE",
-        "permission": "DENY",
-    }
     return CutoverReport(
         mirror="flow",
         plan_hash="ab12",
@@ -48,7 +39,7 @@ def a_report() -> CutoverReport:
         started=1_790_000_000.5,
         updated=1_790_000_009.25,
         fence=FenceRecord(
-            kind="acl", name="acl", intent={"deny": [deny], "allow": [], "held": []}, requested=1_790_000_001.0,
+            kind="acl", name="acl", intent={"topics": ["orders"]}, requested=1_790_000_001.0,
             opened=1_790_000_008.5, kept=True, proof={"by": "answers", "why": ""}, proven=1_790_000_002.5,
             unseen="",
         ),
@@ -259,7 +250,7 @@ def test_time_line_lies_between_fence_and_opening() -> None:
 
 
 def test_time_line_of_a_killed_run_ends_with_what_was_last_heard() -> None:
-    fence = FenceRecord(kind="acl", intent={}, requested=1_790_000_001.0)
+    fence = FenceRecord(kind="acl", intent={"topics": []}, requested=1_790_000_001.0)
     steps = [StepRecord(name="fence", status="running", started=1_790_000_001.0)]
     drawn = a_timeline(fence=fence, updated=1_790_000_005.0, steps=steps)
     assert drawn["bars"][0]["seconds"] == "4.00 s" and not drawn["fence"]["ended"]

@@ -20,12 +20,15 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import LIFTED, begin_lifting, end_lifting
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept, text_in
+from airflow_mirror.cutover.lifting import lift_leftover_fence, locked
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     CutoverBlocked,
@@ -40,7 +43,18 @@ from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.chain import Link, add, links
 from airflow_mirror.plan.model import Finding
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of, target_of
+from tests.unit.cutover.builders import (
+    Acls,
+    GivenSide,
+    a_plan,
+    a_run,
+    go_up,
+    kept_in,
+    ledger_of,
+    open_behind,
+    platform_in,
+    target_of,
+)
 
 DENY = rule("orders", "WRITE", "DENY")
 NOTHING_BLOCKS = Preview(mirror="flow", plan="p", revision="p", at=0.0, findings=[])
@@ -51,18 +65,34 @@ NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1
 @pytest.fixture(autouse=True)
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no target that would hear signs of life, or could be asked by a guard."""
-    monkeypatch.setattr(cutover, "signs_of_life", lambda *_: nullcontext())
-    monkeypatch.setattr(cutover, "guarded", lambda *_, **__: nullcontext(lambda: None))
+    monkeypatch.setattr(Platform, "signs_of_life", lambda *_: nullcontext())
+    monkeypatch.setattr(Platform, "guarded", lambda *_: nullcontext(lambda: None))
 
 
 def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:
-    """The report of a process that was killed behind its fence."""
-    intent = {"topics": ["orders"]} if kind != "acl" else {"deny": [asdict(DENY)], "allow": [], "held": []}
-    report = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, outcome=outcome)
-    report.fence = FenceRecord(kind=kind, name="ops.gate", intent=intent, requested=10.0, kept=outcome == reports.DONE)
+    """What a process leaves that was killed behind its fence: a decision, rules at the source, and its report."""
+    owner = a_run(run_dir, SimpleNamespace(kind=kind))
+    owner.report.process, owner.intent = None, Intent(topics=("orders", "payments"))
+    go_up(owner)
+    report = owner.report
+    report.outcome = outcome
+    record = FenceRecord(kind=kind, name="ops.gate", intent=as_recorded(owner.intent), requested=10.0)
+    report.fence, report.fence.kept = record, outcome == reports.DONE
     report.steps = [StepRecord(name="fence", status="done", started=10.0)]
-    kept_in(run_dir).save(report)
+    ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "name": "ops.gate"}})
+    if outcome == reports.DONE:
+        owner.up = fence_state(owner.life.values(), "flow")
+        open_behind(owner)
+    if outcome == reports.BACKED_OUT:
+        ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})
+    owner.kept.save(report)
     return report
+
+
+def lifts(run_dir: Path, fence: Any, source: Any = None, ledger: Any = None, **how: Any) -> list[str]:
+    """As another process lifts what it finds."""
+    on = platform_in(run_dir, source, None, ledger)
+    return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name, **how)
 
 
 def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
@@ -76,18 +106,14 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     assert left is not None and left.outcome == reports.BACKED_OUT
 
     fenced(tmp_path, "callable")
-    with pytest.raises(
-        NotUndone, match=r"fence: InputError: the fence that is up is of kind 'callable' \(ops\.gate\).*kind 'acl'"
-    ):
+    with pytest.raises(InputError, match=r"the fence that is up is of kind 'callable' \(ops\.gate\).*kind 'acl'"):
         cutover.recover(a_run(tmp_path, AclFence(acls), acls))  # type: ignore[arg-type]
     left = kept_in(tmp_path).load()
     assert left is not None and left.is_fenced
     for given in (None, AclFence(acls)):  # type: ignore[arg-type]
         with pytest.raises(InputError, match="Pass the fence that was used"):
-            cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, given, life=ledger_of(tmp_path))  # type: ignore[arg-type]
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, other, life=ledger_of(tmp_path)) and calls == [
-        "off"
-    ]  # type: ignore[arg-type]
+            lifts(tmp_path, given)
+    assert lifts(tmp_path, other) and calls == ["off"]
 
 
 def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +136,7 @@ class Steps:
         monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
         monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
         monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
-        monkeypatch.setattr(cutover, "end_writing", lambda *_: self._note("end_writing"))
+        monkeypatch.setattr(GivenSide, "end_writing", lambda *_: self._note("end_writing"))
         monkeypatch.setattr(steps, "walk", self._walk)
         self.fence = CallableFence(lambda: self._note("on"), lambda: self._note("off"))
 
@@ -124,6 +150,8 @@ class Steps:
         run.report.fence = FenceRecord(
             kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.keep_fence
         )
+        go_up(run)
+        open_behind(run)
         run.report.outcome = reports.DONE
 
 
@@ -225,13 +253,15 @@ def test_new_attempt_waits_until_a_guard_has_lifted_the_old_fence(
     seen = Steps(monkeypatch)
     report = fenced(tmp_path, "callable", reports.BACKED_OUT)
     report.attempt, life = 7, ledger_of(tmp_path)
-    begin_lifting(life, "flow", steps.attempt_of("another run", report), "guard")
+    assert report.attempt == 7
+    there = replace(fence_state(life.values(), "flow"), run="another run", phase=LIFTING)  # type: ignore[type-var]
+    life.decide(lambda _: {"fence/flow": {"v": 1, **asdict(there)}})
     run, waited = a_run(tmp_path, seen.fence), list[object]()
 
     def pause(_: Run, seconds: object = None) -> None:
         waited.append(seconds)
         if len(waited) == 3:
-            end_lifting(life, "flow", "guard")
+            end_lifting(life, "flow", there)
 
     monkeypatch.setattr(Run, "pause", pause)
     cutover._run(run)
@@ -256,14 +286,12 @@ def test_teardown_lifts_what_was_not_meant_to_stay_once(
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable", outcome)
     for _ in range(2):
-        cutover.lift_leftover_fence(
-            kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, kept_too=kept_too, life=ledger_of(tmp_path)
-        )  # type: ignore[arg-type]
+        lifts(tmp_path, seen.fence, kept_too=kept_too)
     assert seen.calls == calls
 
 
 def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, life=ledger_of(tmp_path)) == []  # type: ignore[arg-type]
+    assert lifts(tmp_path, None) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -277,29 +305,21 @@ class Away:
 
 
 def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutover, "_LOCK_PATIENCE_S", 0.0)
+    monkeypatch.setattr("airflow_mirror.cutover.lifting._LOCK_PATIENCE_S", 0.0)
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable")
     """Where the ledger does not answer, nothing else says that a cutover is at work."""
-    with cutover._locked(tmp_path), pytest.raises(CutoverRunning):
-        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, life=Away())  # type: ignore[arg-type]
+    with locked(kept_in(tmp_path)), pytest.raises(CutoverRunning):
+        lifts(tmp_path, seen.fence, ledger=Away())
     assert seen.calls == []
 
 
 def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     """Start a cutover between clusters that nobody asks."""
     plan = a_plan("orders")
+    on = platform_in(run_dir, NOWHERE, NOWHERE)
     return cutover.run_cutover(
-        plan.mirror,
-        plan,
-        NOWHERE,
-        NOWHERE,
-        fence=None,
-        keep_fence=True,
-        run_dir=run_dir,
-        verify=lambda _: [],
-        life=ledger_of(run_dir),
-        **options,
+        on, plan.mirror, plan, fence=None, keep_fence=True, kept=kept_in(run_dir), verify=lambda _: [], **options
     )  # type: ignore[arg-type]
 
 
@@ -414,18 +434,14 @@ def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> N
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 
 
-@pytest.fixture
-def on_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are kept, although there is no target."""
-    monkeypatch.setattr(cutover, "reports_of", lambda *_: target_of(tmp_path))
-
-
 def ends(outcome: str) -> Callable[[Run], None]:
     """A run whose report says how it ended."""
 
     def work(run: Run) -> None:
+        go_up(run)
         run.report.outcome = outcome
         run.save()
+        ledger_of(run.kept.directory).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})  # type: ignore[arg-type]
 
     return work
 
@@ -435,9 +451,7 @@ def chain_of(run_dir: Path) -> list[Link]:
 
 
 @pytest.mark.parametrize("outcome", [reports.DONE, reports.BACKED_OUT])
-def test_report_of_a_run_that_ended_is_linked_and_signed(
-    tmp_path: Path, on_target: None, at_work: Any, outcome: str
-) -> None:
+def test_report_of_a_run_that_ended_is_linked_and_signed(tmp_path: Path, at_work: Any, outcome: str) -> None:
     at_work(ends(outcome))
     run_of(tmp_path, signer=SIGNER)
     (link,) = chain_of(tmp_path)
@@ -448,7 +462,7 @@ def test_report_of_a_run_that_ended_is_linked_and_signed(
 
 
 @pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
-def test_report_of_a_run_that_goes_on_has_no_link(tmp_path: Path, on_target: None, at_work: Any, outcome: str) -> None:
+def test_report_of_a_run_that_goes_on_has_no_link(tmp_path: Path, at_work: Any, outcome: str) -> None:
     at_work(ends(outcome))
     run_of(tmp_path)
     assert chain_of(tmp_path) == []
@@ -456,7 +470,7 @@ def test_report_of_a_run_that_goes_on_has_no_link(tmp_path: Path, on_target: Non
 
 @pytest.mark.parametrize("dies", ["before the decision", "behind the decision", "before the writing"])
 def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
-    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch, dies: str
+    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -511,7 +525,7 @@ def test_report_that_changed_since_carries_both_links(tmp_path: Path, monkeypatc
 
 
 def test_target_that_is_away_at_the_end_fails_no_cutover(
-    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: object) -> None:
         raise TryAgain("no broker answered")
@@ -523,11 +537,12 @@ def test_target_that_is_away_at_the_end_fails_no_cutover(
 
 
 def test_report_that_could_not_be_written_is_not_linked(
-    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The target has an older one, of which the next process makes its own."""
 
     def work(run: Run) -> None:
+        go_up(run)
         run.save()
         run.report.outcome = reports.BACKED_OUT
         with monkeypatch.context() as patched:

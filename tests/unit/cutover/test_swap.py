@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.cutover.report import DONE, SWAPPED, CutoverReport, FenceRecord
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decision import fence_state
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.lifting import intent_of, lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import DONE, FenceRecord, as_recorded
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import CutoverTakenOver, FenceGone, FenceNotSwapped, FenceUnproven
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.permit import Permit, unfenced
 from tests.builders import rule
 from tests.unit.cutover.authorizer import may_write
-from tests.unit.cutover.builders import Acls, kept_in
+from tests.unit.cutover.builders import Acls, GivenSide, a_run, go_up, ledger_of, open_behind, platform_in
 
 OWN = "User:mirror"
 APPLICATIONS = ("User:a", "User:b", "User:new")
@@ -56,106 +62,118 @@ class Watched(Acls):
                         assert not may_write(self.acls, who, topic, open_by_default=True)
         return done
 
-    def create_acls(self, acls: list[Acl]) -> None:
+    def create_acls(self, acls: list[Acl], permit: Permit = unfenced) -> None:
+        if acls:
+            permit()
         self._one(super().create_acls, acls)
 
-    def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+    def delete_acls(self, acls: list[Acl], permit: Permit = unfenced) -> list[Acl]:
         if not acls or acls[0].name == "airflow-mirror-probe":
             return super().delete_acls(acls)
+        permit()
         return self._one(super().delete_acls, acls)  # type: ignore[no-any-return]
 
 
-def fenced(tmp_path: Path, *acls: Acl) -> tuple[Watched, Any]:
+def fenced(tmp_path: Path, *acls: Acl) -> Watched:
     """A finished cutover with its fence kept."""
     source = Watched(*acls)
-    fence = AclFence(source)  # type: ignore[arg-type]
-    intent = fence.intent(["orders", "payments"])
-    fence.raise_(intent)
+    run = a_run(tmp_path, AclFence(source), source)  # type: ignore[arg-type]
+    run.intent = run.fence.intent(["orders", "payments"])
+    go_up(run)
+    run.fence.raise_(run.intent, name_of("flow", run.kept.run, run.me), run.permit)
+    open_behind(run)
     source.shut = True
-    kept = kept_in(tmp_path)
-    kept.save(
-        CutoverReport(
-            mirror="flow", plan_hash="p", outcome=DONE,
-            fence=FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True),
-        )
-    )  # fmt: skip
-    return source, kept
+    record = FenceRecord(kind="acl", intent=as_recorded(run.intent), requested=1.0, opened=2.0, kept=True)
+    run.report.outcome, run.report.fence = DONE, record
+    run.save()
+    return source
+
+
+def on(tmp_path: Path, source: Watched) -> Platform:
+    return platform_in(tmp_path, source)
 
 
 def swap(tmp_path: Path, source: Watched, **how: Any) -> list[str]:
-    return swap_fence(kept_in(tmp_path), source, OWN, **how)  # type: ignore[arg-type]
+    return swap_fence(on(tmp_path, source), "flow", OWN, **how)
 
 
-def lift(tmp_path: Path, source: Watched) -> None:
-    report = kept_in(tmp_path).load()
-    assert report is not None and report.fence is not None
+def intent(tmp_path: Path, source: Watched) -> Intent:
+    """What is decided to be the fence."""
+    there = fence_state(ledger_of(tmp_path).values(), "flow")
+    assert there is not None
+    return intent_of(on(tmp_path, source).target, "flow", there)
+
+
+def lift(tmp_path: Path, source: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
     source.shut = False
-    AclFence(source).lift(report.fence.intent)  # type: ignore[arg-type]
+    assert lift_leftover_fence(on(tmp_path, source), "flow", kept_too=True)
 
 
 @pytest.mark.parametrize("acls", [BEFORE, ()], ids=["with ACLs", "bare"])
-def test_swapped_fence_spares_the_mirror_and_lifts_to_what_was(tmp_path: Path, acls: tuple[Acl, ...]) -> None:
-    source, kept = fenced(tmp_path, *acls)
+def test_swapped_fence_spares_the_mirror_and_lifts_to_what_was(
+    tmp_path: Path, acls: tuple[Acl, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    source = fenced(tmp_path, *acls)
     lines = swap(tmp_path, source)
     for topic in ("orders", "payments"):
         assert may_write(source.acls, OWN, topic, open_by_default=True)
-    report = kept.load()
-    assert report.version == SWAPPED, "a release before this one must not lift it"
-    assert AclFence(source).is_up(report.fence.intent) and lines == fence_text("acl", report.fence.intent)  # type: ignore[arg-type]
-    lift(tmp_path, source)
+    decided = intent(tmp_path, source)
+    assert AclFence(source).is_up(decided) and lines == decided.lines()  # type: ignore[arg-type]
+    lift(tmp_path, source, monkeypatch)
     assert source.acls == set(acls)
 
 
-def test_killed_before_any_change_the_swap_is_completed_or_lifted(tmp_path: Path) -> None:
+def test_killed_before_any_change_the_swap_is_completed_or_lifted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     for number in range(100):
         for goes_on in (True, False):
             run = tmp_path / f"{number}-{goes_on}"
-            source, _ = fenced(run, *BEFORE)
+            source = fenced(run, *BEFORE)
             source.left = number
             try:
                 swap(run, source)
             except Died:
-                report = kept_in(run).load()
-                assert report is not None and report.fence is not None
                 source.left = 10**6
-                assert AclFence(source).is_up(report.fence.intent)  # type: ignore[arg-type]
+                assert AclFence(source).is_up(intent(run, source))  # type: ignore[arg-type]
                 if goes_on:
                     swap(run, source)
                     assert may_write(source.acls, OWN, "orders")
             else:
                 assert number > 5
                 return
-            lift(run, source)
+            lift(run, source, monkeypatch)
             assert source.acls == set(BEFORE)
 
 
-def test_nothing_is_changed_before_it_is_on_record(tmp_path: Path) -> None:
-    source, _ = fenced(tmp_path, *BEFORE)
-    there, kept = set(source.acls), kept_in(tmp_path)
+def test_nothing_is_changed_before_it_is_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = fenced(tmp_path, *BEFORE)
+    there = set(source.acls)
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise Died
 
-    kept.save = fail  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(decision, "change_intent", fail)
     with pytest.raises(Died):
-        swap_fence(kept, source, OWN)  # type: ignore[arg-type]
+        swap(tmp_path, source)
     assert source.acls == there
 
 
 def test_check_changes_nothing_and_says_what_would(tmp_path: Path) -> None:
-    source, kept = fenced(tmp_path, *BEFORE)
-    there, report = set(source.acls), kept.load()
+    source = fenced(tmp_path, *BEFORE)
+    there, decided = set(source.acls), intent(tmp_path, source)
     text = "\n".join(swap(tmp_path, source, check_only=True))
     assert "DENY WRITE on topic payments for User:b from * (so that only the mirror may write)" in text
     assert "ALLOW WRITE on topic orders for User:* from * (deleted; comes back when the fence is lifted)" in text
-    assert source.acls == there and kept.load() == report
+    assert source.acls == there and intent(tmp_path, source) == decided
 
 
 def test_right_that_is_granted_on_the_way_keeps_everybody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setattr("airflow_mirror.cutover.fence.READ_BACK_S", 0.1)
-    source, _ = fenced(tmp_path, *BEFORE)
+    source = fenced(tmp_path, *BEFORE)
     asked = source.acls_by_broker
 
     def granted(resource_type: str) -> dict[int, list[Acl]]:
@@ -170,7 +188,7 @@ def test_right_that_is_granted_on_the_way_keeps_everybody_out(
 
 
 def test_broker_that_hears_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, _ = fenced(tmp_path, *BEFORE)
+    source = fenced(tmp_path, *BEFORE)
     old, looks = sorted(source.acls), 0
 
     def each(resource_type: str) -> dict[int, list[Acl]]:
@@ -185,14 +203,12 @@ def test_broker_that_hears_late_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
 
 def test_fence_that_is_lifted_meanwhile_stays_lifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, kept = fenced(tmp_path, *BEFORE)
+    source = fenced(tmp_path, *BEFORE)
     asked = source.acls_by_broker
 
     def lifted(resource_type: str) -> dict[int, list[Acl]]:
-        report = kept.load()
-        report.fence.lifted, report.fence.kept = 3.0, False
-        kept.save(report)
-        source.shut = False
+        monkeypatch.setattr(source, "acls_by_broker", asked)
+        lift(tmp_path, source, monkeypatch)
         return asked(resource_type)
 
     monkeypatch.setattr(source, "acls_by_broker", lifted)
@@ -202,10 +218,10 @@ def test_fence_that_is_lifted_meanwhile_stays_lifted(tmp_path: Path, monkeypatch
 
 
 def test_swapped_fence_with_a_new_writer_is_not_up(tmp_path: Path) -> None:
-    source, kept = fenced(tmp_path, *BEFORE)
+    source = fenced(tmp_path, *BEFORE)
     swap(tmp_path, source)
     source.acls.add(rule("orders", "WRITE", "ALLOW", "User:new"))
-    assert not AclFence(source).is_up(kept.load().fence.intent)  # type: ignore[arg-type]
+    assert not AclFence(source).is_up(intent(tmp_path, source))  # type: ignore[arg-type]
     with pytest.raises(FenceGone):
         swap(tmp_path, source)
 
@@ -213,16 +229,13 @@ def test_swapped_fence_with_a_new_writer_is_not_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fence", "cause"),
     [
-        ({"kept": False}, "has not finished"),
-        ({"lifted": 3.0}, "has not finished"),
+        ({"phase": "up"}, "no cutover of mirror 'flow' has finished"),
+        ({"phase": "closing"}, "no cutover of mirror 'flow' has finished"),
         ({"kind": "callable", "name": "site.gate", "intent": {}}, "callable .site.gate."),
     ],
 )
 def test_only_a_kept_fence_of_acls_can_be_swapped(tmp_path: Path, fence: dict[str, Any], cause: str) -> None:
-    source, kept = fenced(tmp_path, *BEFORE)
-    report = kept.load()
-    for field, value in fence.items():
-        setattr(report.fence, field, value)
-    kept.save(report)
+    source = fenced(tmp_path, *BEFORE)
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], **fence}})
     with pytest.raises(FenceNotSwapped, match=cause):
         swap(tmp_path, source)

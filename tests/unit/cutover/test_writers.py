@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +17,10 @@ from airflow_mirror.cutover import steps, writers
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import OPENED, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
-from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverTakenOver,
@@ -35,8 +36,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
-from tests.unit.cutover.builders import Leases, Logs, a_run, go_up, kept_in, ledger_of, open_behind
-from tests.unit.ledger.memory import MemoryState
+from tests.unit.cutover.builders import Leases, Logs, a_run, dir_of, go_up, kept_in, ledger_of, open_behind
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -50,9 +50,10 @@ class World:
         fence = CallableFence(lambda: None, self._lift, lambda: self.fenced)
         self.run = a_run(tmp_path, fence)
         self.source, self.target = Logs(ENDS), Logs(ENDS)
-        self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
+        self.run.on.source.log, self.run.on.target.log = self.source, self.target  # type: ignore[assignment]
         if raised:
             go_up(self.run)
+        self.run.intent = Intent(topics=("orders", "payments"))
         self.run.report.fence = FenceRecord(kind="callable", intent={"topics": ["orders", "payments"]}, requested=10.0)
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
 
@@ -97,7 +98,7 @@ def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, lea
             assert leases.clock >= lease.HANDOVER_S, "the target was read while a task may still write"
             return super().log_ends(tps)
 
-    world.run.target_log = Late(ENDS)  # type: ignore[assignment]
+    world.run.on.target.log = Late(ENDS)  # type: ignore[assignment]
     world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
     assert sealed(world.run) == {"waited_s": lease.HANDOVER_S, "positions_set_again": 0}
 
@@ -128,7 +129,7 @@ def test_token_is_on_record_before_the_wait(world: World, leases: Leases, monkey
     monkeypatch.setattr(Run, "pause", die)
     with pytest.raises(KeyboardInterrupt):
         sealed(world.run)
-    left = kept_in(world.run.run_dir).load()
+    left = kept_in(dir_of(world.run)).load()
     assert left is not None and left.lease is not None and left.lease["epoch"] == 2
 
 
@@ -188,7 +189,7 @@ def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases:
     world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
     assert world.run.up is not None
-    begin_lifting(ledger_of(world.run.run_dir), "flow", world.run.up, "guard")
+    begin_lifting(ledger_of(dir_of(world.run)), "flow", world.run.up, "guard")
     with pytest.raises(CutoverTakenOver):
         steps.open_target(world.run)
     assert world.calls == []
@@ -197,9 +198,9 @@ def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases:
 def test_what_belongs_to_the_opening_is_in_its_record(world: World, leases: Leases) -> None:
     world.run.decide_with = lambda _: {"direction/flow": {"v": 1}}
     sealed(world.run)
-    records = len(ledger_of(world.run.run_dir).records)
+    records = len(ledger_of(dir_of(world.run)).records)
     steps.open_target(world.run)
-    ledger = ledger_of(world.run.run_dir)
+    ledger = ledger_of(dir_of(world.run))
     assert len(ledger.records) == records + 1 and ledger.values()["direction/flow"] == {"v": 1}
 
 
@@ -215,6 +216,7 @@ def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases)
 def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases) -> None:
     sealed(world.run)
     leases.take_by_another_job()
+    open_behind(world.run)
     world.run.report.fence.opened = 20.0  # type: ignore[union-attr]
     before = leases.clock
     cutover._finish(world.run)
@@ -227,20 +229,20 @@ def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
 ) -> None:
     """The fence that a finished cutover kept is lifted only with kept_too."""
     slept = list[float]()
-    monkeypatch.setattr(writers.time, "sleep", slept.append)  # type: ignore[attr-defined]
-    monkeypatch.setattr(writers, "WireCluster", lambda _: nullcontext())
+    on = world.run.on
+    monkeypatch.setattr(on.target, "clock", SimpleNamespace(sleep=slept.append))
     report = world.run.report
     report.outcome, report.fence.kept = reports.DONE, True  # type: ignore[union-attr]
+    open_behind(world.run)
     world.run.save()
-    fence, admin = world.run.fence, type("Admin", (), {"config": None, "role": "source"})()
-    assert lift_leftover_fence(world.run.kept, admin, admin, fence, life=world.run.life) == []
-    assert lift_leftover_fence(world.run.kept, admin, admin, fence, life=world.run.life, kept_too=True) != []
+    assert lift_leftover_fence(on, "flow", world.run.fence) == []
+    assert lift_leftover_fence(on, "flow", world.run.fence, kept_too=True) != []
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
 
 
 def test_paused_mirror_is_refused_before_the_fence(world: World, leases: Leases) -> None:
     """Its tail holds the lease, and would never drain; also one that has copied all there is until now."""
-    state = world.run.state = MemoryState()
+    state = world.run.tail_state
     writers.require_tail(world.run)
     wish(state, world.run.mirror.name, "pause", Wish(by="ann@desk", at="noon"))
     with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"):
@@ -275,18 +277,19 @@ def test_killed_before_its_lease_is_on_record_wants_a_tail(
 
         killed.setattr(Kept, "save", die)
         writers.stop_writers(world.run)
-    left = kept_in(world.run.run_dir).load()
+    left = kept_in(dir_of(world.run)).load()
     assert leases.taken == 1 and left is not None and left.lease is None
 
     monkeypatch.setattr(cutover, "precheck", lambda run: writers.require_tail(run))
-    fresh = World(world.run.run_dir, raised=False)
+    fresh = World(dir_of(world.run), raised=False)
     fresh.source.ends[ORDERS] = 110  # its fence is lifted first, so the source goes on
     with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
         cutover._run(fresh.run)
     assert fresh.calls == ["lift"]
-    assert [u["what"] for u in kept_in(world.run.run_dir).load().undone] == [  # type: ignore[union-attr]
-        "the tail may have lost its lease: start it again",
+    assert [u["what"] for u in kept_in(dir_of(world.run)).load().undone] == [  # type: ignore[union-attr]
         "fence lifted",
+        "the tail may have lost its lease: start it again",
+        "it is decided that it is lifted",
     ]
     leases.take_by_another_job()  # the tail was started again
     writers.require_tail(fresh.run)
@@ -310,7 +313,7 @@ def cut_off_while_opening(world: World) -> World:
     report.steps = [StepRecord(name=step.name, status="done", started=time.time()) for step in steps.STEPS]
     world.run.save()
     open_behind(world.run)
-    fresh = World(world.run.run_dir, raised=False)
+    fresh = World(dir_of(world.run), raised=False)
     fresh.run.report = CutoverReport(mirror="flow", plan_hash=fresh.run.plan.hash)
     fresh.run.open_target = lambda: fresh.calls.append("open")
     fresh.target.ends[ORDERS] = 150  # applications write there already
@@ -342,13 +345,13 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     found = cut_off_while_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
-        lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life, kept_too=True)
+        lift_leftover_fence(run.on, "flow", run.fence, kept_too=True)
     assert found.fenced
 
 
 def test_opening_is_decided_with_its_topics_before_the_call(world: World, leases: Leases) -> None:
     def look() -> None:
-        values = ledger_of(world.run.run_dir).values()
+        values = ledger_of(dir_of(world.run)).values()
         state = fence_state(values, "flow")
         assert state is not None and state.phase == OPENED
         assert [values[f"topic/{t}"]["opened_by"] for t in ("orders", "payments")] == [world.run.plan.hash] * 2
@@ -390,6 +393,7 @@ def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leas
         steps.walk(world.run, (*done, *last))
     assert world.calls == ["lift"] and not [key for key, value in world.run.life.values().items() if "opened_by" in value]
     assert [(u["step"], u["what"]) for u in world.run.report.undone] == [
-        ("stop_writers", "the tail has lost its lease: start it again"),
         ("fence", "fence lifted"),
+        ("stop_writers", "the tail has lost its lease: start it again"),
+        ("decision", "it is decided that it is lifted"),
     ]

@@ -22,11 +22,13 @@ from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import LIFTED, OPENED, PATIENCE_S, UP, fence_state
+from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FenceNotLifted,
@@ -39,6 +41,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.policy import DECISIONS, STATE
@@ -103,6 +106,10 @@ class World:
             target.create(name, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
         with self.ledger() as ledger:
             ledger.create()
+        with self.platform() as on:
+            on.target.state(f"plan/{PLAN.mirror.name}/{PLAN.hash}").write(
+                in_pieces(f"plan/{PLAN.mirror.name}/{PLAN.hash}", PLAN.to_json().encode())
+            )
         self.write(10)
 
     @contextmanager
@@ -111,6 +118,13 @@ class World:
         target = Admin(self.target.config)
         with closing(target.wire):
             yield Ledger(target, PATIENCE_S)  # type: ignore[arg-type]
+
+    @contextmanager
+    def platform(self) -> Iterator[Platform]:
+        """Both clusters, over connections of its own."""
+        source, target = Admin(self.source.config), Admin(self.target.config)
+        with closing(source.wire), closing(target.wire):
+            yield Platform.of(source, target)  # type: ignore[arg-type]
 
     def write(self, count: int) -> None:
         with self.source.changing():
@@ -121,12 +135,11 @@ class World:
             self.calls.append(call)
             self.when_called(call)
 
-        source, target = Admin(self.source.config), Admin(self.target.config)
-        with closing(source.wire), closing(target.wire):
+        with self.platform() as on:
+            kept = Kept(on.target.reports(PLAN.mirror.name), PLAN.mirror.name, self.run_dir.name, self.run_dir)
             return run_cutover(
-                PLAN.mirror, PLAN, source, target,  # type: ignore[arg-type]
-                fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True, run_dir=self.run_dir,
-                verify=lambda _: [], limits=LIMITS, life=Ledger(target, PATIENCE_S),  # type: ignore[arg-type]
+                on, PLAN.mirror, PLAN, fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True,
+                kept=kept, verify=lambda _: [], limits=LIMITS,
             )  # fmt: skip
 
     def report(self) -> CutoverReport:
@@ -159,7 +172,7 @@ class World:
 def world(
     source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> World:  # fmt: skip
-    monkeypatch.setattr(run_module, "guarded", lambda *_, **__: nullcontext(lambda: None))
+    monkeypatch.setattr(Platform, "guarded", lambda *_, **__: nullcontext(lambda: None))
     for name, seconds in {"CONFIRM_EVERY_S": 0.1, "VALID_S": 0.4, "HANDOVER_S": 0.6}.items():
         monkeypatch.setattr(lease, name, seconds)
     return World(source, target, tmp_path / "run")
@@ -287,21 +300,25 @@ def guard_acts(world: World) -> None:
     """Let a guard find the owner dead: it has given no sign for long enough. On connections of its own."""
 
     def act() -> None:
-        target = Admin(world.target.config)
-        with closing(target.wire):
-            life = Ledger(target, PATIENCE_S)  # type: ignore[arg-type]
-            state = reports_of(target, PLAN.mirror.name)  # type: ignore[arg-type]
+        with world.platform() as on, suppress(OpeningUnfinished, CutoverTakenOver):
             fence = CallableFence(lambda: None, lambda: world.calls.append("off"))
-            with suppress(OpeningUnfinished, CutoverTakenOver):
-                there = fence_state(life.values(), PLAN.mirror.name)
-                if there is not None and there.stands:
-                    found = Kept(state, PLAN.mirror.name, there.run, None)
-                    lift_leftover_fence(found, target, target, fence, life=life, listened=True)  # type: ignore[arg-type]
+            there = fence_state(on.target.ledger.values(), PLAN.mirror.name)
+            if there is not None and there.stands:
+                lift_leftover_fence(on, PLAN.mirror.name, fence, listened=True)
 
     thread = threading.Thread(target=act)
     thread.start()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def forget_the_opening(world: World) -> None:
+    """Let the topic be cut over once more: the mirror's fence is lifted, and its topic is nobody's."""
+    with world.ledger() as ledger:
+        there = fence_state(ledger.values(), PLAN.mirror.name)
+        if there is not None and there.phase == OPENED:
+            end_lifting(ledger, PLAN.mirror.name, begin_closing(ledger, PLAN.mirror.name, there, "a test"))
+        take_back(ledger, PLAN.hash)
 
 
 def decided(world: World) -> tuple[str, bool]:
@@ -341,8 +358,7 @@ def test_killed_at_any_request_that_links_its_report_it_is_linked_once(
         thread.then = cast("Callable[[], object]", None)
 
     for at in count(1, step):
-        with full.ledger() as ledger:
-            take_back(ledger, PLAN.hash)
+        forget_the_opening(full)
         full.run_dir, thread.at = runs / f"at {at}", at
         with monkeypatch.context() as killed, suppress(Killed):
             killed.setattr(run_module, "_seal", counted_seal)
@@ -374,8 +390,7 @@ def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
     thread, outcomes, runs = Thread(monkeypatch), set[tuple[str, bool]](), full.run_dir.parent
     assert full.cut_over().outcome == reports.DONE
     for at in count(1 + WAYS.index(how) * step // len(WAYS), step):
-        with full.ledger() as ledger:
-            take_back(ledger, PLAN.hash)
+        forget_the_opening(full)
         full.run_dir, full.calls = runs / f"{how} at {at}", []
         thread.count, thread.at = 0, at
 

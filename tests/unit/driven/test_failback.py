@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decision import OPENED, FenceState
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, as_recorded
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.rollback import failback as module
 from airflow_mirror.rollback.export import MANIFEST, export, read_back
@@ -31,7 +35,7 @@ from tests.driven.content import Writer, hostile
 from tests.driven.copying import copy, ranges_of
 from tests.driven.log import PartitionLog
 from tests.driven.script import Fault
-from tests.unit.cutover.builders import Acls
+from tests.unit.cutover.builders import Acls, GivenSide
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
@@ -256,19 +260,25 @@ class Back:
         self.run = "failover-x"
         ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in world.cut.items()]
         intent = AclFence(self.old).intent(["t"])  # type: ignore[arg-type]
-        fence = FenceRecord(kind="acl", intent=intent, requested=1.0, proven=2.0, kept=True, unseen="")
-        self.report = CutoverReport(mirror="m", plan_hash=world.plan.hash, outcome=DONE, ends=ends, fence=fence)
+        fence = FenceRecord(kind="acl", intent=as_recorded(intent), requested=1.0, proven=2.0, kept=True, unseen="")
+        self.report = CutoverReport(mirror="m", plan_hash=world.plan.hash, outcome=DONE, ends=ends, fence=fence, id="i")
+        state = FenceState(
+            run=self.run, attempt=1, id="i", plan=world.plan.hash, revision=world.plan.revision, owner="o",
+            max_fence_s=60.0, phase=OPENED, intent=intent.value(),
+        )  # fmt: skip
+        decision.note_copy(self.ledger, "m", state)
+        kept_plan = in_pieces(f"plan/m/{world.plan.hash}", world.plan.to_json().encode())
+        self.state.write(kept_plan)
+        self.on = Platform(GivenSide(self.old), GivenSide(world.target, self.ledger, self.state))
         assert self.report.cut == world.cut
         self.armed: Any = None
         kept = SimpleNamespace(load=lambda: self.report, run=self.run)
         monkeypatch.setattr(module, "cutover_of", lambda *_: (kept, world.plan))
         monkeypatch.setattr(module, "armed", lambda *_: self.armed)
-        monkeypatch.setattr(module, "Ledger", lambda _: self.ledger)
-        monkeypatch.setattr(module, "state_of", lambda *_: self.state)
         self.kept = kept
 
     def prepare(self, **how: Any) -> Prepared:
-        return failback("m", self.old, self.world.target, **how)  # type: ignore[arg-type]
+        return failback("m", self.on, **how)
 
     def noted(self) -> dict[str, Any]:
         return Record(self.state, "m", "x").exported()

@@ -11,13 +11,14 @@ import pytest
 
 from airflow_mirror.cutover import proof
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
-from airflow_mirror.cutover.report import FenceRecord
-from airflow_mirror.cutover.steps import lift_fence, raise_fence
+from airflow_mirror.cutover.report import FenceRecord, as_recorded
+from airflow_mirror.cutover.steps import back_out, raise_fence
 from airflow_mirror.cutover.writers import require_source_shut
 from airflow_mirror.errors import FencedByAnother, FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import served
 from airflow_mirror.wire.cluster import WireCluster
@@ -49,7 +50,7 @@ class World(Acls):
         self.run = a_run(tmp_path, self.fence, self)
         topic = topic_plan("orders", dict.fromkeys(range(len(ORDERS)), 0), source_topic_id="id")
         self.run.plan = plan_of(self.run.mirror, topic)
-        self.run.source_log = wire
+        self.run.on.source.log = wire  # type: ignore[misc]
         patch.setattr(Run, "now", lambda _: self.clock)
         patch.setattr(Run, "pause", lambda _, seconds=None: self._pause())
 
@@ -71,9 +72,11 @@ class World(Acls):
     def raised(self) -> dict[str, str]:
         """Look, and raise the fence; nobody has heard of it yet."""
         before = proof.look_before(self.run)
-        intent = self.run.fence.intent(["orders"])
-        self.run.report.fence = FenceRecord(kind=self.run.fence.kind, intent=intent, requested=1.0, proof=before)
-        self.run.fence.raise_(intent)
+        intent = self.run.intent = self.run.fence.intent(["orders"])
+        self.run.report.fence = FenceRecord(
+            kind=self.run.fence.kind, intent=as_recorded(intent), requested=1.0, proof=before
+        )  # fmt: skip
+        self.run.fence.raise_(intent, name_of("flow", "run", "i"), unfenced)
         return before
 
     def contents(self) -> list[Any]:
@@ -199,10 +202,10 @@ def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     raise_fence(world.run)
     ours = replace(world.run, mirror=replace(world.run.mirror, name="another"), fenced_until=None)
     before = set(world.acls)
-    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow\.\w+\.1\. Their owner"):
+    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow/\w+/\w+\. Their owner"):
         raise_fence(ours)
     assert world.acls == before, "nothing was touched"
-    lift_fence(world.run)
+    back_out(world.run)
     assert {acl.resource_type for acl in world.acls} == {"TOPIC"}, "the name goes with the fence"
     world.create_acls([rule("orders", "WRITE", "DENY")])  # somebody's own
     raise_fence(ours)

@@ -79,8 +79,9 @@ class World:
         self.admins = Admin(source.config), Admin(target.config)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None))
         self.run.plan = a_plan("t")
-        self.run.source, self.run.target = self.admins
-        self.run.source_log, self.run.target_log = self.admins[0].wire, self.admins[1].wire
+        self.run.on.source.admin, self.run.on.target.admin = self.admins
+        for side, admin in zip((self.run.on.source, self.run.on.target), self.admins, strict=True):
+            side.log = admin.wire  # type: ignore[misc]
         self.run.limits = Limits(quiet_at_most_s=10.0, poll_s=1.0)
         self.run.verify = verify_rest(self.run.plan, source.config, target.config, {})
         self.clock = 0.0

@@ -12,7 +12,7 @@ from airflow_mirror.failover import after as module
 from airflow_mirror.failover.after import after, to_dict
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.partition import TopicPartition
-from tests.unit.failover.world import A0, A1, B0, Part, World
+from tests.unit.failover.world import A0, A1, B0, World
 
 
 class Source:
@@ -47,14 +47,12 @@ class Source:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Cut at 50, 40 and 30."""
     one = World(monkeypatch)
-    monkeypatch.setattr(module, "Ledger", lambda _: one.ledger())
-    monkeypatch.setattr(module, "state_of", lambda _, *prefixes, **__: Part(one.state, prefixes))
     monkeypatch.setattr(module, "count_data", lambda _wire, _tp, start, end, *, committed: end - start - 1)  # a marker
     return one
 
 
 def lines(world: World, source: Source) -> list[str]:
-    return [str(one) for one in after(source, world.target, "m")]  # type: ignore[arg-type]
+    return [str(one) for one in after(source, world.on(), "m")]  # type: ignore[arg-type]
 
 
 def test_offsets_beyond_the_cut_are_listed_by_partition(world: World) -> None:
@@ -68,7 +66,7 @@ def test_offsets_beyond_the_cut_are_listed_by_partition(world: World) -> None:
         "b-0: it ends at 20, below the cut at 30: the source has lost records",
         "b-1: 3 offsets, 2 records, from 0 up to 3",
     ]
-    rows = after(source, world.target, "m")  # type: ignore[arg-type]
+    rows = after(source, world.on(), "m")  # type: ignore[arg-type]
     found = to_dict("m", rows)
     assert found["offsets"] == 18 and found["partitions"][0]["cut"] == 50
 

@@ -17,6 +17,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
+from tests.unit.cutover.builders import GivenSide
 from tests.unit.failover.world import A0, B0, World
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
@@ -42,12 +43,17 @@ class Admin:
         return {name: TopicInfo(name, "x", 1, 1) for name in names if name in self.cluster.topics}
 
 
+def given(admin: Any, state: Any) -> GivenSide:
+    side = GivenSide(admin, None, state)
+    side.log = admin.wire
+    return side
+
+
 def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker takes an offset of its own: of ten offsets that are missing, five may be markers."""
     state = MemoryState()
     seen = SourceEnds(at_ms=0).after({PLAIN: (130, 130), MOVED: (130, 140), EMPTY: (7, 7)}, [PLAIN, MOVED, EMPTY], 10_000)
     state.write(dict(seen.dump("m")))
-    monkeypatch.setattr(check, "state_of", lambda *_, **__: state)
     with DrivenCluster("target") as target:
         for name in ("there.plain", "there.moved", "there.empty"):
             target.create(name)
@@ -59,7 +65,7 @@ def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.Monke
         admin: Any = Admin(target)
         with closing(admin.wire):
             assert copied_to(admin, PLAN) == {PLAIN: 120, MOVED: 119, EMPTY: 0}
-            found = lost(admin, PLAN, 12_000)
+            found = lost(given(admin, state), PLAN, 12_000)
     assert (found.at_least, found.dense) == (10, frozenset({PLAIN}))
     assert found.at_most == 10 + 21 + 7 and found.unknown == (TopicPartition("gone", 0),)
 
@@ -67,12 +73,11 @@ def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.Monke
 def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that lack most."""
     monkeypatch.setattr(check, "_LOOKED_INTO", 1)
-    monkeypatch.setattr(check, "state_of", lambda *_, **__: MemoryState())
     noted = SourceEnds(at_ms=0).after({PLAIN: (9, 9), MOVED: (8, 8)}, [PLAIN, MOVED], 10_000)
     monkeypatch.setattr(notes, "load", lambda *_: noted)
     monkeypatch.setattr(check, "copied_to", lambda *_: {PLAIN: 1, MOVED: 1})
     monkeypatch.setattr(check, "_dense", lambda _target, _plan, short: short)
-    assert lost(SimpleNamespace(), PLAN, 10_000).at_least == 8  # type: ignore[arg-type]
+    assert lost(GivenSide(SimpleNamespace()), PLAN, 10_000).at_least == 8
 
 
 def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +87,7 @@ def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     del world.target.ids["b"]
     world.sign(unseen_s=3.0)
     world.effects.log.clear()
-    found = check.check(world.target, "m")  # type: ignore[arg-type]
+    found = check.check(world.on(), "m")
     lines = found.lines()
     assert lines[0] == "mirror 'm', 2 topics of cluster s"
     assert lines[1].startswith("a failover would be refused without force: mirror 'm': its tail runs on host 'far'")
@@ -93,6 +98,6 @@ def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     assert found.to_dict()["groups"]["beyond"]["count"] == 2 and world.effects.log == []
     world.target.ids["b"] = "id-b"
     world.fail_over(force=True)
-    after = check.check(world.target, "m").lines()  # type: ignore[arg-type]
+    after = check.check(world.on(), "m").lines()
     assert "another failover completes that one" in after[0] and "refused" not in after[1]
     assert "no tail is decided to be the mirror's" in after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
 from airflow_mirror.cutover.evidence import prove
-from airflow_mirror.cutover.fence import AclFence, Intent
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.html import render
-from airflow_mirror.cutover.kept import Kept, fences_up
-from airflow_mirror.cutover.marker import name_fence
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     ClusterUnreachable,
@@ -31,12 +33,14 @@ from airflow_mirror.errors import (
 from airflow_mirror.failover import after, returned
 from airflow_mirror.failover.returned import Returned, fence_returned, watch
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.direction import direction
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls
-from tests.unit.failover.world import A0, A1, B0, Effects, Killed, Part, World
+from tests.unit.cutover.builders import Acls, GivenSide
+from tests.unit.failover.world import A0, A1, B0, Effects, Killed, Part, TargetSide, World
 
 QUICK = Limits(quiet_s=0, settle_s=0, proof_timeout_s=0, transactions_timeout_s=0, poll_s=0.001)
 
@@ -88,11 +92,10 @@ class Source(Acls):
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {group: dict(self.at[group]) for group in ids}
 
-    def create_acls(self, acls: list[Acl]) -> None:
+    def create_acls(self, acls: list[Acl], permit: Permit = unfenced) -> None:
         if acls:
-            self.effects.do(
-                f"create {acls[0].permission} {acls[0].resource_type}", lambda: super(Source, self).create_acls(acls)
-            )
+            what = f"create {acls[0].permission} {acls[0].resource_type}"
+            self.effects.do(what, lambda: super(Source, self).create_acls(acls, permit))
 
     def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
         return {1: [] if self.deaf else self.describe_acls(resource_type)}
@@ -106,17 +109,24 @@ class Returns(World):
         self.fail_over()
         self.effects.log.clear()
         self.source = Source(self.effects)
-        monkeypatch.setattr(returned, "Ledger", lambda *_: self.ledger())
-        monkeypatch.setattr(returned, "state_of", lambda _, *prefixes, **__: Part(self.state, prefixes))
-        monkeypatch.setattr(returned, "reports_of", lambda *_: self.reports())
+        monkeypatch.setattr(returned, "Side", lambda _: self.on())
+        monkeypatch.setattr(Platform, "of", lambda *_: self.both())
         monkeypatch.setattr(after, "count_data", lambda *at, committed: (at[3] - at[2]) * committed)
 
     def reports(self) -> Part:
         return Part(self.state, ("report/m/",))
 
-    def fence(self, **how: Any) -> Returned:
+    def both(self) -> Platform:
+        source = GivenSide(self.source)
+        source.log = self.source
+        return Platform(source, self.on())
+
+    def fence(self, **how: Any) -> Returned:  # type: ignore[override]
         fence = AclFence(self.source)  # type: ignore[arg-type]
-        return fence_returned(self.source, self.target, "m", fence, limits=QUICK, **how)  # type: ignore[arg-type]
+        return fence_returned(self.both(), "m", fence, limits=QUICK, **how)
+
+    def lift(self, **how: Any) -> list[str]:
+        return lift_leftover_fence(self.both(), "m", **how)
 
     def run(self) -> str:
         return f"failover-{self.fail_over().direction.attempt}"
@@ -148,7 +158,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Returns:
 def test_what_is_changed_is_on_the_target_before_the_source(world: Returns) -> None:
     found = world.fence(answered=0.0)
     assert [line.split("/")[0] for line in world.effects.log] == [
-        "write report", "decide", "create DENY GROUP", "create ALLOW TOPIC", "create DENY TOPIC", "write failover",
+        "decide", "write report", "create DENY GROUP", "create ALLOW TOPIC", "create DENY TOPIC", "write failover",
         "write report", "decide", "write report",
     ]  # fmt: skip
     assert world.is_fenced() and found.offsets == 3 and found.fenced_s is not None
@@ -211,12 +221,11 @@ def test_a_fence_that_a_broker_does_not_know_is_not_proven(world: Returns) -> No
 
 
 def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: None)
+    monkeypatch.setattr(TargetSide, "end_writing", lambda *_: None)
     world.source.deaf, world.source.broker_count = True, lambda: 3  # type: ignore[method-assign]
     with pytest.raises(FenceUnproven):
         world.fence()
-    given: Any = (Kept(world.reports(), "m", world.run(), None), world.source, world.target)
-    assert lift_leftover_fence(*given, life=world.ledger(), kept_too=True)
+    assert world.lift(kept_too=True)
     with pytest.raises(ReturnedOpen, match="was lifted"):
         world.fence()
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
@@ -225,14 +234,10 @@ def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, m
 def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only if asked for that of a finished cutover."""
     ended: list[str] = []
-    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda _, mirror: ended.append(mirror))
+    monkeypatch.setattr(TargetSide, "end_writing", lambda _, mirror: ended.append(mirror))
     world.fence()
-    ((run, report, _),) = fences_up(world.reports().read(), "m")
-    assert run == world.run() and report is not None
-    kept = Kept(world.reports(), "m", run, None)
-    given: Any = (kept, world.source, world.target)
-    assert lift_leftover_fence(*given, life=world.ledger()) == [] and world.is_fenced()
-    assert lift_leftover_fence(*given, life=world.ledger(), kept_too=True) and ended == ["m"]
+    assert world.lift() == [] and world.is_fenced()
+    assert world.lift(kept_too=True) and ended == ["m"]
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
     with pytest.raises(ReturnedOpen, match="was lifted"):
         world.fence()
@@ -246,9 +251,9 @@ def test_two_that_stand_by_leave_one_intent(world: Returns) -> None:
             world.fence()
             return super().intent(topics)
 
-    fence_returned(world.source, world.target, "m", Late(world.source), limits=QUICK)  # type: ignore[arg-type]
+    fence_returned(world.both(), "m", Late(world.source), limits=QUICK)  # type: ignore[arg-type]
     report = world.report()
-    assert report.fence is not None and len(report.fence.intent["deny"]) == 2 and world.is_fenced()
+    assert report.fence is not None and len(report.fence.changes.deny) == 2 and world.is_fenced()
 
 
 def test_topics_that_are_gone_are_fenced_as_well(world: Returns) -> None:
@@ -260,19 +265,23 @@ def test_topics_that_are_gone_are_fenced_as_well(world: Returns) -> None:
 
 def test_topics_of_another_mirrors_fence_are_refused(world: Returns) -> None:
     held = rule("a", "WRITE", "DENY")
-    name_fence(world.source, "other", "x", 1)  # type: ignore[arg-type]
+    AclFence(world.source).announce(name_of("other", "x", "1"), unfenced)  # type: ignore[arg-type]
     world.source.acls.add(held)
     world.effects.log.clear()
-    with pytest.raises(FencedByAnother, match="other.x.1"):
+    with pytest.raises(FencedByAnother, match="other/x/1"):
         world.fence()
     assert world.effects.log == []
 
 
 def test_a_cutovers_fence_that_stands_is_not_taken_over(world: Returns) -> None:
-    up = FenceState(run="tuesday", attempt=1, plan="p", owner="o", max_fence_s=60.0, phase=UP)
+    up = FenceState(
+        run="tuesday", attempt=1, id="o", plan="p", revision="p", owner="o", max_fence_s=60.0, phase=UP
+    )  # fmt: skip
     world.ledger().decide(lambda _: {"fence/m": {"v": 1, **vars(up)}})
+    turned = direction(world.ledger().values(), "m")
+    assert turned is not None
     with pytest.raises(FenceStands, match="tuesday"):
-        stand_behind_open(world.ledger(), "m", FenceState(**{**vars(up), "run": "failover-x", "phase": OPENED}))
+        stand_behind_open(world.ledger(), "m", replace(up, run="failover-x", phase=OPENED), turned)
     with pytest.raises(FenceStands):
         world.fence()
     assert "create DENY TOPIC" not in world.effects.log

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.cutover import kept as cutovers
-from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.errors import (
+    CutoverRunning,
     InputError,
     MirrorCutOver,
     RightsMissing,
@@ -17,13 +16,13 @@ from airflow_mirror.errors import (
     WrongTarget,
 )
 from airflow_mirror.failover import check
-from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
+from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from airflow_mirror.sync.following import notes
@@ -119,7 +118,7 @@ def test_who_could_not_complete_it_is_refused_before_anything_is_touched(world: 
         with pytest.raises(RightsMissing, match=f"{operation} is not allowed to the mirror on {name} .{why}") as caught:
             world.fail_over()
         assert "--role failover" in str(caught.value) and world.effects.log == []
-        found = check.check(world.target, "m")  # type: ignore[arg-type]
+        found = check.check(world.on(), "m")
         assert [str(one) for one in found.lacking] == found.to_dict()["lacking"] == list(caught.value.lacking)
         assert "refused without force" in found.lines()[1]
     world.target.denied = [("kafka-cluster", "ALTER")]  # this mirror lets no rules of writers follow
@@ -146,7 +145,7 @@ def test_a_look_that_failed_as_a_whole_is_no_absence_of_the_source(world: World)
 
 def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.heard = LOST
-    monkeypatch.setattr("airflow_mirror.failover.check.time.time", lambda: 100.0)
+    monkeypatch.setattr("tests.unit.failover.world.time.time", lambda: 100.0)
     world.seen = SourceEnds(at_ms=80_000, partitions={A0: End(60, 60, 80_000)})
     with pytest.raises(SourceStillSeen, match="20 s ago"):
         world.fail_over()
@@ -216,12 +215,36 @@ def test_a_cutover_that_backs_out_later_takes_nothing_back(world: World) -> None
 
 
 def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:
-    report = CutoverReport(mirror="m", plan_hash=PLAN.hash, outcome=reports.DONE)
-    cutovers.Kept(Part(world.state, ("report/m/",)), "m", "run1", None).save(report)
-    world.effects.log.clear()
-    with pytest.raises(MirrorCutOver):
+    world.fence("opened")
+    with pytest.raises(MirrorCutOver, match="run 'monday' has opened the target"):
         world.fail_over(force=True)
     assert world.effects.log == []
+
+
+@pytest.mark.parametrize("phase", ["up", "lifting"])
+def test_a_cutover_that_is_at_work_refuses_a_failover(world: World, phase: str) -> None:
+    """By what is decided: its report may be written late, or never. With force it opens nothing any more."""
+    world.fence(phase)
+    with pytest.raises(CutoverRunning, match="run 'monday'"):
+        world.fail_over()
+    assert world.effects.log == []
+    assert world.fail_over(force=True).direction.by == "failover"
+    there = fence_state(world.ledger().values(), "m")
+    assert there is not None
+    with pytest.raises(MirrorCutOver):
+        open_behind(world.ledger(), PLAN, there, {"a": "id-a"}, "noon", 2**62, Pin(direction=None, tail=None))
+
+
+def test_a_tail_that_begins_right_before_the_decision_ends_it(world: World) -> None:
+    """It waits for its lease, and writes then: what it writes would not be in the cut."""
+
+    def begins() -> None:
+        world.ledger().decide(lambda _: {"active/m": {**world.tail.value(), "job": "another"}})
+
+    world.lease.on_confirm = begins
+    with pytest.raises(TryAgain, match="another tail of mirror 'm' began meanwhile"):
+        world.fail_over()
+    assert not world.outcome()["direction"] and world.outcome()["open"] == set()
 
 
 def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +281,7 @@ def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch
     from airflow_mirror.failover.run import run
 
     with pytest.raises(InputError, match="knows no mirror 'x'; it knows m"):
-        run(world.target, "x")  # type: ignore[arg-type]
+        run(world.on(), "x")
     monkeypatch.setattr(world.target, "cluster_id", lambda: "another")
     with pytest.raises(WrongTarget, match="planned for target cluster t, and this is another"):
         world.fail_over()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.failover import check, run
 from airflow_mirror.failover.losses import losses
@@ -151,7 +155,7 @@ class Target(AllAllowed):
     def describe_acls(self) -> list[Acl]:
         return list(self.acls)
 
-    def create_acls(self, rules: Collection[Acl]) -> None:
+    def create_acls(self, rules: Collection[Acl], _permit: Any = None) -> None:
         self.effects.do("grant", lambda: self.acls.extend(rule for rule in rules if rule not in self.acls))
 
     def groups(self) -> list[GroupInfo]:
@@ -174,6 +178,29 @@ def _override(value: str) -> ConfigEntry:
     return ConfigEntry(value=value, source="DYNAMIC_TOPIC_CONFIG")
 
 
+class TargetSide(Side):
+    """The target, as one process finds it; waiting takes no time."""
+
+    log: Any = None  # type: ignore[assignment]
+
+    def __init__(self, world: World) -> None:
+        clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda _: None)
+        super().__init__(world.target, clock)  # type: ignore[arg-type]
+        self.ledger, self._world = world.ledger(), world  # type: ignore[misc]
+
+    def state(self, *prefixes: str, **_: float) -> Any:
+        return Part(self._world.state, prefixes)
+
+    def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
+        return self._world.lease.take(None, mirror, to_end=to_end)
+
+    def confirm_lease(self, token: LeaseToken) -> None:
+        self._world.lease.confirm(None, token)
+
+    def is_writing_ended(self, mirror: str) -> bool:
+        return self._world.lease.is_writing_ended(None, mirror)
+
+
 class World:
     """A mirror that was copied, and whose source has gone."""
 
@@ -192,12 +219,6 @@ class World:
         self.sign(unseen_s=60.0)
         self.state.write(seen_acls.changed("m", {}, WRITERS))  # type: ignore[arg-type]
         self.effects.log.clear()
-        for module in (check, run):
-            monkeypatch.setattr(module, "Ledger", lambda _: self.ledger())
-            monkeypatch.setattr(module, "state_of", lambda _, *prefixes, **__: Part(self.state, prefixes))
-        monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda _, *prefixes, **__: Part(self.state, prefixes))
-        monkeypatch.setattr(check, "reports_of", lambda *_: Part(self.state, ("report/m/",)))
-        monkeypatch.setattr(run, "lease", self.lease)
         monkeypatch.setattr(check, "copied_to", lambda *_: dict(self.copied))
         monkeypatch.setattr(check, "lost", self._lost)
         monkeypatch.setattr(active.Watch, "settled", lambda *_: self.heard)
@@ -212,11 +233,24 @@ class World:
         sign = Sign(number=1, state=state, at=5000.0, follows=source)
         self.state.write({f"job/m/{self.tail.job}/sign": sign.encode()})
 
+    def fence(self, phase: str) -> None:
+        """Decide that a cutover's fence has come so far."""
+        one = FenceState(
+            run="monday", attempt=1, id="x", plan=self.plan.hash, revision=self.plan.hash, owner="x", max_fence_s=60.0,
+            phase=phase,
+        )  # fmt: skip
+        self.ledger().decide(lambda _: {"fence/m": {"v": 1, **asdict(one)}})
+        self.effects.log.clear()
+
     def ledger(self) -> Ledger:
         return Ledger(self.records, self.effects)
 
+    def on(self) -> TargetSide:
+        """The target, as a new process finds it."""
+        return TargetSide(self)
+
     def fail_over(self, **how: Any) -> run.FailoverReport:
-        return run.run(self.target, "m", pause=lambda _: None, **how)  # type: ignore[arg-type]
+        return run.run(self.on(), "m", **how)
 
     def dies(self, at: int, *, after: bool) -> bool:
         """Fail over in a process that dies at an effect; return whether it did."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.run import lift_leftover_fence
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import InputError, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
 from airflow_mirror.failover import check
-from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback.arm import armed, require_not_older
@@ -20,6 +21,7 @@ from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.reverse import reverse_name, reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
+from tests.unit.cutover.builders import GivenSide
 from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
 
 
@@ -78,12 +80,10 @@ def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, m
 def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target is lost, and the old source promoted: its own state tells what was changed, and who else writes."""
     ended: list[str] = []
-    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda _, mirror: ended.append(mirror))
+    monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
     world.arm()
-    world.old.shut, world.old.config = False, None  # type: ignore[attr-defined]
-    there: Any = world.old
-    on_source = Kept(there.state, "flow", "monday", None)
-    assert lift_leftover_fence(on_source, there, there, life=there.ledger, kept_too=True)
+    world.old.shut = False
+    assert lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", kept_too=True)
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
@@ -97,7 +97,7 @@ def test_check_changes_nothing(world: World) -> None:
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "fence lifted": ({"lifted": 3.0, "kept": False}, "fence was not kept"),
-    "fence callable": ({"kind": "callable", "name": "x", "intent": {}}, "by a callable"),
+    "fence callable": ({"kind": "callable", "name": "x"}, "by a callable"),
     "transaction unseen": ({"unseen": "no DESCRIBE"}, "may still end on the source: no DESCRIBE"),
 }
 
@@ -237,12 +237,11 @@ def test_reverse_of_the_reverse_is_the_mirrors_name() -> None:
     assert (reverse_of(mirror).source, reverse_of(mirror).target) == ("new", "old")
 
 
-def test_direction_of_a_cutover_is_no_failover_to_complete(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direction_of_a_cutover_is_no_failover_to_complete(world: World) -> None:
     """A failover of that mirror finds its plan, and is refused because its cutover has finished."""
-    monkeypatch.setattr(check, "state_of", lambda admin, *_: admin.state)
     kept.keep(PLAN, world.new.state, world.new.ledger)
     world.arm()
-    plan, decided, _ = check.mirror_of(world.new, world.new.ledger, "flow")  # type: ignore[arg-type]
+    plan, decided, _ = check.mirror_of(world.on.target, "flow")
     assert decided is None and plan == PLAN
 
 
@@ -255,6 +254,7 @@ class Returned:
         world.new.ledger.decide(lambda _: turn("flow", failed))
         self.kept = Kept(world.new.state, "flow", "failover-x", None)
         self.kept.save(world.report)
+        world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], "run": "failover-x"}})
         self.verdicts = [Verdict(topic="orders", topic_id="id-old", verdict="delta")]
         monkeypatch.setattr(arming, "parted", self._parted)
         monkeypatch.setattr(arming, "create_target_topics", lambda plan, admin: self.created.append(admin.name))
@@ -265,7 +265,7 @@ class Returned:
         return [one for one in self.verdicts if one.topic in {t.source_topic for t in plan.topics}]
 
     def arm(self, plan: Any = PLAN, **how: Any) -> Any:
-        return arming.arm(self.kept, plan, self.world.old, self.world.new, **how)  # type: ignore[arg-type]
+        return arming.arm(self.world.on, self.kept, plan, **how)
 
 
 @pytest.fixture

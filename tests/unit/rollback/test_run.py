@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report import CutoverReport, as_recorded
 from airflow_mirror.errors import NoWayBack, RollbackRefused
-from airflow_mirror.failover.decision import direction
+from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.plan import life
+from airflow_mirror.plan.direction import direction
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback import run as running
 from airflow_mirror.rollback.divergence import Divergence
 from airflow_mirror.rollback.reverse import reverse_of
 from airflow_mirror.rollback.run import roll_back, turned, way_back
 from tests.builders import rule
+from tests.unit.cutover.builders import GivenSide
 from tests.unit.rollback.world import PLAN, REVERSE, Died, World
 
 BEFORE = {rule("orders", "WRITE", "ALLOW", "User:shop")}
-UP = FenceState(run="back", attempt=1, plan=REVERSE.hash, owner="me", max_fence_s=60)
+UP = FenceState(
+    run="back", attempt=1, id="me", plan=REVERSE.hash, revision=REVERSE.hash, owner="me", max_fence_s=60
+)  # fmt: skip
+
+
+def opens(ledger: Any, also: Any) -> None:
+    """Decide, as a cutover of the reverse mirror does, that the old source is open."""
+    values = ledger.values()
+    before, turned_to = fence_state(values, "flow-reverse"), direction(values, "flow-reverse")
+    until_ms = decision.go_up(ledger, "flow-reverse", UP, before, turned_to)
+    pin = decision.Pin.of(ledger.values(), "flow-reverse")
+    decision.open_behind(ledger, REVERSE, UP, {"orders": "id-old"}, "noon", until_ms, pin, also)
 
 
 class Back(World):
@@ -39,28 +52,25 @@ class Back(World):
         self.found = Divergence(written=(), problems=())
         monkeypatch.setattr(running, "run_cutover", self._cut_over)
         monkeypatch.setattr(running, "divergence", lambda *_: self.found)
-        monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: self.done.append("lease"))
+        monkeypatch.setattr(GivenSide, "end_writing", lambda *_: self.done.append("lease"))
         for one in (self.old, self.new):
             one.config = None  # type: ignore[attr-defined]
 
-    def _cut_over(self, mirror: Any, plan: Any, source: Any, target: Any, **how: Any) -> CutoverReport:
-        assert (mirror, plan, source, target) == (REVERSE.mirror, REVERSE, self.new, self.old)
-        assert how["life"] is self.old.ledger and how["keep_fence"]
+    def _cut_over(self, on: Any, mirror: Any, plan: Any, **how: Any) -> CutoverReport:
+        assert (mirror, plan, on.source.admin, on.target.admin) == (REVERSE.mirror, REVERSE, self.new, self.old)
+        assert on.target.ledger is self.old.ledger and how["keep_fence"]
         self.may_stand_still = set(how["accept_still_groups"])
         if fence_state(self.old.ledger.values(), mirror.name) is None:
             how["require"]()
-            until_ms = decision.go_up(self.old.ledger, mirror.name, UP, None)
-            decision.open_behind(
-                self.old.ledger, plan, "me", {"orders": "id-old"}, "noon", until_ms, how["decide_with"]
-            )  # fmt: skip
+            opens(self.old.ledger, how["decide_with"])
         self.done.append("opened")
         self.old.shut = False
         how["afterwards"]()  # inside, where guards watch
         return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
 
     def roll_back(self, **how: Any) -> CutoverReport:
-        way = way_back("flow", self.old, self.new)  # type: ignore[arg-type]
-        return roll_back(way, self.old, self.new, run_dir=Path("back"), **how)  # type: ignore[arg-type]
+        kept = Kept(self.old.state, "flow-reverse", "back", None)
+        return roll_back(way_back("flow", self.on), self.on, kept=kept, **how)
 
 
 @pytest.fixture
@@ -71,12 +81,9 @@ def back(monkeypatch: pytest.MonkeyPatch) -> Back:
 def test_one_record_decides_fence_direction_topics_and_tail(back: Back) -> None:
     ledger = back.old.ledger
     ledger.decide(lambda _: {"active/flow-reverse": {"v": 1, "job": "tail"}})
-    way = way_back("flow", back.old, back.new)  # type: ignore[arg-type]
-    until_ms = decision.go_up(ledger, "flow-reverse", UP, None)
-    records = len(ledger.records)
-    decision.open_behind(
-        ledger, REVERSE, "me", {"orders": "id-old"}, "noon", until_ms, partial(turned, way, "back")
-    )  # fmt: skip
+    way = way_back("flow", back.on)
+    records = len(ledger.records) + 1
+    opens(ledger, partial(turned, way, "back"))
     values = ledger.values()
     turned_to, fence = direction(values, "flow-reverse"), fence_state(values, "flow-reverse")
     assert len(ledger.records) == records + 1
@@ -127,7 +134,7 @@ def test_refusal_touches_nothing_and_says_what_was_written(back: Back) -> None:
 def test_way_back_that_was_not_armed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     with pytest.raises(NoWayBack, match="none was armed"):
-        way_back("flow", world.old, world.new)  # type: ignore[arg-type]
+        way_back("flow", world.on)
 
 
 def test_what_was_rolled_back_is_not_armed_again(back: Back) -> None:
@@ -143,16 +150,19 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
     report = replace(back.report, mirror="flow-reverse", plan_hash=REVERSE.hash)
     assert report.fence is not None
     fence = AclFence(back.new)  # type: ignore[arg-type]
-    report.fence.intent, report.fence.lifted, report.fence.kept = fence.intent(["orders"]), None, True
-    fence.raise_(report.fence.intent)
+    intent = fence.intent(["orders"])
+    report.fence.intent, report.fence.lifted, report.fence.kept = as_recorded(intent), None, True
+    fence.raise_(intent, name_of("flow-reverse", "back", "me"), unfenced)
+    report.id = "me"
     report_of = Kept(back.old.state, "flow-reverse", "back", None)
     report_of.save(report)
     forward = replace(PLAN, mirror=reverse_of(REVERSE.mirror))
     monkeypatch.setattr(arming, "build", lambda *_, **__: forward)
-    found = arming.arm(report_of, REVERSE, back.new, back.old)  # type: ignore[arg-type]
+    back.new.state.write(in_pieces(f"plan/flow/{forward.hash}", forward.to_json().encode()))
+    found = arming.arm(back.on.turned(), report_of, REVERSE)
     assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
     assert life.owned_topics(back.new.ledger)["orders"].opened_by is None
-    assert way_back("flow-reverse", back.new, back.old).plan == forward  # type: ignore[arg-type]
+    assert way_back("flow-reverse", back.on.turned()).plan == forward
 
 
 def test_groups_that_are_accepted_may_stand_still_too(back: Back) -> None:

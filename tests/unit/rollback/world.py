@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.decision import OPENED, FenceState
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.kafka.model import Acl, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Change, Values
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback import arm as arming
-from airflow_mirror.rollback import run as running
 from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
-from tests.unit.cutover.builders import Acls
+from tests.unit.cutover.builders import Acls, GivenSide
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 if TYPE_CHECKING:
@@ -109,14 +113,15 @@ class Cluster(Acls):
     def group_states(self, groups: Collection[str]) -> dict[str, str]:
         return {group: "Stable" if group in self.members else "Empty" for group in groups}
 
-    def create_acls(self, acls: list[Acl]) -> None:
-        self._watched(super().create_acls, acls)
+    def create_acls(self, acls: list[Acl], permit: Permit = unfenced) -> None:
+        self._watched(super().create_acls, acls, permit)
 
-    def delete_acls(self, acls: list[Acl]) -> list[Acl]:
-        return self._watched(super().delete_acls, acls)  # type: ignore[no-any-return]
+    def delete_acls(self, acls: list[Acl], permit: Permit = unfenced) -> list[Acl]:
+        return self._watched(super().delete_acls, acls, permit)  # type: ignore[no-any-return]
 
-    def _watched(self, change: Any, acls: list[Acl]) -> Any:
-        if acls:
+    def _watched(self, change: Any, acls: list[Acl], permit: Permit) -> Any:
+        if acls and permit is not unfenced:
+            permit()
             self.changes.one()
         done = change(acls)
         assert not self.shut or not may_write(self.acls, "User:shop", "orders")
@@ -133,21 +138,29 @@ class World:
         self.built: list[Mirror] = []
         fence = AclFence(self.old)  # type: ignore[arg-type]
         intent = fence.intent(["orders"])
-        fence.raise_(intent)
+        fence.raise_(intent, name_of("flow", "monday", "x"), unfenced)
         self.old.shut = True
+        for plan, cluster in ((PLAN, self.new), (REVERSE, self.old)):
+            cluster.state.write(in_pieces(f"plan/{plan.mirror.name}/{plan.hash}", plan.to_json().encode()))
+        self.fence = FenceState(
+            run="monday", attempt=1, id="x", plan=PLAN.hash, revision=PLAN.hash, owner="x", max_fence_s=60.0,
+            intent=intent.value(), phase=OPENED,
+        )  # fmt: skip
+        self.new.ledger.decide(lambda _: {"fence/flow": {"v": 1, **asdict(self.fence)}})
         self.report = CutoverReport(
-            mirror="flow", plan_hash=PLAN.hash, outcome=DONE, ends=[{"topic": "orders", "partition": 0, "end": 50}],
-            fence=FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True, unseen=""),
+            mirror="flow", plan_hash=PLAN.hash, id="x", outcome=DONE,
+            ends=[{"topic": "orders", "partition": 0, "end": 50}],
+            fence=FenceRecord(kind="acl", intent=as_recorded(intent), requested=1.0, opened=2.0, kept=True, unseen=""),
             groups=[GroupRecord(group="g", settled="empty", source_state="Empty", positions=[
                 {"topic": "orders", "partition": 0, "source_offset": 7, "target_topic": "orders", "target_offset": 7}
             ])],
         )  # fmt: skip
         self.kept().save(self.report)
         life.mark_cut_over(self.new.ledger, PLAN, {"orders": "id-new"}, "noon")
-        for module in (arming, running):
-            monkeypatch.setattr(module, "Ledger", lambda admin, *_: admin.ledger)
-        for where in ("rollback.arm", "ledger.state", "cutover.kept"):
-            monkeypatch.setattr(f"airflow_mirror.{where}.state_of", lambda admin, *_, **__: admin.state)
+        monkeypatch.setattr(arming, "Ledger", lambda admin, *_: admin.ledger)
+        self.on = Platform(*(GivenSide(one, one.ledger, one.state) for one in (self.old, self.new)))
+        for one in (self.on.source, self.on.target):
+            one.log = one.admin.wire  # type: ignore[misc]
         self.reverse: Plan | Exception = REVERSE
         monkeypatch.setattr(arming, "build", self._build)
 
@@ -165,4 +178,4 @@ class World:
         self.kept().save(self.report)
 
     def arm(self, plan: Plan = PLAN, **how: Any) -> arming.Armed:
-        return arming.arm(self.kept(), plan, self.old, self.new, **how)  # type: ignore[arg-type]
+        return arming.arm(self.on, self.kept(), plan, **how)

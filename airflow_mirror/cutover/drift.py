@@ -1,0 +1,30 @@
+"""What has changed on the clusters since the plan was made: looked at before the fence, and again behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan.inventory import missing_topics
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Run
+
+
+def drift(run: Run) -> list[str]:
+    """Return the differences between the clusters and the plan, one line each."""
+    lines = []
+    there = run.source.topics([t.source_topic for t in run.plan.topics])
+    here = run.target.topics([t.target_topic for t in run.plan.topics])
+    for t in run.plan.topics:
+        source, target = there.get(t.source_topic), here.get(t.target_topic)
+        if source is None or source.topic_id != t.source_topic_id:
+            lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}")
+        elif source.partitions != t.partitions:
+            lines.append(f"source topic {t.source_topic!r} has {source.partitions} partitions, the plan {t.partitions}")
+        if target is None:
+            lines.append(f"target topic {t.target_topic!r} does not exist")
+        elif target.partitions < t.partitions:
+            lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
+    # Once the source is fenced, nobody could write to new topics and nobody would copy them.
+    lines += [f"source topic {name!r} is new: not in the plan" for name in missing_topics(run.plan, run.source)]
+    return lines

@@ -1,0 +1,399 @@
+"""End a fence, and undo what else its cutover did: one way for the owner that backs out, its retry, a guard and a person.
+
+1. It is decided that the fence is lifted: from here on nobody opens the target behind it.
+2. Its rules go. Each request is permitted by that decision, which is read right before the bytes.
+3. The groups get the positions back that they had on the target, likewise.
+4. It is decided that all that is done. Only then another fence may go up.
+
+Whoever dies in between leaves a decision that says ``lifting``; the next one takes it over. The kept fence of an open
+target is ended in the same way, but that the decisions are ``closing`` and ``closed``, and the groups stay.
+
+Where the ledger can't be asked, the source tells: a fence is lifted only while this attempt's name stands there, and no
+other one of the mirror. The decision comes later, by whoever can make it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alive import require_over
+from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.groups import restore_groups
+from airflow_mirror.cutover.intent import Intent, fence_text
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.errors import (
+    CutoverRunning,
+    CutoverTakenOver,
+    FenceNotLifted,
+    InputError,
+    LedgerMissing,
+    LedgerNewer,
+    MirrorError,
+    OpeningUnfinished,
+    TryAgain,
+)
+from airflow_mirror.files import lock
+from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.plan import kept as plans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.platform import Platform, Side
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.model import Acl
+    from airflow_mirror.kafka.permit import Permit
+
+_LOG = logging.getLogger("airflow_mirror.cutover")
+# After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
+LIFT_PATIENCE_S = 20.0
+_LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
+
+
+@dataclass(kw_only=True)
+class Raised:
+    """A fence that is decided about, and what its lifting needs.
+
+    :param fence: by which it is lifted. :param intent: what it has changed.
+    :param report: of that attempt; None: it has left none, so it has moved no group.
+    """
+
+    on: Platform
+    mirror: str
+    state: FenceState
+    fence: Fence
+    intent: Intent
+    report: CutoverReport | None
+
+    @classmethod
+    def of(
+        cls, on: Platform, mirror: str, state: FenceState, given: Fence | None, report: CutoverReport | None
+    ) -> Raised:
+        """Return it as the ledger has it.
+
+        :raises InputError: another fence was given than is up. :raises PlanNotKept: the ledger has lost the plan.
+        :raises LedgerNewer: a newer version decided it.
+        """
+        fence, intent = fence_for(state.kind, state.name, given, on.source), intent_of(on.target, mirror, state)
+        return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
+
+    @property
+    def name(self) -> str:
+        """The name that it has at the source."""
+        return name_of(self.mirror, self.state.run, self.state.id)
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has changed, for people."""
+        return fence_text(self.fence.kind, self.intent)
+
+    def lift_rules(self, permit: Permit) -> None:
+        """Lift it; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
+
+        :raises FenceNotLifted: names what is still in place. :raises CutoverTakenOver: it is somebody else's by now.
+        """
+        source = self.on.source
+        deadline = source.clock.monotonic() + LIFT_PATIENCE_S
+        while True:
+            try:
+                self.fence.lift(self.intent, self.name, permit)
+                return
+            except CutoverTakenOver:
+                raise
+            except TryAgain as e:
+                if source.clock.monotonic() > deadline:
+                    raise FenceNotLifted(source.admin.role, self.lines, str(e)) from e
+                source.clock.sleep(0.5)
+
+    def begin(self, lifter: str) -> bool:
+        """Decide that it is lifted; return whether it is so by now, and there is something to undo.
+
+        :raises CutoverTakenOver: another attempt's fence is decided about by now, or another process owns it.
+        :raises Undecided: nobody knows.
+        """
+        found = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
+        if found is None:
+            raise CutoverTakenOver(self.state.run)
+        self.state = found
+        return found.stands
+
+    def undo(self, log: Log = _LOG) -> bool:
+        """Do what was decided: lift the fence, restore the groups, and decide that it is done. Return whether all is.
+
+        Producers come first. What fails is in the report, and does not keep the rest from being done.
+
+        :raises CutoverTakenOver: somebody else goes on with it.
+        """
+        report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
+        rows = list[dict[str, Any]]()
+
+        def attempt(step: str, do: Callable[[], str]) -> None:
+            row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
+            try:
+                row["what"] = do()
+            except CutoverTakenOver:
+                raise
+            except Exception as e:
+                row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
+            rows.append(row)
+            log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
+
+        attempt("fence", lambda: self._lifted(permit))
+        if report is not None and report.groups:
+            attempt("commit_groups", lambda: restore_groups(self.on.target, report, permit))
+        if report is not None and any(step.name == "stop_writers" for step in report.steps):
+            lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
+            attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
+        if rows[0]["ok"]:
+            attempt("decision", self._ended)
+        done = all(row["ok"] for row in rows)
+        if report is not None:
+            report.undone += rows
+            report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
+        return done
+
+    def close(self) -> FenceState:
+        """Lift the fence of an open target, whose copying the caller has ended; return what is decided then.
+
+        :raises CutoverTakenOver: something else is decided by now. :raises FenceNotLifted: names what is in place.
+        """
+        ledger = self.on.target.ledger
+        self.state = decision.begin_closing(ledger, self.mirror, self.state, self.on.new_id())
+        self._lifted(decision.permit(ledger, self.mirror, self.state))
+        self._ended()
+        return self.state
+
+    def _lifted(self, permit: Permit) -> str:
+        self.lift_rules(permit)
+        self.is_down()
+        return "fence lifted"
+
+    def is_down(self) -> None:
+        """Note in the report that it is."""
+        if self.report is not None and self.report.fence is not None:
+            self.report.fence.lifted, self.report.fence.kept = time.time(), False
+
+    def _ended(self) -> str:
+        self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)
+        return f"it is decided that it is {self.state.phase}"
+
+
+def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
+    """Return what a decided fence has changed, by the topics of the plan that it pins. Errors as :meth:`Raised.of`."""
+    return Intent.of(state.intent, [t.source_topic for t in target.plan(mirror, state.plan, state.revision).topics])
+
+
+def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
+    """Return the fence that was raised.
+
+    What is decided about ACLs is complete, whatever fence is given now; any other fence has to be given again. If a fence
+    of another kind lifted it, it would count as lifted and still be up.
+
+    :raises InputError: the fence can't be built.
+    """
+    if given is not None and given.kind == kind:
+        return given
+    if kind == AclFence.kind:
+        return AclFence(source.admin, clock=source.clock)
+    got = "none" if given is None else f"one of kind {given.kind!r}"
+    raise InputError(
+        f"the fence that is up is of kind {kind!r} ({name or 'nobody says which'}), and {got} was given. "
+        "Pass the fence that was used."
+    )
+
+
+def lift_leftover_fence(
+    on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", kept_too: bool = False,
+    runs: Path | None = None, listened: bool = False, ended: str = "",
+) -> list[str]:  # fmt: skip
+    """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
+
+    A finished cutover's fence stays, unless ``kept_too``. Before that one is lifted the mirror's writer lease is taken,
+    so that no tail copies new source records into a target that is in use; so is that of the mirror that copies back, if
+    the fence was swapped.
+
+    :param fence: the fence that was used; needed unless it was an ACL fence.
+    :param run: only if it is this run's; "": of whichever run.
+    :param kept_too: also if nobody can say whether the target is open.
+    :param runs: directory of the mirror's runs on this host, for what the target can't tell.
+    :param listened: the caller has heard no sign of the cutover's process for long enough.
+    :param ended: a mirror of which the caller has ended all writing.
+    :return: what was undone, as readable lines.
+    :raises CutoverRunning: the cutover is still running.
+    :raises CutoverTakenOver: somebody else lifts it, or another cutover of the mirror has begun.
+    :raises InputError: the given fence is not of the kind that is up.
+    :raises FenceNotLifted: names what is still in place. It is undone as far as possible.
+    :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there.
+    :raises MayBeOpen: the ledger can't be asked, and it may be decided; or the fence is another attempt's by now.
+    """
+    try:
+        there = decision.fence_state(on.target.ledger.values(), mirror)
+    except LedgerMissing:
+        return []  # no fence goes up without it
+    except LedgerNewer:
+        raise
+    except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
+        return _by_the_source(on, mirror, fence, run, runs, e, kept_too=kept_too)
+    if there is None or there.is_over or (run and there.run != run):
+        return []
+    kept = Kept(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
+    raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
+    done = _closed(raised, ended, kept_too=kept_too) if not there.stands else _undone(raised, listened=listened)
+    if not done:
+        return []
+    lines = raised.lines
+    if (error := _tell(kept, raised.report)) is not None:
+        lines.append(f"but the report on the target still says that it is up: {error}")
+    if raised.report is not None and raised.report.outcome == reports.UNDO_FAILED:
+        failed = [f"{row['step']}: {row['error']}" for row in raised.report.undone if not row["ok"]]
+        raise FenceNotLifted(on.source.admin.role, lines, "; ".join(failed))
+    return lines
+
+
+def _undone(raised: Raised, *, listened: bool) -> bool:
+    if not listened:
+        require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
+    if raised.begin(raised.on.new_id()):
+        raised.undo()
+        return True
+    if raised.state.phase == decision.OPENED:
+        raise OpeningUnfinished(raised.state.run, "run the cutover again")
+    return False
+
+
+def _closed(raised: Raised, ended: str, *, kept_too: bool) -> bool:
+    """Lift the fence of an open target; return whether it was to be lifted."""
+    report = raised.report
+    if raised.state.phase == decision.OPENED:
+        if report is None or report.outcome != reports.DONE:
+            raise OpeningUnfinished(raised.state.run, "run the cutover again")
+        if report.fence is not None and report.fence.kept and not kept_too:
+            return False
+    raised.on.target.end_writing(raised.mirror)  # before applications may write
+    if raised.intent.copied_by not in ("", ended):
+        raised.on.source.end_writing(raised.intent.copied_by)
+    raised.close()
+    return True
+
+
+def unexplained(on: Platform, mirror: str) -> list[Acl]:
+    """Return the rules that keep everybody out of a mirror's source topics, and that nothing decided explains.
+
+    A request of a process that is long gone may have come late. What a fence has found there before is the site's own.
+
+    :raises PlanNotKept: the ledger has lost the mirror's plan.
+    """
+    values = on.target.ledger.values()
+    there = decision.fence_state(values, mirror)
+    plan_hash = there.plan if there is not None else plans.last_hash(values, mirror)
+    if plan_hash is None:
+        return []
+    topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
+    intent = None if there is None else intent_of(on.target, mirror, there)
+    known = set() if intent is None or there is None or there.is_over else set(intent.deny)
+    held = frozenset[str]() if intent is None else intent.held
+    return AclFence(on.source.admin).denying(set(topics) - held, but=known)
+
+
+def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:
+    """Remove such rules, because a person said so; return those that were there.
+
+    :raises CutoverTakenOver: a fence of the mirror stands by now.
+    """
+    return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror, "unexplained"))
+
+
+def directory_of(runs: Path | None, run: str) -> Path | None:
+    """Return the directory that a run has on this host; None if it has none."""
+    return None if runs is None or not (runs / run).is_dir() else runs / run
+
+
+@contextmanager
+def locked(kept: Kept) -> Iterator[None]:
+    """Hold the run's lock, which tells the processes of one host apart.
+
+    :raises CutoverRunning: another one holds it.
+    """
+    if kept.directory is None:
+        yield
+        return
+    try:
+        held = lock(kept.directory / "lock", _LOCK_PATIENCE_S)
+    except BlockingIOError:
+        raise CutoverRunning(kept.where) from None
+    with held:
+        yield
+
+
+def _by_the_source(
+    on: Platform, mirror: str, fence: Fence | None, run: str, runs: Path | None, unasked: MirrorError, *, kept_too: bool
+) -> list[str]:  # fmt: skip
+    """Lift the fences that this host knows of and the source still names, without the target.
+
+    :param unasked: why the target can't be asked; raised if nothing is known here.
+    """
+    _LOG.warning("what is decided about the fence, the target can't tell: %s", unasked)
+    names, lines = [run] if run else sorted(path.name for path in (runs.iterdir() if runs is not None else ())), []
+    known, failed = False, list[MirrorError]()
+    for name in names:
+        kept = Kept(on.target.reports(mirror), mirror, name, directory_of(runs, name))
+        report = kept.on_disk()
+        if report is not None and report.fence is not None and report.fence.lifted is None:
+            known = True
+            try:
+                lines += _lifted_here(on, kept, report, fence, kept_too=kept_too)
+            except MirrorError as e:  # one that can't be lifted keeps no other one up
+                failed.append(e)
+    for other in failed[1:]:
+        failed[0].add_note(str(other))
+    if failed or not known:
+        raise failed[0] if failed else unasked
+    return lines
+
+
+def _lifted_here(on: Platform, kept: Kept, report: CutoverReport, given: Fence | None, *, kept_too: bool) -> list[str]:
+    record = report.fence
+    assert record is not None
+    with locked(kept):
+        state = FenceState(
+            run=kept.run, attempt=report.attempt, id=report.id, plan=report.plan_hash, revision="", owner="",
+            max_fence_s=0.0, kind=record.kind, name=record.name,
+        )  # fmt: skip
+        used = fence_for(record.kind, record.name, given, on.source)
+        raised = Raised(on=on, mirror=report.mirror, state=state, fence=used, intent=record.changes, report=report)
+        raised.lift_rules(alone(raised, opened=kept_too))
+        raised.is_down()
+        kept.save_here(report)
+    return raised.lines
+
+
+def alone(raised: Raised, *, opened: bool) -> Permit:
+    """Return what takes a decision's place where the ledger can't be asked: at the source only this fence is named.
+
+    A callable fence has no name there: nobody but who knows its callable lifts it.
+
+    :param opened: also if its opening is announced.
+    """
+    fence = raised.fence
+    return fence.alone(raised.mirror, raised.name, opened=opened) if isinstance(fence, AclFence) else unfenced
+
+
+def _tell(kept: Kept, report: CutoverReport | None) -> MirrorError | None:
+    """Write the report; return why that was not possible. It must not keep applications from writing to the source."""
+    try:
+        if report is not None:
+            kept.save(report)
+    except MirrorError as e:
+        _LOG.warning("the target could not be told: %s", e)
+        return e
+    return None

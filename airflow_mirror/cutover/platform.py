@@ -1,0 +1,202 @@
+"""What each process of a mirror is handed, and builds nowhere for itself: both clusters, their ledgers and leases, time.
+
+Whatever one process sees of another one, and whatever it waits for, goes through here. So the tests can put a cutover,
+its guard, its retry, a second run and everybody who lifts a fence on one clock and one pair of clusters, and decide
+before each shared operation who goes on (`make explore`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover import alive
+from airflow_mirror.cutover.kept import prefix
+from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan.amendment import amended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_mirror.copy.writer.lease import LeaseToken
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.wire.cluster import WireCluster
+
+T = TypeVar("T")
+PATIENCE_S = 20.0  # for one decision; an election takes nine seconds
+_LOOK_EVERY_S = 1.0  # whether a fence stands
+_REPORTS_S = 30.0  # for one writing of a report: nobody can write to either cluster meanwhile
+
+
+class Clock(Protocol):
+    """Time, and waiting for it."""
+
+    def time(self) -> float:
+        """Return seconds since the epoch, for people and for ages."""
+
+    def monotonic(self) -> float:
+        """Return seconds of a clock that never goes back."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+class SystemClock:
+    """The machine's. Its monotonic one goes on while the machine sleeps: that time others have had."""
+
+    time, sleep = staticmethod(time.time), staticmethod(time.sleep)
+
+    @staticmethod
+    def monotonic() -> float:
+        """See :class:`Clock`."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Side:
+    """One of the two clusters, as one thread of a process reaches it.
+
+    :param admin: its connections; the caller closes them.
+    """
+
+    def __init__(self, admin: ClusterAdmin, clock: Clock = SystemClock()) -> None:  # noqa: B008  # it has no state
+        self.admin, self.clock = admin, clock
+
+    @property
+    def log(self) -> WireCluster:
+        """The connections that read its logs. :raises ClusterUnreachable: no broker answers."""
+        return self.admin.wire
+
+    @cached_property
+    def ledger(self) -> Decisions:
+        """What is decided there."""
+        return Ledger(self.admin, PATIENCE_S)
+
+    def state(self, *prefixes: str, patience_s: float = 60.0) -> State:
+        """Return what has one writer, by the prefixes of its keys."""
+        return state_of(self.admin, *prefixes, patience_s=patience_s)
+
+    def plan(self, mirror: str, plan_hash: str, revision: str = "") -> Plan:
+        """Return a plan that the ledger keeps, as it was at a revision, or is amended by now.
+
+        :raises PlanNotKept: it is not there. :raises InputError: it, or an amendment, is not what its hash says.
+        """
+        found = self.state(f"{plans.prefix(mirror)}{plan_hash}").read()
+        last = revision or plans.revision(self.ledger.values(), mirror, plan_hash)
+        return amended(plans.plan_in(found, mirror, plan_hash), plans.amendments_in(found, mirror, plan_hash, last))
+
+    def reports(self, mirror: str) -> State:
+        """Return the reports of a mirror's cutovers."""
+        return self.state(prefix(mirror), patience_s=_REPORTS_S)
+
+    def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
+        """See :func:`airflow_mirror.copy.writer.lease.take`."""
+        return lease.take(self.log, mirror, to_end=to_end)
+
+    def confirm_lease(self, token: LeaseToken) -> None:
+        """See :func:`airflow_mirror.copy.writer.lease.confirm`."""
+        lease.confirm(self.log, token)
+
+    def is_anybody_writing(self, mirror: str) -> bool:
+        """See :func:`airflow_mirror.copy.writer.lease.is_anybody_writing`."""
+        return lease.is_anybody_writing(self.log, mirror)
+
+    def is_writing_ended(self, mirror: str) -> bool:
+        """See :func:`airflow_mirror.copy.writer.lease.is_writing_ended`."""
+        return lease.is_writing_ended(self.log, mirror)
+
+    def end_writing(self, mirror: str) -> None:
+        """Take the lease for good, and wait until no task of the mirror can write any more."""
+        self.clock.sleep(self.take_lease(mirror, to_end=True).wait_s)
+
+    def watch(self, mirror: str, pause: Callable[[float], object] | None = None) -> Watch:
+        """Return what observes a mirror's tail by its signs of life. :param pause: sleeps so many seconds."""
+        return Watch(self.state(keys_of(mirror)), self.clock.monotonic, pause or self.clock.sleep)
+
+    def watch_cutover(self, mirror: str) -> Watch:
+        """Return what observes the process of a mirror's cutover."""
+        return Watch(
+            self.state(keys_of(mirror)), self.clock.monotonic, self.clock.sleep, alive.SILENCE_S, alive.SIGN_EVERY_S
+        )
+
+
+class Platform:
+    """See the module.
+
+    :param source: of the mirror. :param target: whose ledger decides.
+    """
+
+    def __init__(self, source: Side, target: Side) -> None:
+        self.source, self.target = source, target
+
+    @classmethod
+    def of(cls, source: ClusterAdmin, target: ClusterAdmin) -> Platform:
+        """Return the real one."""
+        return cls(Side(source), Side(target))
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self.target.clock
+
+    def turned(self) -> Platform:
+        """Return that of the mirror which copies back."""
+        return type(self)(self.target, self.source)
+
+    def new_id(self) -> str:
+        """Return a name that nobody else has."""
+        return uuid.uuid4().hex
+
+    def event(self) -> threading.Event:
+        """Return what asks a process to stop."""
+        return threading.Event()
+
+    @contextmanager
+    def signs_of_life(self, report: CutoverReport) -> Iterator[None]:
+        """Name this process in a report, and give signs of life until the block ends."""
+        with alive.signs_of_life(self.target.admin.config, report):
+            yield
+
+    @contextmanager
+    def guarded(self, mirror: str, log: Path | None) -> Iterator[Callable[[], object]]:
+        """Have a fence guarded while the block lasts, and longer while one stands; yields what raises if nobody does."""
+        with guarded(
+            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, log=log
+        ) as ready:  # fmt: skip
+            yield ready
+
+    def beside(self, work: Callable[[], T], meanwhile: Callable[[], object], every_s: float) -> T:
+        """Return what ``work`` does in a thread of its own, and call ``meanwhile`` every so many seconds.
+
+        What either raises is raised here. A thread that is left behind must only read: it ends with the process.
+        """
+        done: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                done.append(work())
+            except BaseException as e:  # raised in the waiting thread
+                failed.append(e)
+
+        thread = threading.Thread(target=run, name="cutover-verify", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(every_s)
+            meanwhile()
+        if failed:
+            raise failed[0]
+        return done[0]

@@ -1,0 +1,68 @@
+"""Which of two clusters applications write to: decided in the ledger of the one that becomes writable.
+
+``direction/<mirror>`` has a generation, which grows with each change; of two ledgers that differ the higher one is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import LedgerNewer
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.decisions import Values
+
+_VERSION = 1
+FAILOVER = "failover"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """What was decided about a mirror.
+
+    :param primary: id of the cluster that applications write to. :param by: what decided it:
+        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.rollback`); ``armed`` where the other cluster
+        is the primary, and a mirror copies here what applications write there.
+    :param attempt: names the record of it (:mod:`airflow_mirror.failover.record`), or the run.
+    :param plan: hash of the plan whose topics are open; by a cutover, of the plan that copies back.
+    :param at: ISO 8601.
+    """
+
+    generation: int
+    primary: str
+    by: str
+    attempt: str
+    plan: str
+    at: str
+
+    @property
+    def opened_by(self) -> str:
+        """By whom the topics were opened, as :class:`airflow_mirror.plan.life.Owned` has it."""
+        return f"{self.by} {self.attempt}"
+
+    def value(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"v": _VERSION, **asdict(self)}
+
+
+def direction(values: Values, mirror: str) -> Direction | None:
+    """Return what is decided about a mirror; None: its source is what applications write to, as since its beginning.
+
+    :raises LedgerNewer: a newer version of the package wrote it.
+    """
+    value = values.get(_key(mirror))
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("v") != _VERSION:
+        raise LedgerNewer(f"the direction of {mirror!r}", value)
+    return Direction(**{key: value[key] for key in Direction.__dataclass_fields__})
+
+
+def turn(mirror: str, one: Direction) -> Values:
+    """Return what decides a mirror's direction, for a decision with more in it."""
+    return {_key(mirror): one.value()}
+
+
+def _key(mirror: str) -> str:
+    return f"direction/{mirror}"
