@@ -55,6 +55,10 @@ class Send(NamedTuple):
         """Send a batch unchanged."""
         return cls(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
 
+    def without_bytes(self) -> Send:
+        """Return what is left to know of it once its bytes are given back: all but its records."""
+        return self._replace(raw=self.raw and self.raw._replace(view=memoryview(b"")), records=[])
+
     @property
     def newest_timestamp(self) -> int:
         """The highest timestamp of its records, in ms."""

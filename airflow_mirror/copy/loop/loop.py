@@ -68,6 +68,7 @@ class CopyLoop:
         self._touched: dict[PartitionCopy, None] = {}  # partitions with an event since the last turn
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
+        self.memory = Memory(_MEMORY_BYTES)
         self._store = store or _map_store(self.partitions, options)
         bound_s = options.give_up_after_s
         self._retries = Retries(clock) if bound_s is None else Retries(clock, bound_s)
@@ -96,6 +97,7 @@ class CopyLoop:
         :raises LeaseUnconfirmed: the lease could not be confirmed for :data:`LEASE_PATIENCE_S`, or as the options say.
         """
         with ExitStack() as stack:
+            stack.callback(self._forget)
             self._begin(stack)
             self._retries.now(self.partitions)
             while not should_stop() and not self._ended() and not self._aborted:
@@ -103,6 +105,11 @@ class CopyLoop:
             self._watch.look(self.partitions, now=True)
             self._drain()
         return self.partitions
+
+    def _forget(self) -> None:
+        """Give back what the partitions still hold that have not ended."""
+        for p in self.partitions:
+            p.forget()
 
     def _begin(self, stack: ExitStack) -> None:
         """Set up what a run needs; ``stack`` tears it down in reverse order, whatever happens."""
@@ -116,7 +123,7 @@ class CopyLoop:
         dialler = stack.enter_context(closing(Dialler(mailbox)))
         pace = Pace(options.max_bytes_per_second, clock)
         self._in = stack.enter_context(
-            closing(SourceSide(dialler, self._selector, Memory(_MEMORY_BYTES), self._isolation, self, clock))
+            closing(SourceSide(dialler, self._selector, self.memory, self._isolation, self, clock))
         )
         self._out = stack.enter_context(
             closing(TargetSide(dialler, self._selector, pace, options.mirror, check, self, clock))

@@ -221,17 +221,17 @@ class PartitionCopy:
     def fail(self) -> None:
         """Discard everything in flight, until the target's end is read again."""
         self._happens(Event.FAIL)
-        self._forget()
 
     def stop(self, error: MirrorError) -> None:
         """Stop for good."""
         self._happens(Event.STOP)
-        self._forget()
         self.error = error
 
     def _happens(self, event: Event) -> None:
         self.state = after(self.state, event)
         self.has_shed = False
+        if self.state not in OPEN:
+            self.forget()
         self.touch()
 
     def touch(self) -> None:
@@ -258,13 +258,15 @@ class PartitionCopy:
             part.extend(self.map)
             self.map = part
 
-    def _forget(self) -> None:
-        """Drop what was fetched and not sent; responses in flight will be ignored."""
+    def forget(self) -> None:
+        """Drop what was fetched, which gives its memory back; responses in flight will be ignored."""
         self.generation += 1
         self.fetching = False
         while self._responses:
             self._drop_response()
         self._next = self._filler = None
+        if self._unanswered is not None:
+            self._unanswered = self._unanswered.without_bytes()
         self.open_bytes = -1
         self.open_map = None
 
@@ -292,7 +294,7 @@ class PartitionCopy:
         self.has_shed = True
         if sent is None or sent.raw is None or sent.raw.header is None:
             return None
-        self._unanswered = sent._replace(raw=sent.raw._replace(view=memoryview(b"")))
+        self._unanswered = sent.without_bytes()
         return self._unanswered
 
     def feed(self, fetched: FetchedPartition, buffer: Buffer) -> None:
@@ -408,9 +410,10 @@ class PartitionCopy:
         self._happens(Event.STEP if send is None else Event.SEND)
         self._unanswered = send
 
-    def acknowledged(self, send: Send, base_offset: int) -> None:
-        """Accept the broker's acknowledgement of a batch.
+    def acknowledged(self, send: Send, base_offset: int, now_ms: int) -> None:
+        """Accept the broker's acknowledgement of a batch, and measure its delays.
 
+        :param now_ms: when it arrived, in ms since 1970.
         :raises TargetMoved: the batch was stored at another offset; the caller re-reads the end and decides again.
         """
         self._happens(Event.ANSWER)
@@ -440,17 +443,11 @@ class PartitionCopy:
             self._next = None
         if self.tombstones:
             self.timestamp = send.newest_timestamp
-        self._settle()
-
-    def measure(self, send: Send, now_ms: int) -> None:
-        """Measure the delays of a batch that was just acknowledged.
-
-        :param now_ms: when the answer arrived, in ms since 1970.
-        """
         if not send.filler:  # which has an old record's timestamp
             # The response that the batch came in is the first one until the next step; but it may have been shed.
             arrived_ms = self._responses[0].buffers[-1].arrived_ms if self._responses else now_ms
             self.delays.add(send.last_timestamp, arrived_ms, now_ms)
+        self._settle()
 
     def padded(self, pad: Pad, written: int) -> None:
         """Record that a hole is filled."""

@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.DONE: {Event.STOP: State.STOPPED},  # its topic was re-created while other partitions were copied
     State.STOPPED: {},
 }  # fmt: skip
-OPEN = frozenset({State.READY, State.SENDING, State.STEPPING})
+OPEN = frozenset({State.READY, State.SENDING, State.STEPPING})  # only these hold fetched data
 ENDED = frozenset({State.DONE, State.STOPPED})
 
 

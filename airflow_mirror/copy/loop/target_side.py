@@ -248,8 +248,7 @@ class TargetSide:
             self._judge.retry_later(p, cause)
         else:
             try:
-                p.acknowledged(step, answer.base_offset)
-                p.measure(step, now_ms)
+                p.acknowledged(step, answer.base_offset, now_ms)
             except TargetMoved as e:
                 self._judge.failed(p, e)
 

@@ -55,7 +55,7 @@ def run(copy: PartitionCopy, sent: list[Send] | None = None) -> list[Send]:
     while (step := copy.next_step()) is not None:
         assert isinstance(step, Send), step
         copy.sent(step)
-        copy.acknowledged(step, step.base_offset)
+        copy.acknowledged(step, step.base_offset, 0)
         sent.append(step)
     return sent
 

@@ -127,7 +127,7 @@ def test_copy_remembers_the_epoch_of_sent_not_fetched_batches() -> None:
     for _ in range(2):
         step = copy.next_step()
         copy.sent(step)  # type: ignore[arg-type]
-        copy.acknowledged(step, step.base_offset)  # type: ignore[arg-type, union-attr]
+        copy.acknowledged(step, step.base_offset, 0)  # type: ignore[arg-type, union-attr]
     assert copy.next_step() is not None  # the third was looked at
     assert copy.trail.at(copy.position) == Consumed(2, START, START + 13)
     copy.fail()

@@ -23,7 +23,7 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     content, begins = log(4, 9, 5)
     copy = opened(START + 18)
     feed(copy, content)
-    copy.acknowledged(send(copy), START)
+    copy.acknowledged(send(copy), START, 0)
     send(copy)
     copy.fail()
     copy.begin_opening()
@@ -66,7 +66,7 @@ def test_batches_shed_while_one_is_sent_are_refetched_behind_it() -> None:
     assert queue_of(copy) == (0, START + 4, False)
     assert lean is not None and lean.raw is not None and first.raw is not None
     assert (len(lean.raw.view), len(first.raw.view) > 0) == (0, True)
-    copy.acknowledged(lean, START)
+    copy.acknowledged(lean, START, 0)
     assert queue_of(copy) == (0, START + 4, True)
     feed(copy, content[begins[1] :])
     assert [step.base_offset for step in run(copy)] == [START + 4, START + 13]
@@ -89,7 +89,7 @@ def test_batches_shed_while_a_hole_is_padded_are_refetched() -> None:
     content, begins = log(4, 9, 5)
     copy = opened(START + 18)
     feed(copy, content[: begins[1]] + content[begins[2] :])  # nine offsets are missing
-    copy.acknowledged(send(copy), START)
+    copy.acknowledged(send(copy), START, 0)
     pad = copy.next_step()
     assert pad == Pad(START + 4, START + 13)
     copy.sent()
@@ -132,7 +132,7 @@ def test_what_arrives_while_a_batch_is_under_way_is_sent_as_one() -> None:
     """A target that is far away takes one batch a round trip; the seventh would wait for seven."""
     copy, first = arriving(*[1] * 8)
     assert not copy.wants_fetch, "each response is held whole, with what it has for other partitions"
-    copy.acknowledged(first, START)
+    copy.acknowledged(first, START, 0)
     (joined,) = run(copy)
     assert (joined.base_offset, joined.record_count, joined.merged) == (START + 1, 7, 7)
     assert (copy.position, copy.queued_bytes, copy.wants_fetch) == (START + 8, 0, True)
@@ -141,7 +141,7 @@ def test_what_arrives_while_a_batch_is_under_way_is_sent_as_one() -> None:
 
 def test_a_damaged_batch_among_what_arrived_stops_the_copy_behind_what_is_intact() -> None:
     copy, first = arriving(1, 2, 3, 4, 5, damaged=3)
-    copy.acknowledged(first, START)
+    copy.acknowledged(first, START, 0)
     found: list[Send] = []
     with pytest.raises(CorruptBatch, match=rf"offsets \[{START + 6}, "):
         run(copy, found)

@@ -69,7 +69,7 @@ def sent(copy: PartitionCopy) -> list[Send]:
         if not isinstance(step, Send):
             break
         copy.sent(step)
-        copy.acknowledged(step, step.base_offset)
+        copy.acknowledged(step, step.base_offset, 0)
         found.append(step)
     return found
 
@@ -166,6 +166,6 @@ def take_until_broken(copy: PartitionCopy) -> list[Send]:
     with pytest.raises(CorruptBatch, match=rf"offsets \[{START + 25}, "):
         while isinstance(step := copy.next_step(), Send):
             copy.sent(step)
-            copy.acknowledged(step, step.base_offset)
+            copy.acknowledged(step, step.base_offset, 0)
             found.append(step)
     return found

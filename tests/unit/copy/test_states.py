@@ -74,7 +74,7 @@ def test_a_copy_walks_the_table_from_waiting_to_done() -> None:
     feed(copy, content)
     while (step := copy.next_step()) is not None:
         copy.sent(step), note()  # type: ignore[arg-type]
-        copy.acknowledged(step, step.base_offset), note()  # type: ignore[arg-type, union-attr]
+        copy.acknowledged(step, step.base_offset, 0), note()  # type: ignore[arg-type, union-attr]
     sending = [State.SENDING, State.READY]
     assert walked == [State.WAITING, State.OPENING, State.READY, *sending, *sending, State.SENDING, State.DONE]
 
@@ -94,7 +94,7 @@ def test_late_answer_after_a_failure_cannot_move_the_position() -> None:
     copy.sent(step)  # type: ignore[arg-type]
     copy.fail()
     with pytest.raises(IllegalTransition):
-        copy.acknowledged(step, START)  # type: ignore[arg-type]
+        copy.acknowledged(step, START, 0)  # type: ignore[arg-type]
     assert (copy.position, copy.counters.records) == (START, 0)
 
 

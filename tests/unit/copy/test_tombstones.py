@@ -138,7 +138,7 @@ def walk(copy: PartitionCopy) -> list[Send]:
         assert isinstance(step, Send)
         assert copy.next_step() is step  # the loop asks twice
         copy.sent(step)
-        copy.acknowledged(step, step.base_offset)
+        copy.acknowledged(step, step.base_offset, 0)
         sent.append(step)
     return sent
 
@@ -163,7 +163,7 @@ def test_a_filler_that_landed_elsewhere_stops_the_copy() -> None:
     assert isinstance(step, Send)
     copy.sent(step)
     with pytest.raises(TargetMoved):
-        copy.acknowledged(step, 3)
+        copy.acknowledged(step, 3, 0)
     assert (copy.position, copy.counters.padded) == (0, 0)
 
 
