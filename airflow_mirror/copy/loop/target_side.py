@@ -288,7 +288,7 @@ class TargetSide:
 
 def _unreadable(step: Send) -> str | None:
     """Return why a batch that was sent unchanged can't be decoded; None if it can be."""
-    if step.raw is None:
+    if step.raw is None or not step.raw.view:  # re-encoded, or its bytes were given back: it is sent again
         return None
     try:
         for record in wire_records.pack(step.raw):

@@ -89,8 +89,13 @@ def unreadable(content: bytearray) -> bytearray:
     return content
 
 
-def answered(error: int, selector: selectors.BaseSelector, content: bytearray | None = None) -> Judge:
-    """Send one batch, have the broker answer with ``error``, return what the judge was told."""
+def answered(
+    error: int, selector: selectors.BaseSelector, content: bytearray | None = None, *, shed: bool = False
+) -> Judge:
+    """Send one batch, have the broker answer with ``error``, return what the judge was told.
+
+    :param shed: the batch's bytes are given back meanwhile.
+    """
     content = log(4)[0] if content is None else content
     p = opened(START + 4)
     feed(p, content)
@@ -100,6 +105,10 @@ def answered(error: int, selector: selectors.BaseSelector, content: bytearray | 
     side.queue(p)
     side.send()  # has it connected
     side.send()
+    if shed:
+        lean = p.shed()
+        assert lean is not None
+        side.expect(p, lean)
     (key,) = selector.get_map().values()
     assert isinstance(key.data, ProduceLane)
     side.receive(key.data)
@@ -134,6 +143,12 @@ def test_batch_that_nobody_can_read_is_offered_and_then_named(selector: selector
 
 def test_readable_batch_is_retried_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
     judge = answered(UNKNOWN_SERVER_ERROR, selector)
+    assert not judge.stopped and len(judge.retried) == 1
+
+
+def test_batch_whose_bytes_were_given_back_is_retried_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
+    """Nobody can read what is no longer there, which says nothing about the batch."""
+    judge = answered(UNKNOWN_SERVER_ERROR, selector, shed=True)
     assert not judge.stopped and len(judge.retried) == 1
 
 
