@@ -56,8 +56,9 @@ class Send(NamedTuple):
         return cls(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
 
     def without_bytes(self) -> Send:
-        """Return what is left to know of it once its bytes are given back: all but its records."""
-        return self._replace(raw=self.raw and self.raw._replace(view=memoryview(b"")), records=[])
+        """Return what is left to know of it once its bytes were sent and are given back: offsets and timestamps."""
+        raw = self.raw and self.raw._replace(view=memoryview(b""))
+        return self._replace(raw=raw, records=[Packed(r.offset, r.timestamp, b"") for r in self.records])
 
     @property
     def newest_timestamp(self) -> int:

@@ -72,15 +72,17 @@ class Counters:
 COUNTERS = tuple(f.name for f in fields(Counters))
 
 
+_Part = tuple[FetchedPartition, int, int]  # a response, the offset it was asked for, and its number of batches
+
+
 @dataclass
 class _Responses:
     """Fetch responses that are processed as one: a large one, or several small ones that waited for the target together.
 
-    :ivar parts: each with the offset it was asked for and its number of batches.
     :ivar steps: None until processing begins; from then on no part is added.
     """
 
-    parts: list[tuple[FetchedPartition, int, int]]
+    parts: list[_Part]
     buffers: list[Buffer]
     size: int
     steps: Iterator[Send | Corrupt] | None = None
@@ -292,9 +294,7 @@ class PartitionCopy:
         self._next = self._filler = None
         self.trail.cut(self.fetch_offset)
         self.has_shed = True
-        if sent is None or sent.raw is None or sent.raw.header is None:
-            return None
-        self._unanswered = sent.without_bytes()
+        self._unanswered = sent and sent.without_bytes()
         return self._unanswered
 
     def feed(self, fetched: FetchedPartition, buffer: Buffer) -> None:
@@ -491,7 +491,7 @@ class PartitionCopy:
         while self._next is None and self._responses:
             first = self._responses[0]
             if first.steps is None:
-                first.steps = self._steps_of(first)
+                first.steps = self._steps_of(first.parts, first.size)
             self._next = next(first.steps, None)
             if self._next is None:
                 self._drop_response()
@@ -503,13 +503,14 @@ class PartitionCopy:
         for buffer in first.buffers:
             buffer.give_back()
 
-    def _steps_of(self, responses: _Responses) -> Iterator[Send | Corrupt]:
+    # Given the responses themselves, the two would hold each other, and their bytes, until Python looks for such cycles.
+    def _steps_of(self, parts: list[_Part], size: int) -> Iterator[Send | Corrupt]:
         """Yield the steps of responses in order; stop after the first corrupt batch."""
-        batches = sum(count for _, _, count in responses.parts)
+        batches = sum(count for _, _, count in parts)
         joiner = None
-        if batches > 1 and responses.size < batches * self.merge_below:
+        if batches > 1 and size < batches * self.merge_below:
             joiner = Joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
-        for fetched, start, _ in responses.parts:
+        for fetched, start, _ in parts:
             for step in self._work(fetched, start, joiner):
                 yield step
                 if isinstance(step, Corrupt):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.limits import Buffer, Memory
 from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.wire.fetch import FetchedPartition
 from tests.unit.copy.test_damage import START, feed, log, opened, run
 
 
@@ -99,6 +101,22 @@ def test_batches_shed_while_a_hole_is_padded_are_refetched() -> None:
     feed(copy, content[begins[2] :])
     assert [step.base_offset for step in run(copy)] == [START + 13]
     assert copy.done
+
+
+def test_shed_batches_that_were_merged_keep_none_of_the_bytes_they_came_in() -> None:
+    """Their records look into the answers: up to 16 MB, that of one broker for all its partitions."""
+    content, _ = log(1, 1, 9, 5)
+    copy, memory = opened(START + 16), Memory(1 << 20)
+    copy.merge_below = 1024
+    buffer = Buffer(memory, len(content), 0)
+    copy.feed(FetchedPartition(copy.range.source, 0, START + 16, START + 16, 0, [], memoryview(content)), buffer)
+    assert send(copy).merged == 4
+    lean = copy.shed()
+    assert lean is not None and memory.used == 0
+    content += b"nothing looks into it any more"
+    assert (lean.last_timestamp, list(lean.runs())) == (1_650_000_000_000 - 4 * 977, [(START, 16)])
+    copy.acknowledged(lean, START, 0)
+    assert copy.done and copy.counters.merged == 4
 
 
 def test_nothing_is_shed_while_more_is_on_its_way() -> None:
