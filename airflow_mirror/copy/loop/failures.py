@@ -28,5 +28,5 @@ class Judge(Protocol):
 def retry_all(judge: Judge, asked: Iterable[Asked], cause: Exception | str) -> None:
     """Retry those partitions that have neither failed nor ended since the request was sent."""
     for p, generation in asked:
-        if p.generation == generation and p.is_open:
+        if p.generation == generation:
             judge.retry_later(p, cause)

@@ -126,7 +126,7 @@ class PartitionCopy:
     state: State = State.WAITING
     error: MirrorError | None = None  # the error that stopped it
     fetching: bool = False
-    generation: int = 0  # grows with every reopening; responses to older requests are discarded
+    generation: int = 0  # grows whenever it is not open any more; responses to older requests are discarded
     failures: int = 0  # reopenings since the last progress
     opened: bool = False  # at least once, so its position is known
     watched: int = 0  # position when the source topic was last seen with the planned id

@@ -155,7 +155,7 @@ class SourceSide:
         dry = not throttle_ms and not any(answer.records for answer in answers)
         for answer in answers:
             p, generation = asked[answer.tp]
-            if p.generation == generation and p.is_open:
+            if p.generation == generation:
                 self._take_fetched(lane, p, answer, buffer, dry)
         for p, _ in asked.values():  # most got no records and are touched by nothing else
             self._enlist(p)

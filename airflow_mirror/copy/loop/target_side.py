@@ -162,7 +162,7 @@ class TargetSide:
         """Make the partitions of a request wait for the lease. Part of it was not sent, so the broker ignores it."""
         sent, lane.sent = lane.sent, {}
         for p, _, generation in sent.values():
-            if p.generation == generation and p.is_open:
+            if p.generation == generation:
                 self._judge.failed(p, error)
 
     def _sign(self, p: PartitionCopy, step: Send) -> memoryview:
@@ -200,7 +200,7 @@ class TargetSide:
         now_ms = wall_ms()
         for answer in answers:
             p, step, generation = sent[answer.tp]
-            if p.generation == generation and p.is_open:
+            if p.generation == generation:
                 self._take_answer(lane, p, step, answer, now_ms)
 
     def drop_silent(self, since: float, silence_s: float) -> None:

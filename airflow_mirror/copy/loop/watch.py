@@ -94,8 +94,8 @@ class Watch:
     def _compare(self, watched: Iterable[tuple[PartitionCopy, int, int]], found: Mapping[str, str | MirrorError]) -> None:
         for p, generation, position in watched:
             now = found[p.range.source_topic]
-            if p.generation != generation or not (p.is_open or p.done):
-                continue  # opening checks it too
+            if p.generation != generation:
+                continue  # opening checks it too, and the next look one that is complete since
             if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
                 continue  # unknown
             try:
