@@ -57,6 +57,7 @@ EPOCH = Figure(f"{PREFIX}writer_epoch", GAUGE, "Producer epoch of the writer lea
 PARTITIONS = Figure(f"{PREFIX}partitions", GAUGE, "Partitions in each state.")
 UNKNOWN = Figure(f"{PREFIX}partitions_unknown", GAUGE, "Partitions whose lag is unknown, and in no sum.")
 LEFT_OUT = Figure(f"{PREFIX}partitions_left_out", GAUGE, "Partitions without series of their own.")
+HELD = Figure(f"{PREFIX}fetched_bytes", GAUGE, "Fetched bytes of the task that holds most; it may hold 48 MiB.")
 HOLD = Figure(f"{PREFIX}hold_intact", GAUGE, "1 if the target topic's settings were on hold at the last look, else 0.")
 RESTORED = Figure(f"{PREFIX}hold_restored_total", COUNTER, "Settings of the target topic that the job had to set back.")
 _MOVE = "From the reading of a group's positions on the source to the target's answer that they are committed there"

@@ -96,6 +96,7 @@ class CopyCollector(Collector):
         yield self._family(catalogue.PARTITIONS, ("state",), [((str(phase),), states[phase]) for phase in Phase])
         yield self._family(catalogue.UNKNOWN, (), [((), sum(row.lag is None for row in rows))])
         yield self._family(catalogue.LEFT_OUT, (), [((), left_out)])
+        yield self._family(catalogue.HELD, (), [((), watched.table.held)])
         groups = watched.groups()
         known = groups.batches > 0
         total = Total(groups.batches, groups.latency_sum_ms / 1000)

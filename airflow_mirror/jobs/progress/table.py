@@ -34,11 +34,13 @@ class Run:
 
     :param number: later runs have higher ones.
     :param heard_at: monotonic time of its last line, and ``heard_before`` of the one before that.
+    :param held: fetched bytes that it held then.
     """
 
     number: float = 0
     heard_at: float = -math.inf
     heard_before: float = -math.inf
+    held: int = 0
 
 
 _NOBODY = Run()
@@ -143,10 +145,21 @@ class Table:
         with self._lock:
             return list(self._rows.values())
 
-    def take(self, run_id: str, rows: Iterable[Any]) -> None:
-        """Merge what a task reports; skip malformed and outdated rows and those of other partitions."""
+    @property
+    def held(self) -> int:
+        """Fetched bytes in the memory of the task that holds most."""
+        heard_since = time.monotonic() - PATIENCE_S
+        with self._lock:
+            return max((run.held for run in self._runs.values() if run.heard_at > heard_since), default=0)
+
+    def take(self, run_id: str, rows: Iterable[Any], held: Any = 0) -> None:
+        """Merge what a task reports; skip malformed and outdated rows and those of other partitions.
+
+        :raises ValueError: ``held`` is no number of bytes.
+        """
         with self._lock:
             run = self._heard_of(run_id[:64])
+            run.held = _count(held)
             for row in rows:
                 try:
                     self._merge(run, row)

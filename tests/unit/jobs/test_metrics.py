@@ -311,6 +311,20 @@ def test_scrape_for_some_names_gets_these_alone() -> None:
     assert list(parsed(text)) == ["writer_epoch"]
 
 
+def test_fetched_bytes_are_those_of_the_fullest_task_that_still_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(ranges())
+    assert scraped(collector(table))["fetched_bytes"] == {(): 0}
+    table.take("a", [], 9_000_000)
+    table.take("b", [], 48_000_000)
+    assert scraped(collector(table))["fetched_bytes"] == {(): 48_000_000}
+    table.take("b", [], 0)
+    assert scraped(collector(table))["fetched_bytes"] == {(): 9_000_000}
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)  # the other one was killed
+    table.take("b", [], 5_000_000)
+    assert scraped(collector(table))["fetched_bytes"] == {(): 5_000_000}
+
+
 # --- how many series there are ---------------------------------------------------------------------------------------
 
 

@@ -112,7 +112,7 @@ def token(driver: Listener) -> bytes:
 
 
 def told_by(run: str, *rows: Any) -> dict[str, Any]:
-    return {"run": run, "rows": list(rows)}
+    return {"run": run, "held": 0, "rows": list(rows)}
 
 
 def row(partition: int = 0, position: int = 10, state: str = "copying", **counters: Any) -> dict[str, Any]:
@@ -133,6 +133,14 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, tab
         partitions[1].position = 600
         until(lambda: told(table)[SECOND].position == 600)
     assert told(table)[SECOND].counters["reencoded"] == 7
+
+
+def test_what_the_task_holds_arrives_as_it_changes(driver: Listener, table: Table) -> None:
+    held = [17]
+    with Reporter(driver.address, copies(), lambda: held[0]):
+        until(lambda: table.held == 17)
+        held[0] = 5
+        until(lambda: table.held == 5)
 
 
 def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Table) -> None:
@@ -312,7 +320,7 @@ def test_conversation_ends_although_a_line_arrives_in_that_moment(driver: Listen
         reader.feed_data(driver._greeting)
         while reader._waiter is None:  # type: ignore[attr-defined]
             await asyncio.sleep(0)
-        reader.feed_data(b'{"run": "r", "rows": []}\n')
+        reader.feed_data(b'{"run": "r", "held": 0, "rows": []}\n')
         task.cancel()
         reader.feed_eof()
         await asyncio.wait([task], timeout=30)
@@ -384,7 +392,16 @@ def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, table: T
 
 @pytest.mark.parametrize(
     "message",
-    [{}, {"run": "a"}, {"rows": []}, {"run": 5, "rows": []}, {"run": ["a"], "rows": []}, told_by("a") | {"rows": 7}],
+    [
+        {"run": "a"},
+        {"rows": []},
+        told_by("a") | {"run": 5},
+        told_by("a") | {"run": ["a"]},
+        told_by("a") | {"rows": 7},
+        {},
+        told_by("a") | {"held": -1},
+        told_by("a") | {"held": "1"},
+    ],  # fmt: skip
 )
 def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
     driver: Listener, table: Table, message: Any, caplog: pytest.LogCaptureFixture
