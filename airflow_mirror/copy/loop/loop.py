@@ -29,6 +29,7 @@ from airflow_mirror.copy.loop.opener import Opened, Opener, Order
 from airflow_mirror.copy.loop.partition import Commit, PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
+from airflow_mirror.copy.loop.standstill import Standstill
 from airflow_mirror.copy.loop.states import ENDED, State
 from airflow_mirror.copy.loop.steps import Steps
 from airflow_mirror.copy.loop.target_side import PRODUCE_TIMEOUT_MS, ProduceLane, TargetSide
@@ -69,6 +70,7 @@ class CopyLoop:
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
         self.memory = Memory(_MEMORY_BYTES)
+        self._standstill = Standstill(self.memory, clock)
         self._store = store or _map_store(self.partitions, options)
         bound_s = options.give_up_after_s
         self._retries = Retries(clock) if bound_s is None else Retries(clock, bound_s)
@@ -148,6 +150,7 @@ class CopyLoop:
 
     def _step(self) -> None:
         if self._is_paused():
+            self._standstill.look(self.partitions, waits=True)
             self._await_answers(_IDLE_S)
             return
         self._open_due()
@@ -161,6 +164,9 @@ class CopyLoop:
         self._out.send()
         self._in.poll()
         self._maps.now_and_then(self.partitions)
+        # A hole may take minutes to fill, and rates and throttles are meant to hold the copy up.
+        waits = self._steps.busy or any(pause > 0 for pause in self._out.pauses())
+        self._standstill.look(self.partitions, waits=waits)
         self._await_answers(self._idle_s())
 
     def _take_touched(self) -> list[PartitionCopy]:
