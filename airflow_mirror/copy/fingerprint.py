@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import xxhash
 
-from airflow_mirror.copy.batches import tiers
+from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.tiers import Corrupt
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch
@@ -97,7 +97,8 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
         other = there.get(record.offset)
         if record.offset < log_start:
             continue
-        if other is None and any(record.offset in marker for marker in markers):
+        is_filler = tombstones.is_filler_record(record)  # one that the cleaner left of a batch
+        if other is None and not is_filler and any(record.offset in marker for marker in markers):
             return record.offset, f"a control marker on the source, the record {digest(record)} on the target"
         if other is not None and digest(other) != digest(record):
             return record.offset, f"source {digest(other)}, target {digest(record)}"

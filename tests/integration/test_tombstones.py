@@ -19,6 +19,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from airflow_mirror.wire.transactions import write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import (
@@ -188,7 +189,7 @@ def test_copy_continues_behind_a_batch_thinned_by_the_cleaner(
     wait_until(lambda: len(read(target_cluster, topic_name)) < 20, "the cleaner came", timeout_s=300, poll_s=0.2)
     with WireCluster(config(target_cluster)) as wire:
         tp = TopicPartition(topic_name, 0)
-        thinned = journal.last_data_batch(wire, tp, 0, 60)
+        thinned = journal.last_data_batch(wire, tp, 0, 60, READ_COMMITTED)
         assert thinned is not None and thinned.header is not None and not thinned.header.is_dense
         after = journal._next_sequence(topic_name, tp, 60, thinned, [])
         assert after == (thinned.header.producer_epoch, (thinned.header.base_sequence + 60) % 2**31)

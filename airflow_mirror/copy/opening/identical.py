@@ -64,7 +64,7 @@ def open_partition(
     """
     check_same_topic(told.topic_id, one, lambda: told.target.end)
     log_start = told.log_start
-    found = journal.read(target, mirror, one.target, told.target)
+    found = journal.read(target, mirror, one.target, told.target, isolation)
     primed = 0
     if _is_fresh(found, one, log_start, mirror, told.target.producers):
         start = max(one.start_offset, log_start)
@@ -75,7 +75,7 @@ def open_partition(
             )  # fmt: skip
         if found.end < start or found.log_start < start:
             primed = priming.prime(target, mirror, one.target, found.end, start, check)
-            found = journal.read(target, mirror, one.target, ask_again(target, one.target))
+            found = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
     elif found.end > told.high_watermark:
         raise truncated(one, told.high_watermark, found.end)
     elif log_start > found.end:
@@ -87,7 +87,9 @@ def open_partition(
         last = found.last
         if last is not None and tombstones.is_filler(last):
             _check_fillers(source, one, last, log_start, isolation)
-            last = journal.last_data_batch(target, one.target, found.log_start, found.end, tombstones.is_filler)
+            last = journal.last_data_batch(
+                target, one.target, found.log_start, found.end, isolation, tombstones.is_filler
+            )  # fmt: skip
         _check_fingerprint(source, one, last, log_start)
         _check_padding(source, one, found, log_start, isolation)
     producer_id = identity.data_producer_id(mirror, one.target)
@@ -212,37 +214,36 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_star
     assert last.header is not None
     start, end = last.header.base_offset, last.header.next_offset
     start = min(end, max(start, log_start))
-    theirs = committed_records(source, one.source, start, end, isolation)
-    # A source that was filled by a mirror has its own fillers, which are copied like records.
-    missing = [offset for offset, record in theirs.items() if not tombstones.is_filler_record(record)]
+    missing = _records_at(source, one, start, end, isolation)
     if missing:
         raise ForeignData(
             one.target_topic, one.partition, start, end,
             f"the target's log ends with fillers where the source has {len(missing)} record(s), the first at offset "
-            f"{min(missing)}",
+            f"{missing[0]}",
             "This is another topic than the one that was copied. Nothing was written. Delete the target topic and copy "
             "it again.",
         )  # fmt: skip
 
 
 def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
-    """Check that the source has no records at the offsets of the markers at the target's end.
+    """Check that the source has no records at the offsets behind the target's last record: of markers, or aborted.
 
     Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss.
     """
-    last = found.last
-    start = max(found.log_start, found.end - journal.LOOK_BACK)
-    if last is not None and last.header is not None:
-        start = last.header.next_offset
-    start = max(start, log_start)
-    if start >= found.end:
-        return
-    missing = committed_records(source, one.source, start, found.end, isolation)
+    behind = max(found.log_start, found.end - journal.LOOK_BACK) if found.last is None else found.last.next_offset
+    start = max(behind, log_start)
+    missing = _records_at(source, one, start, found.end, isolation)
     if missing:
         raise ForeignData(
             one.target_topic, one.partition, start, found.end,
-            f"the target's log ends with markers where the source has {len(missing)} record(s), the first at offset "
-            f"{min(missing)}",
+            "the target's log ends with markers or aborted records, where the source has "
+            f"{len(missing)} record(s), the first at offset {missing[0]}",
             "Another writer appended to it, or its transaction coordinator died and repeated a marker. Nothing was "
             "written. Delete the target topic and copy it again.",
         )  # fmt: skip
+
+
+def _records_at(source: WireCluster, one: CopyRange, start: int, end: int, isolation: int) -> list[int]:
+    """Return where the source has records. Fillers are none: they fill holes, as the target does in its own way."""
+    found = committed_records(source, one.source, start, end, isolation)
+    return sorted(offset for offset, record in found.items() if not tombstones.is_filler_record(record))

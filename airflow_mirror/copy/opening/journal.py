@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from airflow_mirror.copy.opening.answers import TargetAnswers
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire.aborted import Aborted, told_apart
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
@@ -33,7 +34,7 @@ class Journal:
 
     :param log_start: log start offset of the partition.
     :param end: log end offset; with identical offsets also the next source offset.
-    :param last: the last batch with records, if one was found near the end.
+    :param last: the last batch with records that the copy would see, if one was found near the end.
     :param epoch: producer epoch to write with.
     :param sequence: next sequence of our data producer id.
     """
@@ -45,15 +46,16 @@ class Journal:
     sequence: int
 
 
-def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswers) -> Journal:
+def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswers, isolation: int) -> Journal:
     """Read the journal of one target partition.
 
     :param told: what the target answered about the partition. The log below its end does not change afterwards.
+    :param isolation: of the copy's fetches; see :func:`last_data_batch`.
     :raises LogUnsettled: the log end offset moved, or the high watermark had not reached it.
     """
     told.check_readable(tp)
     told.check_still(tp)
-    last = last_data_batch(target, tp, told.log_start, told.end)
+    last = last_data_batch(target, tp, told.log_start, told.end, isolation)
     epoch, sequence = _next_sequence(mirror, tp, told.end, last, told.producers)
     return Journal(log_start=told.log_start, end=told.end, last=last, epoch=epoch, sequence=sequence)
 
@@ -63,23 +65,35 @@ def last_data_batch(
     tp: TopicPartition,
     log_start: int,
     end: int,
+    isolation: int,
     passed_over: Callable[[RawBatch], bool] = lambda _: False,
 ) -> RawBatch | None:
     """Search backwards for the last batch with records, in growing steps: markers of a padded hole may follow it.
 
+    :param isolation: read_committed passes over aborted batches: the other side has a hole there. What is not decided
+        yet counts.
     :param passed_over: returns True for a batch with records that should be skipped.
     :return: None if there is none in the last :data:`LOOK_BACK` offsets.
     """
     for back in _WALK_BACK:
         start = max(log_start, end - back)
         found = None
-        for raw, _aborted in read_batches(target, tp, start, end, isolation=READ_UNCOMMITTED):
-            is_data = raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)
-            if is_data and not passed_over(raw):
+        for raw, is_aborted in told_apart(_to_the_end(target, tp, start, end, isolation)):
+            if not is_aborted and not passed_over(raw):
                 found = raw
         if found is not None or start == log_start:
             return found
     return None
+
+
+def _to_the_end(
+    target: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
+) -> Iterator[tuple[RawBatch, Aborted]]:
+    """Yield the batches in [start, end): also those behind the last stable offset, where nothing is known of aborts."""
+    for each in (isolation, READ_UNCOMMITTED):
+        for raw, aborted in read_batches(target, tp, start, end, isolation=each):
+            start = raw.next_offset
+            yield raw, aborted
 
 
 def _next_sequence(

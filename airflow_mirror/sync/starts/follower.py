@@ -31,6 +31,7 @@ from airflow_mirror.sync.starts.mapped import NO_MAP
 from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
 from airflow_mirror.wire import requests
+from airflow_mirror.wire.fetch import READ_COMMITTED
 
 if TYPE_CHECKING:
     from airflow_mirror.copy.offsets.store import MapStore
@@ -335,7 +336,7 @@ class StartFollower:
             if goal > now.there_end - LOOK_BACK:  # what lies before it nobody reads to find the place
                 try:
                     last = last_data_batch(
-                        self._target.wire, tp, now.there_start, now.there_end, tombstones.is_filler
+                        self._target.wire, tp, now.there_start, now.there_end, READ_COMMITTED, tombstones.is_filler
                     )  # fmt: skip
                 except MirrorError as e:
                     report.failed.append(f"{tp}: {e}")

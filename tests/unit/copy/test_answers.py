@@ -15,6 +15,7 @@ from airflow_mirror.errors import BrokerError, LogUnsettled, MirrorError
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.fetch import READ_COMMITTED
 
 RANGES = [
     CopyRange(source_topic="here", target_topic="there", partition=p, start_offset=0, end_offset=10) for p in range(50)
@@ -152,4 +153,4 @@ def test_unsettled_log_is_reported_and_not_waited_for(end: int, high_watermark: 
     )
     nobody = cast("WireCluster", None)  # nothing more is asked
     with pytest.raises(LogUnsettled, match=says):
-        journal.read(nobody, "m", FIRST, told)
+        journal.read(nobody, "m", FIRST, told, READ_COMMITTED)

@@ -7,6 +7,7 @@ import struct
 import crc32c
 import pytest
 
+from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.fingerprint import first_foreign
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch
@@ -57,6 +58,14 @@ def test_record_where_the_source_has_a_marker_is_foreign(header: dict[str, int])
     source = [log(7, b"a"), marker(8, **header), log(9, b"b")]
     found = first_foreign(ONE, log(7, b"a", b"x"), source, 0)
     assert found is not None and found[0] == 8 and "marker" in found[1]
+
+
+def test_filler_where_the_source_has_a_marker_is_none() -> None:
+    """The cleaner has left the last one of a batch, so that the batch is no longer one of fillers."""
+    (raw,) = iter_batches(records.encode([Record(0, 1_700_000_000_000, tombstones.KEY, None, [])], codec.GZIP, 5, 0, 0))
+    left = signed(raw.view, base_offset=8)
+    assert first_foreign(ONE, left, [log(7, b"a"), marker(8)], 0) is None
+    assert first_foreign(ONE, left, [log(8, b"a")], 0) is not None, "a record was there"
 
 
 def test_record_that_the_cleaner_may_have_taken_since_proves_nothing() -> None:

@@ -13,6 +13,7 @@ from airflow_mirror.copy.writer import identity, priming
 from airflow_mirror.errors import ForeignData, LeaseLost, RetentionLost, SourceTruncated
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -69,7 +70,7 @@ def test_marker_in_place_of_a_source_record_stops_the_copy(world: World) -> None
     world.there.append_marker(OURS + 1, 0, commit=True, coordinator_epoch=0)
     world.here_writer.plain(3)
     error = world.copy()
-    assert isinstance(error, ForeignData) and "markers where the source has 1 record(s)" in str(error)
+    assert isinstance(error, ForeignData) and "aborted records, where the source has 1 record(s)" in str(error)
     assert world.there.end == 6
 
 
@@ -142,7 +143,7 @@ def test_copy_continues_the_sequence_behind_a_compacted_batch(world: World) -> N
     first = records.header_of(world.there.batches[0].content).base_sequence
     compacted(world.there, 0, slice(1, 3))
     with WireCluster(world.target.config) as there:
-        found = journal.read(there, "m", TP, ask_again(there, TP))
+        found = journal.read(there, "m", TP, ask_again(there, TP), READ_COMMITTED)
     assert (found.end, found.sequence) == (5, first + 5)
 
 

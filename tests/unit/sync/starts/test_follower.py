@@ -21,6 +21,7 @@ from airflow_mirror.sync.starts import follower, sights
 from airflow_mirror.sync.starts.follower import StartFollower
 from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.wire import requests
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror, configs
@@ -109,8 +110,9 @@ def delete_records(side: Side, led: Any, goals: Any, timeout_ms: int, check: Cal
         yield tp, 0, side.logs[tp].start
 
 
-def last_batch(side: Side, tp: TopicPartition, start: int, end: int, passed_over: Any) -> Any:
+def last_batch(side: Side, tp: TopicPartition, start: int, end: int, isolation: int, passed_over: Any) -> Any:
     """Batches of five records."""
+    assert isolation == READ_COMMITTED, "the next opening compares the last one that was not aborted"
     return SimpleNamespace(first_offset=max(start, (end - 1) // 5 * 5)) if end > start else None
 
 
