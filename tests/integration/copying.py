@@ -145,6 +145,19 @@ def write_transactions(cluster: Cluster, topic: str, seed: int, transactions: in
     await_stable(cluster, topic, partitions)
 
 
+def abort_transaction(cluster: Cluster, topic: str, partitions: int = 1) -> None:
+    """Append to each partition records of a transaction that is aborted, as when its producer is fenced in the middle."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-cut", "linger.ms": 1})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for partition in range(partitions):
+        for _ in range(3):
+            producer.produce(topic, b"never seen", b"k", partition=partition)
+    producer.flush()
+    producer.abort_transaction()
+    await_stable(cluster, topic, partitions)
+
+
 def read(
     cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 240.0, first: int | None = None
 ) -> list[Seen]:

@@ -39,7 +39,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, create, read, wait_until, write, write_transactions
+from tests.integration.copying import abort_transaction, assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence
 
@@ -56,7 +56,7 @@ def two() -> Iterator[tuple[Cluster, Cluster]]:
 
 
 class World:
-    """One topic on the old side, copied to the new side and cut over, with two groups."""
+    """One topic on the old side, copied to the new side and cut over, with two groups. Its last records were aborted."""
 
     def __init__(self, old: Cluster, new: Cluster, topic: str, directory: Path, close: ExitStack) -> None:
         self.old, self.new, self.topic, self.directory = old, new, topic, directory
@@ -68,6 +68,7 @@ class World:
         create(old, topic, PARTITIONS)
         write(old, topic, 200, seed=1)
         write_transactions(old, topic, seed=2, partitions=PARTITIONS)
+        abort_transaction(old, topic, PARTITIONS)
         self.mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic], groups=[f"{topic}-.*"])
         self.plan = build(self.mirror, self.source, self.target, probe_target=False)
         create_target_topics(self.plan, self.target)
