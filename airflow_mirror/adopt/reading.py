@@ -86,8 +86,8 @@ class Log:
 
 
 def bounds_of(cluster: WireCluster, tp: TopicPartition) -> Bounds:
-    """Return where a log begins and ends now."""
-    stable, end = cluster.last_stable([tp])[tp], cluster.high_watermarks([tp])[tp]
+    """Return where a log begins and ends now. The end first: behind it nothing counts as held by a transaction."""
+    end, stable = cluster.high_watermarks([tp])[tp], cluster.last_stable([tp])[tp]
     return Bounds(min(cluster.log_starts([tp])[tp], end), min(stable, end), end)
 
 

@@ -130,7 +130,7 @@ def _workers(groups: list[GroupInfo], target: ClusterAdmin, flow: Flow, ignored:
 
 
 def _open(target: ClusterAdmin, tps: Collection[TopicPartition]) -> Iterator[Seen]:
-    stable, ends = target.wire.last_stable(tps), target.wire.high_watermarks(tps)
+    ends, stable = target.wire.high_watermarks(tps), target.wire.last_stable(tps)  # what comes between is not held
     held = [tp for tp in tps if stable[tp] < ends[tp]]
     if held:
         named = ", ".join(f"{tp} from offset {stable[tp]}" for tp in held[:_NAMED])

@@ -84,7 +84,11 @@ def divergence(
     """
     topics = {t.source_topic for t in plan.topics}
     cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
-    new, old = target.wire.log_ends(cut), source.wire.log_ends(cut)
+    for _ in range(2):  # once more before anybody is told that something is lost
+        # The old source first: read second, it would be ahead while applications write and the reverse tail copies.
+        old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
+        if all(old[tp] <= new[tp] for tp in cut):
+            break
     moved = {tp: end for tp, end in cut.items() if new[tp] != end or old[tp] != end}
     readable = sum(new[tp] - end for tp, end in moved.items()) <= _READ_AT_MOST
     written = tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,6 +85,41 @@ def test_old_source_that_is_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
     assert found.problems == ("orders-0 has 3 offsets on the old source that the target lacks",)
     assert "AHEAD by 3" in found.lines()[2]
+
+
+class Busy:
+    """Both clusters while applications write and the reverse tail copies at once: each question finds more."""
+
+    def __init__(self, world: World) -> None:
+        self.end, self.asked = 50, list[str]()
+        for name, cluster in (("old", world.old), ("new", world.new)):
+            cluster.wire.log_ends = partial(self.log_ends, name)  # type: ignore[method-assign]
+
+    def log_ends(self, name: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked.append(name)
+        self.end += 3
+        return dict.fromkeys(tps, self.end)
+
+
+def test_old_source_is_not_ahead_while_its_tail_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    monkeypatch.setattr(counting, "count_data", lambda *_, committed: 0)
+    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
+    busy = Busy(world)
+    assert divergence(world.report, REVERSE, world.old, world.new).problems == ()  # type: ignore[arg-type]
+    assert busy.asked == ["old", "new"]
+
+
+def test_it_is_looked_again_before_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that has just taken over may not know yet where its log ends."""
+    world = World(monkeypatch)
+    monkeypatch.setattr(counting, "count_data", lambda *_, committed: 0)
+    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
+    answers = iter([48, 60])
+    world.old.wire.end = 55
+    world.new.wire.log_ends = lambda tps: dict.fromkeys(tps, next(answers))  # type: ignore[method-assign]
+    found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
+    assert found.problems == () and found.written[0].new_end == 60
 
 
 def test_topics_that_are_left_on_the_old_source_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
