@@ -1178,15 +1178,14 @@ class LedgerNewer(InputError):
 
 
 class SourceStillSeen(InputError):
-    """A mirror is to be failed over whose source was seen a moment ago."""
+    """A mirror is to be failed over whose source was seen a moment ago. :param saw: by whom, as half a sentence."""
 
-    def __init__(self, mirror: str, host: str, unseen_s: float | None) -> None:
-        self.mirror, self.host, self.unseen_s = mirror, host, unseen_s
-        when = "and may see the source" if unseen_s is None else f"and has seen the source {unseen_s:.0f} s ago"
+    def __init__(self, mirror: str, saw: str) -> None:
+        self.mirror = mirror
         super().__init__(
-            f"mirror {mirror!r}: its tail runs on host {host!r}, {when}: cut off from here is not gone. Nothing was "
-            "changed. If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just "
-            "gone, try again in half a minute; or use force: what the source takes from now on is lost."
+            f"mirror {mirror!r}: {saw}: cut off from here is not gone. Nothing was changed. If the source lives, cut "
+            "over instead (CutoverOperator): nothing is lost then. If it has just gone, try again in half a minute; or "
+            "use force: what the source takes from now on is lost."
         )
 
 

@@ -60,9 +60,21 @@ class TailSeen:
         ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
         return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
 
-    def sees_source(self) -> bool:
-        """Return whether it lives, and has seen the source in the last half minute, or may have."""
-        return self.status == RUNNING and (self.unseen_s is None or self.unseen_s < SILENCE_S)
+    def saw(self, age_s: float | None) -> str:
+        """Return who has seen the source in the last half minute, or may have, as half a sentence; empty: nobody.
+
+        :param age_s: the age of the last look that is noted, by the clocks of two hosts.
+        """
+        runs = f"its tail runs on host {self.host!r}, and"
+        if self.status == RUNNING and self.unseen_s is None:
+            return f"{runs} may see the source"
+        if self.status == RUNNING and self.unseen_s is not None and self.unseen_s < SILENCE_S:
+            return f"{runs} has seen the source {self.unseen_s:.0f} s ago"
+        if age_s is None or age_s >= SILENCE_S:
+            return ""
+        gone = f"its tail on host {self.host!r} is {self.status}" if self.status else "no tail is decided to be its"
+        who = f"{runs} has not seen the source for {self.unseen_s:.0f} s" if self.status == RUNNING else gone
+        return f"{who}, but by the notes and this host's clock the source was seen {age_s:.0f} s ago"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,16 +114,14 @@ class Check:
 
     @property
     def refusal(self) -> SourceStillSeen | RightsMissing | None:
-        """Why it would be refused: a tail has seen the source in the last half minute, or rights are missing.
+        """Why it would be refused: the source was seen in the last half minute, or rights are missing.
 
-        Cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
+        cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
         log's end, or writers outside.
         """
-        name, tail, age_s = self.plan.mirror.name, self.tail, self.losses.age_s
-        if tail.sees_source():
-            return SourceStillSeen(name, tail.host, tail.unseen_s)
-        if age_s is not None and age_s < SILENCE_S:
-            return SourceStillSeen(name, tail.host, age_s)
+        name = self.plan.mirror.name
+        if saw := self.tail.saw(self.losses.age_s):
+            return SourceStillSeen(name, saw)
         return RightsMissing(name, [str(one) for one in self.lacking]) if self.lacking else None
 
     def lines(self) -> list[str]:

@@ -56,7 +56,7 @@ def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], 
 
         monkeypatch.setattr(run, "run", fail)
 
-    fails_with(SourceStillSeen("m", "far", 3.0))
+    fails_with(SourceStillSeen("m", "its tail sees it"))
     with pytest.raises(AirflowFailException, match="cut off from here is not gone"):
         operator().execute({})
     fails_with(TryAgain("no broker"))

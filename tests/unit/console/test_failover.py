@@ -70,7 +70,7 @@ def test_a_refusal_is_told_and_changes_nothing(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
-        raise SourceStillSeen("m", "far", 3.0)
+        raise SourceStillSeen("m", "its tail sees it")
 
     monkeypatch.setattr(failover, "run", refuse)
     assert run() == 2

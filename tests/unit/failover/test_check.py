@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from airflow_mirror.failover import check
-from airflow_mirror.failover.check import copied_to, lost
+from airflow_mirror.failover.check import TailSeen, copied_to, lost
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.ends import notes
@@ -21,9 +23,6 @@ from tests.unit.cutover.builders import GivenSide
 from tests.unit.failover.world import A0, B0, World
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
-
-if TYPE_CHECKING:
-    import pytest
 
 PLAIN, MOVED, EMPTY = (TopicPartition(name, 0) for name in ("plain", "moved", "empty"))
 PLAN = plan_of(
@@ -68,6 +67,32 @@ def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.Monke
             found = lost(given(admin, state), PLAN, 12_000)
     assert (found.at_least, found.dense) == (10, frozenset({PLAIN}))
     assert found.at_most == 10 + 21 + 7 and found.unknown == (TopicPartition("gone", 0),)
+
+
+@pytest.mark.parametrize(
+    ("status", "unseen_s", "age_s", "says"),
+    [
+        ("RUNNING", 3.0, 200.0, "its tail runs on host 'far', and has seen the source 3 s ago"),
+        ("RUNNING", None, None, "its tail runs on host 'far', and may see the source"),
+        ("RUNNING", 70.0, 9.0, "its tail runs on host 'far', and has not seen the source for 70 s, but by the notes"),
+        (
+            "LOST",
+            3.0,
+            12.0,
+            "its tail on host 'far' is LOST, but by the notes and this host's clock the source was seen 12 s",
+        ),
+        ("", None, 12.0, "no tail is decided to be its, but by the notes"),
+        ("RUNNING", 70.0, 30.0, None),
+        ("LOST", 3.0, 30.0, None),
+        ("LOST", None, None, None),
+    ],
+)
+def test_a_refusal_says_who_saw_the_source(
+    status: str, unseen_s: float | None, age_s: float | None, says: str | None
+) -> None:
+    """One that is lost does not run, and one that has not seen it has not."""
+    saw = TailSeen(status=status, host="far" if status else "", unseen_s=unseen_s).saw(age_s)
+    assert saw.startswith(says) if says is not None else saw == ""
 
 
 def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
