@@ -5,7 +5,8 @@ Nobody can count records of a cluster that is gone. So it is an interval:
 - *At least* the data records below the source's last stable offset at the last look that the target lacks. An offset may
   hold a marker or nothing; so this counts only where the target's log shows that the partition has neither.
 - *At most*, as an estimate: everything up to the end at that look, open transactions as well, and what the source took
-  since then if it took no more a second than in the busiest interval between two of the last looks.
+  from then until its tail missed it (until now, if none did), if it took no more than in the busiest second and the
+  busiest ten of the last five minutes; without what the target has of that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.ends.follower import noted_every_s
 from airflow_mirror.sync.ends.notes import SourceEnds
 
 _LISTED = 50
@@ -51,7 +53,10 @@ class Losses:
 
     :param age_s: seconds since the last look in which the source answered; None: it was never seen.
     :param oldest_s: the same of the partition that has not answered for longest.
-    :param rate: offsets a second in the busiest interval between two of the last looks.
+    :param missed_s: seconds from the last look to the first one that the source did not answer; None: there was none.
+    :param unseen_s: for so long the source may have taken records that nobody saw: until it was missed, or until now.
+    :param rate: offsets a second between the busiest two notes, ``note_s`` apart. :param peak: in the busiest second.
+    :param beyond: offsets behind the ends at that look that the target has.
     :param partitions: those that lack something, or where a transaction was open.
     :param unknown: partitions of which nothing was seen, or nothing is known of the copy.
     :param dense: partitions whose log shows neither markers nor holes.
@@ -59,7 +64,12 @@ class Losses:
 
     age_s: float | None
     oldest_s: float
+    missed_s: float | None
+    unseen_s: float
     rate: float
+    note_s: float
+    peak: float
+    beyond: int
     partitions: tuple[Loss, ...]
     unknown: tuple[TopicPartition, ...]
     dense: frozenset[TopicPartition]
@@ -71,10 +81,17 @@ class Losses:
 
     @property
     def at_most(self) -> int | None:
-        """An upper estimate in records; None: nobody looked at the source."""
-        if self.age_s is None:
-            return None
-        return sum(max(0, one.end - one.copied) for one in self.partitions) + math.ceil(self.rate * self.oldest_s)
+        """An upper estimate in records, if the source was gone when it was missed; None: nobody looked at it."""
+        return None if self.age_s is None else self._within(self.unseen_s)
+
+    @property
+    def until_now(self) -> int | None:
+        """The same if it was only cut off, and took records until now."""
+        return None if self.age_s is None else self._within(self.oldest_s)
+
+    def _within(self, unseen_s: float) -> int:
+        taken = min(self.rate * max(unseen_s, self.note_s), self.peak * max(unseen_s, 1.0)) if unseen_s else 0.0
+        return sum(max(0, one.end - one.copied) for one in self.partitions) + max(0, math.ceil(taken) - self.beyond)
 
     @property
     def cut(self) -> list[Loss]:
@@ -86,10 +103,13 @@ class Losses:
         if self.age_s is None:
             yield "lost: not known. No tail has noted where the source's logs end"
         else:
+            missed = "" if self.missed_s is None else f", did not answer {self.missed_s:,.1f} s later"
             yield (
                 f"lost: at least {self.at_least:,} records, at most about {self.at_most:,}: the source was last seen "
-                f"{self.age_s:,.0f} s ago, and took up to {self.rate:,.0f} offsets a second"
+                f"{self.age_s:,.0f} s ago{missed}, and took up to {self.peak:,.0f} offsets a second"
             )
+            if self.missed_s is not None:
+                yield f"  if it was only cut off, and went on until now, at most about {self.until_now:,}"
         for one in self.partitions[:_LISTED]:
             if one.missing:
                 what = "records" if one.source in self.dense else "offsets, markers and holes among them"
@@ -105,9 +125,12 @@ class Losses:
         return {
             "at_least": self.at_least,
             "at_most": self.at_most,
+            "until_now": self.until_now,
             "age_s": self.age_s,
             "oldest_s": self.oldest_s,
+            "missed_s": self.missed_s,
             "rate": self.rate,
+            "peak": self.peak,
             "partitions": {"count": len(rows), "first": rows[:_LISTED]},
             "cut": {"count": len(self.cut), "first": [str(one.source) for one in self.cut[:_LISTED]]},
             "unknown": {"count": len(self.unknown), "first": [str(tp) for tp in sorted(self.unknown)[:_LISTED]]},
@@ -130,7 +153,8 @@ def losses(
     :param now_ms: until when the source may have taken records. By another clock than the looks', mostly.
     :param committed: only what is below the last stable offset is copied; otherwise up to the end.
     """
-    known = {} if seen is None else seen.partitions
+    looked, seen = seen is not None, seen or SourceEnds(at_ms=now_ms)
+    known, missed_ms = seen.partitions, seen.missed_ms
     every = sorted({*partitions, *known})
     found = []
     for tp in every:
@@ -138,11 +162,21 @@ def losses(
             stable, end = known[tp].stable if committed else known[tp].end, known[tp].end
             found.append(Loss(source=tp, copied=copied[tp], stable=stable, end=end))
     oldest_ms = min((one.at_ms for one in known.values()), default=now_ms)
+    rate = max(seen.rates, default=0.0)
     return Losses(
-        age_s=None if seen is None else max(0.0, (now_ms - seen.at_ms) / 1000),
-        oldest_s=max(0.0, (now_ms - oldest_ms) / 1000),
-        rate=0.0 if seen is None else max(seen.rates, default=0.0),
+        age_s=_seconds(seen.at_ms, now_ms) if looked else None,
+        oldest_s=_seconds(oldest_ms, now_ms),
+        missed_s=None if missed_ms is None else _seconds(seen.at_ms, missed_ms),
+        unseen_s=_seconds(oldest_ms, now_ms if missed_ms is None else missed_ms),
+        rate=rate,
+        note_s=noted_every_s(len(known)) + 1,
+        peak=max(seen.peaks, default=rate),
+        beyond=sum(max(0, one.copied - one.end) for one in found),
         partitions=tuple(one for one in found if one.missing or one.open),
         unknown=tuple(tp for tp in every if tp not in known or tp not in copied),
         dense=frozenset(dense),
     )
+
+
+def _seconds(since_ms: int, until_ms: int) -> float:
+    return max(0.0, (until_ms - since_ms) / 1000)

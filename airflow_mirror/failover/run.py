@@ -77,6 +77,8 @@ class FailoverReport:
         """Return what there is to say, for people."""
         least, most = self.lost["at_least"], self.lost["at_most"]
         much = "nobody knows how much" if most is None else f"at least {least:,} records, at most about {most:,}"
+        if self.lost.get("missed_s") is not None:
+            much += f"; if the source was only cut off, and went on, {self.lost['until_now']:,}"
         lines = [
             f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
             f"lost: {much}",

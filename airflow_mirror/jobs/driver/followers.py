@@ -76,7 +76,7 @@ def followers(
     with_maps += [] if {*KINDS}.isdisjoint(mirror.traces) else [traces_follow(job, held, status)]
     thread = partial(on_both_clusters, job, held, status)
     wanted = (
-        (True, thread(ends.NAME, _ends, ends.EVERY_S)),
+        (True, thread(ends.NAME, _ends, ends.looked_every_s(sum(t.partitions for t in copying.job.plan.topics)))),
         (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
         (mirror.sync_configs, thread("configs", _configs, mirror.config_interval_s)),
         (mirror.sync_acls, thread("acls", _acls, mirror.acl_interval_s)),

@@ -1,13 +1,15 @@
 """One look: ask the source where its logs end, and note that on the target.
 
-The copy knows better at each moment, in memory that is lost with it. A look every few seconds is what survives.
+The copy knows better at each moment, in memory that is lost with it. What survives is a note every ten looks, and one at
+once when the source does not answer: of the last look, and of the time at which it was missed.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import MirrorError, TryAgain
@@ -24,10 +26,9 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.right import Right
 
-EVERY_S = 10.0
-_NOTE_S = (
-    0.003  # between two notes for each partition: those of 10,000 partitions take 30 kB, and a ledger is to stay small
-)
+_LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
+_NOTE_S = 0.003  # between two notes, for each partition: those of 10,000 take 30 kB, and a ledger is to stay small
+Answers = dict[TopicPartition, tuple[int, int]]  # last stable offset and end
 NAME = "source"  # under which the report stands in a job's signs of life
 
 
@@ -71,6 +72,8 @@ class EndsFollower:
         self._plan, self._source, self._target = plan, source, target
         self._state, self._right, self._clock = state, right, clock
         self._seen: float | None = None
+        self._last: SourceEnds | None = None  # the last look in which the source answered
+        self._peak, self._took_s = 0.0, 0.0  # busiest second since the last note; how long the last look took
 
     def follow(self, now_ms: int) -> EndsReport:
         """Look once. A source that does not answer is in the report; since when, its ``seen`` says.
@@ -84,20 +87,35 @@ class EndsFollower:
         try:
             answers, asked = self._ask(plan, report)
         except TryAgain as e:
-            answers, asked = dict[TopicPartition, tuple[int, int]](), list[TopicPartition]()
+            answers, asked = Answers(), list[TopicPartition]()
             report.failed.append(str(e))
         if answers:
             self._seen = self._clock()  # whether it can be noted or not
-            found = before.after(answers, asked, now_ms)
-            report.partitions = len(found.partitions)
-            changed = {key: value for key, value in found.dump(mirror).items() if stored.get(key) != value}
-            if notes.is_newer(mirror, stored):
-                report.failed.append("not noted: a newer version of airflow-mirror has noted where the source ends")
-            elif not 0 <= now_ms - before.at_ms < 1000 * noted_every_s(len(asked)):
-                self._note(changed, report)
+            last = self._last = self._looked(before, answers, asked, now_ms)
+            self._took_s = time.monotonic() - begun
+            report.partitions = len(last.partitions)
+            # One that is back and was noted as missed is noted at once: what it takes from now on counts.
+            is_due = before.missed_ms is not None or not 0 <= now_ms - before.at_ms < 1000 * noted_every_s(len(asked))
+        else:
+            last = self._last or before
+            if last.missed_ms is None and report.failed:  # if it was alive when it was asked, then not for another answer
+                last = self._last = replace(last, missed_ms=now_ms + math.ceil(1000 * self._took_s))
+            is_missed = last.missed_ms is not None and last.at_ms > 0
+            is_due = is_missed and (before.missed_ms is None or before.at_ms < last.at_ms)
+        if notes.is_newer(mirror, stored):
+            report.failed.append("not noted: a newer version of airflow-mirror has noted where the source ends")
+        elif is_due:
+            self._note({key: value for key, value in last.dump(mirror).items() if stored.get(key) != value}, report)
         report.seen = self._seen
         report.took_s = round(time.monotonic() - begun, 3)
         return report
+
+    def _looked(self, noted: SourceEnds, answers: Answers, asked: list[TopicPartition], now_ms: int) -> SourceEnds:
+        last = self._last or noted
+        now = last.after(answers, asked, now_ms)
+        peak = notes.rate_of(last.partitions, now.partitions, (now_ms - last.at_ms) / 1000) or 0.0
+        self._peak = peak if noted.at_ms >= last.at_ms else max(self._peak, peak)
+        return noted.after(answers, asked, now_ms, self._peak)
 
     def _note(self, changed: Mapping[str, bytes], report: EndsReport) -> None:
         try:
@@ -108,7 +126,7 @@ class EndsFollower:
         except MirrorError as e:  # it must not hide that the source was seen
             report.failed.append(f"not noted: {e}")
 
-    def _ask(self, plan: Plan, report: EndsReport) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
+    def _ask(self, plan: Plan, report: EndsReport) -> tuple[Answers, list[TopicPartition]]:
         """Return last stable offset and end of each partition that answers, and all that were asked."""
         wire = self._source.wire
         planned = {t.source_topic: t for t in plan.topics}
@@ -123,9 +141,14 @@ class EndsFollower:
         return {tp: (stable[tp], ends[tp]) for tp in tps if tp in stable and tp in ends}, tps
 
 
+def looked_every_s(partitions: int) -> float:
+    """Return how many seconds lie between two looks at so many partitions."""
+    return max(1.0, _LOOK_S * partitions)
+
+
 def noted_every_s(partitions: int) -> float:
     """Return how many seconds lie between two notes of so many partitions. Looks are more frequent."""
-    return max(EVERY_S - 1, _NOTE_S * partitions)
+    return max(9.0, _NOTE_S * partitions)  # with the next look after that: ten
 
 
 def _offsets(

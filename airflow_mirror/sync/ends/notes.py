@@ -18,8 +18,9 @@ from airflow_mirror.partition import TopicPartition
 
 _VERSION = 1
 BUCKETS = 64
-_RATES = 30  # looks whose rates are remembered: five minutes
+_RATES = 30  # notes whose rates are remembered: five minutes
 _LOOK = "look"
+_SECOND = 0.9  # looks of a second are a little closer now and then
 
 
 class End(NamedTuple):
@@ -35,34 +36,41 @@ class End(NamedTuple):
     at_ms: int
 
 
+Ends = Mapping[TopicPartition, End]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceEnds:
     """What was seen of a mirror's source.
 
     :param at_ms: time of the last look in which a partition answered, by the clock of who looked.
-    :param rates: offsets a second that all partitions together took between two looks; the last is the newest.
+    :param rates: offsets a second that all partitions together took between two notes; the last is the newest.
+    :param peaks: the same in the busiest second of each; none from older versions.
+    :param missed_ms: when, after that look, the source did not answer; None: it was not asked again, as far as is noted.
     :param partitions: by source partition.
     """
 
     at_ms: int
     rates: tuple[float, ...] = ()
-    partitions: Mapping[TopicPartition, End] = field(default_factory=dict)
+    peaks: tuple[float, ...] = ()
+    missed_ms: int | None = None
+    partitions: Ends = field(default_factory=dict)
 
     def after(
-        self, answers: Mapping[TopicPartition, tuple[int, int]], asked: Collection[TopicPartition], now_ms: int
-    ) -> SourceEnds:
+        self, answers: Mapping[TopicPartition, tuple[int, int]], asked: Collection[TopicPartition], now_ms: int,
+        peak: float = 0.0,
+    ) -> SourceEnds:  # fmt: skip
         """Return what is known after one more look.
 
         :param answers: last stable offset and end of each partition that answered. :param asked: all partitions.
+        :param peak: offsets a second between the two closest looks since this one that were busiest.
         """
         known = {tp: self.partitions[tp] for tp in asked if tp in self.partitions}
         seen = {tp: End(stable, max(stable, end), now_ms) for tp, (stable, end) in answers.items()}
-        took_s = (now_ms - self.at_ms) / 1000
-        rates = self.rates
-        if known.keys() & seen.keys() and took_s >= 1:
-            more = sum(max(0, seen[tp].end - known[tp].end) for tp in known.keys() & seen.keys())
-            rates = (*rates, round(more / took_s, 1))[-_RATES:]
-        return SourceEnds(at_ms=now_ms, rates=rates, partitions=known | seen)
+        rates, peaks, rate = self.rates, self.peaks, rate_of(known, seen, (now_ms - self.at_ms) / 1000)
+        if rate is not None:
+            rates, peaks = (*rates, rate)[-_RATES:], (*peaks, max(peak, rate))[-_RATES:]
+        return SourceEnds(at_ms=now_ms, rates=rates, peaks=peaks, partitions=known | seen)
 
     def dump(self, mirror: str) -> dict[str, bytes]:
         """Return it as values of the state; the time of the look is the last."""
@@ -72,7 +80,16 @@ class SourceEnds:
             row = row[:2] if (one.end, one.at_ms) == (one.stable, self.at_ms) else row  # most of them
             buckets.setdefault(_bucket(tp.topic), {}).setdefault(tp.topic, []).append(row)
         values = {f"{prefix(mirror)}{n}": _json({"ends": of}) for n, of in buckets.items()}
-        return values | {_look(mirror): _json({"at": self.at_ms, "rates": self.rates})}
+        look = {"at": self.at_ms, "rates": self.rates, "peaks": self.peaks, "missed": self.missed_ms}
+        return values | {_look(mirror): _json(look)}
+
+
+def rate_of(before: Ends, after: Ends, took_s: float) -> float | None:
+    """Return the offsets a second that partitions of both looks took; None within less than a second: a clock's whim."""
+    both = before.keys() & after.keys()
+    if not both or took_s < _SECOND:
+        return None
+    return round(sum(max(0, after[tp].end - before[tp].end) for tp in both) / took_s, 1)
 
 
 def prefix(mirror: str) -> str:
@@ -97,7 +114,8 @@ def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
                 for partition, stable, *more in rows:
                     beyond, seen_ms = more or (0, at_ms)
                     found[TopicPartition(topic, int(partition))] = End(int(stable), int(stable + beyond), int(seen_ms))
-        return SourceEnds(at_ms=at_ms, rates=tuple(map(float, look["rates"])), partitions=found)
+        rates, peaks = (tuple(map(float, one)) for one in (look["rates"], look.get("peaks", ())))
+        return SourceEnds(at_ms=at_ms, rates=rates, peaks=peaks, missed_ms=look.get("missed"), partitions=found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +91,24 @@ def test_a_partition_unseen_for_longer_may_have_taken_more() -> None:
     noted = seen({A: End(9, 9, 4_000), B: End(9, 9, 10_000)}, rate=10)
     found = losses(noted, {A: 9, B: 9}, [A, B], [A, B], 12_000)
     assert (found.age_s, found.at_most) == (2.0, 80)
+
+
+def test_what_the_target_has_beyond_the_last_look_is_not_lost() -> None:
+    """Of what the source took since then, which is no more than it ever took in such a time."""
+    noted = replace(seen({A: End(90, 90, 10_000)}, rate=10), missed_ms=12_000)
+    found = losses(noted, {A: 95}, [A], [A], 99_000)
+    assert (found.missed_s, found.at_most, found.until_now) == (2.0, 15, 885)
+
+
+@pytest.mark.parametrize(
+    ("missed_ms", "at_most"), [(10_500, 40), (11_000, 40), (15_000, 100), (19_000, 100), (40_000, 300)]
+)
+def test_a_burst_counts_once_in_ten_seconds(missed_ms: int, at_most: int) -> None:
+    """The busiest second for as long as that, but not more than the busiest ten seconds took."""
+    noted = SourceEnds(
+        at_ms=10_000, rates=(3.0, 10.0), peaks=(40.0, 20.0), missed_ms=missed_ms, partitions={A: End(9, 9, 10_000)}
+    )  # fmt: skip
+    assert losses(noted, {A: 9}, [A], [A], 60_000).at_most == at_most
 
 
 def test_a_clock_that_is_behind_makes_no_negative_age() -> None:

@@ -60,8 +60,8 @@ class Source:
 
 
 class World:
-    def __init__(self) -> None:
-        self.source, self.state, self.right, self.now = Source(), MemoryState(), Confirmed(), 100.0
+    def __init__(self, source: Source | None = None, state: MemoryState | None = None) -> None:
+        self.source, self.state, self.right, self.now = source or Source(), state or MemoryState(), Confirmed(), 100.0
         self.follower = EndsFollower(lambda: PLAN, self.source, self, self.state, self.right, lambda: self.now)  # type: ignore[arg-type]
         self.wire = None
 
@@ -72,6 +72,10 @@ class World:
     def noted(self) -> dict[TopicPartition, End]:
         seen = notes.load("m", self.state.read())
         return {} if seen is None else dict(seen.partitions)
+
+    def missed(self) -> float | None:
+        seen = notes.load("m", self.state.read())
+        return None if seen is None or seen.missed_ms is None else seen.missed_ms / 1000
 
 
 @pytest.fixture
@@ -90,15 +94,54 @@ def test_ends_are_asked_before_stable_offsets(world: World) -> None:
     assert world.noted() == {A: End(5, 9, 100_000), B: End(3, 3, 100_000)}
 
 
-def test_a_source_that_is_gone_changes_nothing_noted(world: World) -> None:
+def test_a_source_that_is_gone_is_noted_as_missed_once(world: World) -> None:
     world.look(100.0)
-    before = world.state.read()
+    before = world.noted()
     world.source.down = True
     report = world.look(150.0)
     assert report["seen"] == 100.0 and "connection refused" in report["said"][0]
+    assert world.noted() == before and 150.0 <= (world.missed() or 0.0) < 151.0
+    missed = world.state.read()
     del world.source.offsets[A], world.source.offsets[B]
     world.source.down = False
-    assert world.look(160.0)["seen"] == 100.0 and world.state.read() == before  # brokers without leaders
+    assert world.look(160.0)["seen"] == 100.0 and world.state.read() == missed  # brokers without leaders
+
+
+def test_what_was_seen_last_is_noted_when_the_source_is_missed(world: World) -> None:
+    """Looks are more frequent than notes, and the last one counts."""
+    for at, end in ((100.0, 10), (101.0, 30), (102.0, 40)):
+        world.source.offsets[B] = (end, end)
+        world.look(at)
+    assert world.noted()[B] == End(10, 10, 100_000) and world.missed() is None
+    world.source.down = True
+    world.look(103.0)
+    assert world.noted()[B] == End(40, 40, 102_000)
+    seen = notes.load("m", world.state.read())
+    assert seen is not None and (seen.rates, seen.peaks) == ((15.0,), (20.0,))
+
+
+def test_a_source_that_is_back_is_noted_at_once(world: World) -> None:
+    """Else a tail that goes with it the next time leaves word of the first time."""
+    world.look(100.0)
+    world.source.down = True
+    world.look(101.0)
+    world.source.down = False
+    world.look(102.0)
+    assert world.missed() is None and world.noted()[A].at_ms == 102_000
+
+
+def test_a_new_tail_notes_what_the_one_before_could_not(world: World) -> None:
+    world.look(100.0)
+    world.source.down = True
+    again = World(world.source, world.state)
+    again.look(130.0)
+    assert again.missed() == 130.0 and again.noted()[A].at_ms == 100_000
+
+
+def test_a_source_that_nobody_has_seen_is_not_missed(world: World) -> None:
+    world.source.down = True
+    world.look(100.0)
+    assert world.state.read() == {}
 
 
 def test_one_leader_is_enough_to_have_seen_the_source(world: World) -> None:
@@ -113,7 +156,7 @@ def test_a_topic_that_was_created_again_is_not_the_one(world: World) -> None:
     world.look(100.0)
     world.source.ids = {"a": "another"}
     report = world.look(110.0)
-    assert report["seen"] == 100.0 and world.noted().keys() == {A, B}
+    assert report["seen"] == 100.0 and world.noted().keys() == {A, B} and world.missed() is None
 
 
 def test_a_look_that_can_not_be_noted_is_one_all_the_same(world: World) -> None:

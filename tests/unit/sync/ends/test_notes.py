@@ -17,6 +17,8 @@ looks = st.builds(
     SourceEnds,
     at_ms=st.integers(1, 2**42),
     rates=st.lists(st.floats(0, 1e9), max_size=30).map(tuple),
+    peaks=st.lists(st.floats(0, 1e9), max_size=30).map(tuple),
+    missed_ms=st.none() | st.integers(1, 2**42),
     partitions=st.dictionaries(
         st.builds(TopicPartition, st.text("ab.-_7", min_size=1, max_size=4), st.integers(0, 9999)),
         st.builds(End, offsets, offsets, st.integers(0, 2**42)),
@@ -60,14 +62,19 @@ def test_values_of_many_topics_are_few() -> None:
 
 def test_rates_are_those_between_looks() -> None:
     """Not between a look and nothing, and not within a second, of which a clock makes anything."""
-    seen = NOBODY.after({A: (100, 100)}, [A], 10_000)
-    assert seen.rates == ()
-    seen = seen.after({A: (150, 150), B: (900, 900)}, [A, B], 20_000)
-    assert seen.rates == (5.0,)
+    seen = NOBODY.after({A: (100, 100)}, [A], 10_000, peak=7.0)
+    assert seen.rates == seen.peaks == ()
+    seen = seen.after({A: (150, 150), B: (900, 900)}, [A, B], 20_000, peak=40.0)
+    assert (seen.rates, seen.peaks) == ((5.0,), (40.0,))
     assert seen.after({A: (999, 999)}, [A], 20_500).rates == (5.0,)
     for n in range(100):
         seen = seen.after({A: (150 + n, 150 + n)}, [A, B], 30_000 + n * 10_000)
-    assert len(seen.rates) == 30
+    assert len(seen.rates) == len(seen.peaks) == 30
+
+
+def test_what_an_older_version_wrote_has_no_peaks() -> None:
+    seen = SourceEnds(at_ms=9, rates=(3.0,)).dump("m") | {"ends/m/look": b'{"v":1,"at":9,"rates":[3.0]}'}
+    assert notes.load("m", seen) == SourceEnds(at_ms=9, rates=(3.0,))
 
 
 def test_what_a_newer_version_wrote_is_nothing() -> None:
