@@ -86,12 +86,12 @@ def open_partition(
             found = replace(found, log_start=restored)
         last = found.last
         if last is not None and tombstones.is_filler(last):
-            _check_fillers(source, one, last, log_start, isolation)
             last = journal.last_data_batch(
                 target, one.target, found.log_start, found.end, isolation, tombstones.is_filler
             )  # fmt: skip
         _check_fingerprint(source, one, last, log_start)
-        _check_padding(source, one, found, log_start, isolation)
+        behind = max(found.log_start, found.end - journal.LOOK_BACK) if last is None else last.next_offset
+        _check_padding(source, target, one, max(behind, log_start), found.end, isolation)
     producer_id = identity.data_producer_id(mirror, one.target)
     newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
     return Opening(
@@ -209,41 +209,26 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
         )  # fmt: skip
 
 
-def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_start: int, isolation: int) -> None:
-    """Check that the source has no records at the offsets of the fillers at the target's end."""
-    assert last.header is not None
-    start, end = last.header.base_offset, last.header.next_offset
-    start = min(end, max(start, log_start))
-    missing = _records_at(source, one, start, end, isolation)
+def _check_padding(
+    source: WireCluster, target: WireCluster, one: CopyRange, start: int, end: int, isolation: int
+) -> None:  # fmt: skip
+    """Check that the source has no records where the target has markers, aborted records or fillers, in [start, end).
+
+    Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss. Where
+    the target has nothing at all, its cleaner has removed the record. A source that was filled has fillers of its own.
+    """
+    found = committed_records(source, one.source, start, end, isolation)
+    missing = [offset for offset, record in sorted(found.items()) if not tombstones.is_filler_record(record)]
+    if missing:
+        ours = read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)
+        headers = [raw.header for raw, _ in ours if raw.header is not None]
+        taken = {at for h in headers if h.is_control or h.record_count for at in range(h.base_offset, h.next_offset)}
+        missing = [offset for offset in missing if offset in taken]
     if missing:
         raise ForeignData(
             one.target_topic, one.partition, start, end,
-            f"the target's log ends with fillers where the source has {len(missing)} record(s), the first at offset "
-            f"{missing[0]}",
-            "This is another topic than the one that was copied. Nothing was written. Delete the target topic and copy "
-            "it again.",
-        )  # fmt: skip
-
-
-def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
-    """Check that the source has no records at the offsets behind the target's last record: of markers, or aborted.
-
-    Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss.
-    """
-    behind = max(found.log_start, found.end - journal.LOOK_BACK) if found.last is None else found.last.next_offset
-    start = max(behind, log_start)
-    missing = _records_at(source, one, start, found.end, isolation)
-    if missing:
-        raise ForeignData(
-            one.target_topic, one.partition, start, found.end,
-            "the target's log ends with markers or aborted records, where the source has "
+            "the target's log ends with markers, fillers or aborted records, where the source has "
             f"{len(missing)} record(s), the first at offset {missing[0]}",
-            "Another writer appended to it, or its transaction coordinator died and repeated a marker. Nothing was "
-            "written. Delete the target topic and copy it again.",
+            "Another writer appended to it, its transaction coordinator died and repeated a marker, or it is another "
+            "topic's copy. Nothing was written. Delete the target topic and copy it again.",
         )  # fmt: skip
-
-
-def _records_at(source: WireCluster, one: CopyRange, start: int, end: int, isolation: int) -> list[int]:
-    """Return where the source has records. Fillers are none: they fill holes, as the target does in its own way."""
-    found = committed_records(source, one.source, start, end, isolation)
-    return sorted(offset for offset, record in found.items() if not tombstones.is_filler_record(record))

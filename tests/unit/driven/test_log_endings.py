@@ -154,6 +154,7 @@ class World:
         self.source, self.target, self.committed = source, target, committed
         self.options: dict[str, Any] = {
             "committed_only": committed,
+            "merge_below": 0,
             "tombstone_topics": frozenset({"t"} if fillers else ()),
         }
         self.old, self.new = source.create("t").logs[0], target.create("t").logs[0]
@@ -276,3 +277,21 @@ def test_aborted_records_are_passed_over_in_read_committed(source: DrivenCluster
     with WireCluster(source.config) as wire:
         last = journal.last_data_batch(wire, TP, 0, log.end, isolation)
         assert last is not None and last.first_offset == first
+
+
+@pytest.mark.parametrize("fillers", [False, True], ids=["markers", "fillers"])
+@pytest.mark.parametrize("back", [False, True], ids=["forth", "back"])
+def test_what_the_cleaner_took_before_the_end_was_copied(
+    source: DrivenCluster, target: DrivenCluster, back: bool, fillers: bool
+) -> None:
+    """A tombstone goes after a day, on the other side later. Behind it is nothing that the cleaner would leave alone."""
+
+    def a_tombstone(log: PartitionLog, w: Writer) -> None:
+        w.plain(1)
+        an_aborted_transaction(log, w)
+
+    world = World(source, target, a_tombstone, fillers=fillers)
+    cleaned = world.old if back else world.new
+    (taken,) = (one for one in cleaned.batches if one.base_offset == 3)
+    cleaned.batches.remove(taken)
+    assert (world.back() if back else world.forth()) is None

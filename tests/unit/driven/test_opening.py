@@ -85,7 +85,7 @@ def test_filler_in_place_of_a_source_record_stops_the_copy(world: World) -> None
     world.here.end = 2
     world.here_writer.plain(5)  # another story: records where the fillers stand
     error = world.copy()
-    assert isinstance(error, ForeignData) and "fillers where the source has 3 record(s)" in str(error)
+    assert isinstance(error, ForeignData) and "fillers or aborted records, where the source has 3 record(s)" in str(error)
 
 
 def test_a_source_that_lost_what_was_copied_stops_the_copy(world: World) -> None:
