@@ -65,15 +65,14 @@ class TailSeen:
 
         :param age_s: the age of the last look that is noted, by the clocks of two hosts.
         """
-        runs = f"its tail runs on host {self.host!r}, and"
-        if self.status == RUNNING and self.unseen_s is None:
-            return f"{runs} may see the source"
-        if self.status == RUNNING and self.unseen_s is not None and self.unseen_s < SILENCE_S:
-            return f"{runs} has seen the source {self.unseen_s:.0f} s ago"
+        runs, unseen_s = f"its tail runs on host {self.host!r}, and", self.unseen_s
+        if self.status == RUNNING and (unseen_s is None or unseen_s < SILENCE_S):
+            saw = "may see the source" if unseen_s is None else f"has seen the source {unseen_s:.0f} s ago"
+            return f"{runs} {saw}"
         if age_s is None or age_s >= SILENCE_S:
             return ""
         gone = f"its tail on host {self.host!r} is {self.status}" if self.status else "no tail is decided to be its"
-        who = f"{runs} has not seen the source for {self.unseen_s:.0f} s" if self.status == RUNNING else gone
+        who = f"{runs} has not seen the source for {unseen_s:.0f} s" if self.status == RUNNING else gone
         return f"{who}, but by the notes and this host's clock the source was seen {age_s:.0f} s ago"
 
 

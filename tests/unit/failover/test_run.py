@@ -153,6 +153,14 @@ def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatc
     assert world.fail_over().lost["at_least"] == 10
 
 
+def test_a_report_tells_both_ends_of_a_source_that_was_missed(world: World) -> None:
+    """The cut is 5 offsets beyond the last look; until now is 40 s more, of ten offsets each."""
+    world.seen = SourceEnds(at_ms=950_000, rates=(10.0,), missed_ms=951_000, partitions={A0: End(45, 45, 950_000)})
+    found = world.fail_over(force=True)
+    assert found.lost["missed_s"] == 1.0 and found.lost["at_most"] < found.lost["until_now"]
+    assert f"; if the source was only cut off, and went on, {found.lost['until_now']:,}" in found.lines()[1]
+
+
 def test_a_job_that_takes_the_lease_before_the_decision_ends_it(world: World) -> None:
     """What it writes would not be in the cut."""
 
