@@ -20,6 +20,7 @@ class CopyRange:
     :param start_offset: first offset that an empty target gets; otherwise the target's log end decides.
     :param end_offset: where to stop; None follows the source forever.
     :param source_topic_id: the source topic's id when this was planned; a re-created topic has another. None: unknown.
+    :param target_topic_id: the target topic's id when it was known to be this mirror's, likewise. Empty: it has none.
     :param mode: ``identical`` (every record keeps its offset) or ``mapped`` (an offset map tells where it is).
     :param target_partition: None means the same partition; another one only with ``key_partitions``.
     :param key_partitions: partition count of the target topic, with key partitioning: only records whose keys belong to
@@ -32,6 +33,7 @@ class CopyRange:
     start_offset: int
     end_offset: int | None = None
     source_topic_id: str | None = None
+    target_topic_id: str | None = None
     mode: str = IDENTICAL
     target_partition: int | None = None
     key_partitions: int | None = None

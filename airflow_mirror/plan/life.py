@@ -451,6 +451,15 @@ def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
     return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
 
 
+def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of topics when it was decided whose they are, by name; the present one where nothing is decided.
+
+    :param topic_ids: their present ids, by name.
+    """
+    owned = readable(values)[0]
+    return {t: (owned[t].topic_id if t in owned else "") or now for t, now in topic_ids.items()}
+
+
 def _of(values: Values, mirror: str, *, released: bool) -> list[tuple[str, Owned]]:
     """Return the topics of all mirrors of a name that are not in production, and that these give up, or don't."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -57,11 +58,17 @@ def copy(
 
 
 def _ready(target: DrivenCluster, ranges: Iterable[CopyRange]) -> list[CopyRange]:
-    """Create the topic of offset maps if one of the ranges needs it, as a driver does."""
-    found = list(ranges)
+    """Create the topic of offset maps if one of the ranges needs it, and name the target's topics, as a driver does."""
+    found = [replace(r, target_topic_id=r.target_topic_id or id_of(target, r.target_topic)) for r in ranges]
     if any(one.is_mapped for one in found):
         create_maps(target)
     return found
+
+
+def id_of(cluster: DrivenCluster, topic: str) -> str:
+    """Return a topic's id as clients write it; empty if there is no such topic."""
+    found = cluster.topics.get(topic)
+    return "" if found is None else base64.urlsafe_b64encode(found.topic_id.bytes).decode().rstrip("=")
 
 
 def create_maps(target: DrivenCluster) -> None:

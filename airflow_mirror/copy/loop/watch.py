@@ -3,6 +3,9 @@
 A re-created source topic: the next fetch shows it only while the new log is shorter than our position. Once it is
 longer, its records look like the old topic's: a fetch names topics by name, and the new leader's epoch may be the same.
 
+A re-created target topic, which is nobody's, or another mirror's: while there is nothing to write nothing shows it, and
+then what goes by the topic's name would be written to it.
+
 A target broker that crashed and forgot that the fillers of priming were deleted: its partitions may be complete, or
 have nothing to write, so nothing else would open them again.
 """
@@ -20,7 +23,7 @@ from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.opener import learn
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening import recheck
-from airflow_mirror.copy.opening.answers import ask_log_starts, ask_topic_id
+from airflow_mirror.copy.opening.answers import ask_log_starts, ask_topic_id, target_gone
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import LeaseLost, MirrorError
 from airflow_mirror.partition import TopicPartition
@@ -40,8 +43,11 @@ class _Primed(NamedTuple):
     position: int
 
 
+_Watched = tuple[PartitionCopy, int, int]  # with its generation and position before the check
+
+
 class Watch:
-    """Checks source topics and the log start offsets of target partitions.
+    """Checks the topics of both sides and the log start offsets of target partitions.
 
     :param check: called before every step that has an effect; raises if the step must no longer be taken.
     :param clock: monotonic, in seconds.
@@ -70,28 +76,34 @@ class Watch:
         primed: dict[TopicPartition, _Primed] = {}
         if now or self._looked_at - self._opened_at < _UNSURE_S:
             primed = {p.range.target: _Primed(p.target_start, p.position) for p, _, _ in watched if p.target_start > 0}
-        topics = {p.range.source_topic for p, _, _ in watched}
-        if topics:
-            self._crew.submit(partial(self._job, watched, topics, primed))
+        if watched:
+            self._crew.submit(partial(self._job, watched, primed))
 
     def _job(
-        self, watched: list[tuple[PartitionCopy, int, int]], topics: set[str],
-        primed: Mapping[TopicPartition, _Primed], source: WireCluster, target: WireCluster,
-    ) -> None:  # fmt: skip
+        self, watched: list[_Watched], primed: Mapping[TopicPartition, _Primed], source: WireCluster, target: WireCluster
+    ) -> None:
         try:
-            learn(source, topics)
-            found = {name: ask_topic_id(source, name) for name in topics}
-            self._mailbox.post(partial(self._compare, watched, found))
+            ids = _ids(source, {p.range.source_topic for p, _, _ in watched})
+            self._mailbox.post(partial(self._compare, watched, ids))
         except MirrorError as e:
             log.warning("source topics were not checked: %s", e)
         try:
-            self._restore_starts(target, primed)
+            ids = _ids(target, {p.range.target_topic for p, _, _ in watched})
+            gone = {p: error for p, _, _ in watched if (error := target_gone(ids[p.range.target_topic], p.range))}
+            self._mailbox.post(partial(self._stop, watched, gone))
+            new = {p.range.target for p in gone}  # their records are nobody's to delete
+            self._restore_starts(target, {tp: one for tp, one in primed.items() if tp not in new})
         except LeaseLost:
             raise
         except MirrorError as e:
-            log.warning("log starts of the target were not checked: %s", e)
+            log.warning("topics and log starts of the target were not checked: %s", e)
 
-    def _compare(self, watched: Iterable[tuple[PartitionCopy, int, int]], found: Mapping[str, str | MirrorError]) -> None:
+    def _stop(self, watched: Iterable[_Watched], gone: Mapping[PartitionCopy, MirrorError]) -> None:
+        for p, generation, _ in watched:
+            if p in gone and p.generation == generation:
+                self._judge.failed(p, gone[p])
+
+    def _compare(self, watched: Iterable[_Watched], found: Mapping[str, str | MirrorError]) -> None:
         for p, generation, position in watched:
             now = found[p.range.source_topic]
             if p.generation != generation:
@@ -107,8 +119,12 @@ class Watch:
     def _restore_starts(self, target: WireCluster, primed: Mapping[TopicPartition, _Primed]) -> None:
         if not primed:
             return
-        learn(target, {tp.topic for tp in primed})
         for tp, start in ask_log_starts(target, primed).items():
             if start < primed[tp].start:
                 log.warning("%s: its log start fell from %d to %d: a broker died", tp, primed[tp].start, start)
                 priming.restore_start(target, self._mirror, tp, start, primed[tp].position, self._check)
+
+
+def _ids(cluster: WireCluster, topics: set[str]) -> dict[str, str | MirrorError]:
+    learn(cluster, topics)
+    return {name: ask_topic_id(cluster, name) for name in topics}

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LogUnsettled, MirrorError
+from airflow_mirror.errors import LogUnsettled, MirrorError, TargetGone
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
@@ -181,6 +181,8 @@ def ask(
     """
     wanted = list(dict.fromkeys(ranges))
     topic_ids = {name: ask_topic_id(source, name) for name in {r.source_topic for r in wanted}}
+    target_ids = {name: ask_topic_id(target, name) for name in {r.target_topic for r in wanted}}
+    gone = {r: error for r in wanted if (error := target_gone(target_ids[r.target_topic], r)) is not None}
     there = [r for r in wanted if isinstance(topic_ids[r.source_topic], str)]
     # A partition without a leader on one side is not queried on the other.
     led = _Round(source, [r.source for r in there])
@@ -190,6 +192,8 @@ def ask(
     epoch_ends = led.epoch_ends(epochs or {})
 
     def of(one: CopyRange) -> Answers | MirrorError:
+        if one in gone:
+            return gone[one]
         here = topic_ids[one.source_topic]
         if isinstance(here, MirrorError) and not isinstance(here, UnknownTopic):
             return here
@@ -208,12 +212,22 @@ def ask(
     return {one: of(one) for one in wanted}
 
 
-def ask_topic_id(source: WireCluster, name: str) -> str | MirrorError:
+def ask_topic_id(cluster: WireCluster, name: str) -> str | MirrorError:
     """Return a topic's id, or the error that says why it has none."""
     try:
-        return source.topic_id(name)
+        return cluster.topic_id(name)
     except MirrorError as e:
         return e
+
+
+def target_gone(found: str | MirrorError, one: CopyRange) -> TargetGone | None:
+    """Return the error for a target topic that was created again; None if it is the known one, or nobody can tell.
+
+    :param found: the target topic's id, or the error that says why it has none.
+    """
+    if not one.target_topic_id or not isinstance(found, str) or found in ("", one.target_topic_id):
+        return None
+    return TargetGone(one.target_topic, one.target.partition, one.target_topic_id, found)
 
 
 def ask_log_starts(cluster: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

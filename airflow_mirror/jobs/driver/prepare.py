@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from airflow_mirror.jobs.runner.active import keys_of as jobs_of
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.kept import fetch_rule, with_amendments
-from airflow_mirror.plan.life import claim, require_active
+from airflow_mirror.plan.life import claim, claimed_ids, require_active, target_ids
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -45,6 +45,7 @@ class CopyJob:
     """A copy that is ready to run.
 
     :param key_partitions: with key partitioning: target topic -> its partition count.
+    :param target_ids: target topic -> its id when it was known to be this mirror's.
     """
 
     mirror: Mirror
@@ -53,6 +54,7 @@ class CopyJob:
     plan: Plan
     options: CopyOptions
     key_partitions: Mapping[str, int] = field(default_factory=dict)
+    target_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare(
@@ -70,10 +72,11 @@ def prepare(
     """
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         path = Path(arguments.plan) if arguments.plan else None
-        plan = _stored(path, mirror, admin, writes) if path else without_plan(arguments, mirror)
+        ledger = Ledger(admin)
+        plan = _stored(path, mirror, admin, ledger, writes) if path else without_plan(arguments, mirror)
         plan.raise_if_blocked()
         if writes:
-            _claim(plan, arguments.source, admin)
+            _claim(plan, arguments.source, admin, ledger)
             if mapped_topics(plan):
                 make_ready(admin)
         options = CopyOptions(
@@ -86,11 +89,14 @@ def prepare(
         )
         nothing = replace(plan, topics=())
         job = CopyJob(mirror=mirror, source=arguments.source, target=arguments.target, plan=nothing, options=options)
-        return taking_in(job, plan, admin)
+        return taking_in(job, plan, admin, ledger if writes else None)
 
 
-def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin) -> CopyJob:
-    """Return a job that carries out a plan with more topics: what their copy needs to know is read from the target."""
+def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions | None) -> CopyJob:
+    """Return a job that carries out a plan with more topics: what their copy needs to know is read from the target.
+
+    :param ledger: where the topics were made this mirror's; None: the job does not write to them.
+    """
     known = {t.target_topic for t in job.plan.topics}
     new = [t for t in plan.topics if t.target_topic not in known]
     configs = target.topic_configs([t.target_topic for t in new])
@@ -103,7 +109,19 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin) -> CopyJob:
         max_batch_bytes={**job.options.max_batch_bytes, **limits},
         tombstone_topics=(*job.options.tombstone_topics, *fillers),
     )
-    return replace(job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts})
+    ids = _claimed(replace(plan, topics=tuple(new)), target, ledger) if ledger is not None else {}
+    return replace(
+        job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts},
+        target_ids={**job.target_ids, **ids},
+    )  # fmt: skip
+
+
+def _claimed(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Mapping[str, str]:
+    """Return the ids of the plan's target topics, as they were claimed: one may have been created again since."""
+    present = target_ids(plan, target)
+    with suppress(LedgerMissing, LedgerLost):  # whoever claimed them has said so
+        return claimed_ids(ledger.values(), present)
+    return present
 
 
 def wishes_at_start(job: CopyJob) -> Wishes:
@@ -119,7 +137,7 @@ def wishes_at_start(job: CopyJob) -> Wishes:
     return wishes
 
 
-def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> Plan:
+def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, ledger: Ledger, writes: bool) -> Plan:
     """Return the plan of a file, as it is amended by now. A host without the file fetches the plan from the target.
 
     :raises LedgerLost: nobody knows what was added to the plan since it was made. A copy goes on without; a comparison
@@ -128,7 +146,7 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> P
     elsewhere = is_hash(path.stem) and not path.exists()
     plan = fetch_rule(path.stem, mirror.name, target) if elsewhere else Plan.load(path)
     try:
-        return with_amendments(plan, target, Ledger(target))
+        return with_amendments(plan, target, ledger)
     except LedgerLost as e:
         if not writes:
             raise
@@ -136,7 +154,7 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> P
         return plan
 
 
-def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:
+def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -> None:
     """Make the topics this mirror's. What they hold is known without the ledger."""
     feeds = None
     with ClusterAdmin(load(source_file, "source")) as source:
@@ -145,7 +163,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     with _unless_unknown():
-        claim(Ledger(target), plan, target, feeds)
+        claim(ledger, plan, target, feeds)
 
 
 def require_still_ours(job: CopyJob) -> None:
@@ -273,6 +291,7 @@ def _ranges(
             start_offset=start,
             end_offset=ends.get(tp),
             source_topic_id=topics[tp.topic][1],
+            target_topic_id=job.target_ids.get(topics[tp.topic][0]),
             mode=modes.get(tp.topic, IDENTICAL),
             target_partition=place,
             key_partitions=job.key_partitions.get(topics[tp.topic][0]),

@@ -40,11 +40,12 @@ def topics_follow(
             if by_hand and mirror.begins_once:
                 new = tuple(t for t in plan.topics if t not in now.plan.topics)
                 remember(replace(plan, topics=new), target)
-            take_in(taking_in(now, plan, target))
+            take_in(taking_in(now, plan, target, ledger))
 
+        ledger = Ledger(target)
         plans = state_of(target, prefix(mirror.name), patience_s=_STATE_PATIENCE_S)
         return Amending(
-            lambda: job().plan, source, target, plans, Ledger(target), right, joins=mirror.sync_topics,
+            lambda: job().plan, source, target, plans, ledger, right, joins=mirror.sync_topics,
             take_in=taken_in, known_gone=gone,
         ).look  # fmt: skip
 

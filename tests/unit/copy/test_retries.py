@@ -11,7 +11,7 @@ from airflow_mirror.copy.loop import loop, retries
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import ForeignData, InputError, LeaseLost, MirrorError, TargetMoved, TryAgain
+from airflow_mirror.errors import ForeignData, InputError, LeaseLost, MirrorError, TargetGone, TargetMoved, TryAgain
 
 
 @pytest.fixture
@@ -126,6 +126,7 @@ def test_a_partition_that_stopped_is_never_due(kept: Retries, p: PartitionCopy, 
         (TryAgain("no leader"), Verdict.RETRY),
         (TargetMoved("t", 0, 1, 2, "it stands at 3", "Stop the writer."), Verdict.RETRY),
         (ForeignData("t", 0, 1, 2, "it differs", "Delete it."), Verdict.STOP),
+        (TargetGone("t", 0, "id-then", "id-now"), Verdict.STOP),
         (InputError("a setting is wrong"), Verdict.STOP),
     ],
 )

@@ -197,6 +197,15 @@ def test_a_job_begins_where_the_plan_says(
     assert ranges(plan_of(starts, replace(MIRROR, start=planned)), asked) == expected
 
 
+def test_a_target_topic_is_named_by_its_id_where_that_is_known() -> None:
+    plan = plan_of({0: 100})
+    (name,) = {t.target_topic for t in plan.topics}
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
+    for one, known in ((job, None), (replace(job, target_ids={name: "id-there"}), "id-there")):
+        found: Any = resolve_ranges(one, FakeWire(), "earliest", None)  # type: ignore[arg-type]
+        assert {r.target_topic_id for r in found} == {known}
+
+
 def test_a_tail_follows_from_the_same_offsets_without_an_end() -> None:
     assert ranges(plan_of({0: 100}), "latest", None) == [(100, None), (3, None)]
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.errors import NeedsHuman
+from airflow_mirror.errors import LedgerLost, NeedsHuman
 from airflow_mirror.jobs.driver import entry, turns
 from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.life import claim
 from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger
 
 MIRROR = Mirror(name="m", source="src", target="dst")
 
@@ -162,14 +164,40 @@ def test_topics_that_join_are_copied_as_the_target_has_them(partitioning: str, c
     job = CopyJob(
         mirror=replace(MIRROR, partitioning=partitioning), source="s", target="t", plan=plan,
         options=CopyOptions(mirror="m", max_batch_bytes={"a": 5}, tombstone_topics=("x",)),
-        key_partitions={"a": 7} if counts else {},
+        key_partitions={"a": 7} if counts else {}, target_ids={"a": "id-before"},
     )  # fmt: skip
     more = replace(plan, topics=(replace(one, partitions=2), other))
     target = Target(c=50)
-    after = taking_in(job, more, target)  # type: ignore[arg-type]
+    after = taking_in(job, more, target, None)  # type: ignore[arg-type]
     assert after.plan is more and target.asked == ["c"]
     assert after.options.max_batch_bytes == {"a": 5, "c": 50} and after.options.tombstone_topics == ("x", "c")
-    assert after.key_partitions == counts
+    assert after.key_partitions == counts and after.target_ids == job.target_ids
+
+
+@pytest.mark.parametrize("decided", [True, False, None])
+def test_topics_that_join_are_known_by_the_id_as_which_they_were_claimed(
+    decided: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been created again since. What is decided of an old one can't be told without ids, or is lost."""
+    plan = plan_of(
+        MIRROR, topic_plan("a", {0: 0}, source_topic_id="id-a"), topic_plan("c", {0: 0}, source_topic_id="id-c")
+    )
+    job = CopyJob(
+        mirror=MIRROR, source="s", target="t", plan=replace(plan, topics=plan.topics[:1]),
+        options=CopyOptions(mirror="m"), target_ids={"a": "id-before"},
+    )  # fmt: skip
+    ledger = MemoryLedger()
+    if decided:
+        was: Any = SimpleNamespace(topics=lambda names: {n: TopicInfo(n, "id-then", 9, 1) for n in names})
+        claim(ledger, plan, was)
+    elif decided is None:
+        monkeypatch.setattr(ledger, "values", lambda: throw(LedgerLost("deleted")))
+    after = taking_in(job, plan, Target(c=50), ledger)  # type: ignore[arg-type]
+    assert after.target_ids == {"a": "id-before", "c": "id-then" if decided else "id"}
+
+
+def throw(error: Exception) -> NoReturn:
+    raise error
 
 
 def test_topic_that_joins_is_in_the_next_turn(world: World) -> None:

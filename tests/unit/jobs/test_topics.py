@@ -44,7 +44,7 @@ class World:
         monkeypatch.setattr(topics, "state_of", lambda *_, **__: None)
         monkeypatch.setattr(topics, "Amending", amending)
         monkeypatch.setattr(topics, "remember", lambda plan, _: self.did("remember", plan))
-        monkeypatch.setattr(topics, "taking_in", lambda job, plan, _: replace(job, plan=plan))
+        monkeypatch.setattr(topics, "taking_in", lambda job, plan, *_: replace(job, plan=plan))
 
     def did(self, what: str, plan: Plan) -> None:
         self.done.append((what, [t.source_topic for t in plan.topics]))
