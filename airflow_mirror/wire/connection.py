@@ -30,7 +30,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
-from airflow_mirror.wire.varint import read_unsigned
+from airflow_mirror.wire.varint import tags_end
 
 if TYPE_CHECKING:
     from typing import Self
@@ -469,7 +469,7 @@ class Connection:
         self._arriving = _Arriving()
         self._in_flight.popleft()
         self._answers += 1
-        return frame.view[_tags_end(frame.view) :] if flexible else frame.view
+        return frame.view[tags_end(frame.view) :] if flexible else frame.view
 
     def _take(self, frame: _Arriving, key: int, where: str, wait: bool) -> bool:
         """Receive into a frame's view; return whether it is full."""
@@ -607,16 +607,6 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
             small = bytearray()
         chunks.append(buffer)
     return [*chunks, small] if small else chunks
-
-
-def _tags_end(body: memoryview) -> int:
-    """Return the end of the tagged fields of a response header. No broker sends any, but the format allows them."""
-    count, at = read_unsigned(body, 0)
-    for _ in range(count):
-        at = read_unsigned(body, at)[1]
-        size, at = read_unsigned(body, at)
-        at += size
-    return at
 
 
 def _foreign(head: bytes) -> tuple[str, str] | None:

@@ -1,4 +1,8 @@
-"""Produce v8, encoded and decoded by hand: batches are sent as scattered views, never joined.
+"""Produce v8 and v13, encoded and decoded by hand: batches are sent as scattered views, never joined.
+
+From v13 on (Kafka 4.0) a topic is named by its id, and a broker refuses a batch for one that was created again
+(UNKNOWN_TOPIC_ID). Batches of a transaction go by v8: from v12 on a broker adds their partition to the transaction by
+itself (KIP-890), and ours are added, and ended, in the older way, which all brokers know.
 
 A broker accepts exactly one batch per partition in a request (ProduceRequest.validateRecords), and with acks=all it
 serves the requests of a connection one after another: throughput comes from many partitions per request.
@@ -13,8 +17,9 @@ from typing import NamedTuple
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned
 
-API_KEY, API_VERSION = 0, 8
+API_KEY, API_VERSION, BY_ID = 0, 8, 13
 ACKS_ALL = -1
 # Errors with which a broker refuses a batch for good.
 REFUSED = frozenset(
@@ -42,6 +47,8 @@ def _with_wrong_checksum() -> bytes:
 # (UnifiedLog.analyzeAndValidateRecords): it answers TOPIC_AUTHORIZATION_FAILED or CORRUPT_MESSAGE, and writes nothing.
 INVALID = _with_wrong_checksum()
 
+_ID_BYTES = 16
+_PARTITION, _PLACE = struct.Struct(">i"), struct.Struct(">ii")  # a partition, alone and with its batch's size
 _ANSWER = struct.Struct(">ihqqq")  # partition, error, base offset, append time, log start
 
 
@@ -55,60 +62,87 @@ class Produced(NamedTuple):
 
 
 def encode(
-    batches: Mapping[TopicPartition, memoryview], timeout_ms: int, transactional_id: str | None = None
-) -> list[bytes | memoryview]:
-    """Encode a request body with acks=all as buffers to be sent in order."""
+    batches: Mapping[TopicPartition, memoryview], timeout_ms: int, transactional_id: str | None = None,
+    ids: Mapping[str, bytes] | None = None,
+) -> list[bytes | memoryview]:  # fmt: skip
+    """Encode a request body with acks=all as buffers to be sent in order.
+
+    :param ids: of the topics, by name: it is a request of version :data:`BY_ID`, which is flexible, without a
+        transaction. None: of version 8.
+    """
     by_topic: dict[str, list[tuple[int, memoryview]]] = {}
     for tp, batch in batches.items():
         by_topic.setdefault(tp.topic, []).append((tp.partition, batch))
-    head = _nullable(transactional_id) + struct.pack(">hii", ACKS_ALL, timeout_ms, len(by_topic))
+    head = _nullable(transactional_id) if ids is None else b"\0"
+    head += struct.pack(">hi", ACKS_ALL, timeout_ms) + _sized(len(by_topic), ids)
+    tags = b"" if ids is None else b"\0"
     buffers: list[bytes | memoryview] = []
     for topic, items in by_topic.items():
-        name = topic.encode()
-        head += struct.pack(">h", len(name)) + name + struct.pack(">i", len(items))
+        head += (_nullable(topic) if ids is None else ids[topic]) + _sized(len(items), ids)
         for partition, batch in items:
-            buffers.append(head + struct.pack(">ii", partition, len(batch)))
+            size = len(batch)
+            place = _PLACE.pack(partition, size) if ids is None else _PARTITION.pack(partition) + unsigned(size + 1)
+            buffers.append(head + place)
             buffers.append(batch)
-            head = b""
+            head = tags
+        head += tags
+    if ids is not None:
+        buffers.append(head + tags)
     return buffers
 
 
-def decode(body: memoryview) -> tuple[int, list[Produced]]:
-    """Return (throttle time in ms, responses by partition) of a response body."""
-    (topics,) = struct.unpack_from(">i", body, 0)
-    at = 4
+def _sized(length: int, ids: object) -> bytes:
+    return struct.pack(">i", length) if ids is None else unsigned(length + 1)
+
+
+def decode(body: memoryview, names: Mapping[bytes, str] | None = None) -> tuple[int, list[Produced]]:
+    """Return (throttle time in ms, responses by partition) of a response body.
+
+    :param names: of the topics, by id: it answers a request of version :data:`BY_ID`. None: of version 8.
+    """
+    compact = names is not None
+    topics, at = _count(body, 0, compact)
     answers: list[Produced] = []
     for _ in range(topics):
-        topic, at = _string(body, at)
-        (count,) = struct.unpack_from(">i", body, at)
-        at += 4
+        if names is None:
+            topic, at = _string(body, at)
+        else:
+            topic, at = names[bytes(body[at : at + _ID_BYTES])], at + _ID_BYTES
+        count, at = _count(body, at, compact)
         for _ in range(count):
             partition, error, base_offset, _time, _start = _ANSWER.unpack_from(body, at)
             at += _ANSWER.size
-            details, at = _record_errors(body, at)
-            message, at = _string(body, at)
+            details, at = _record_errors(body, at, compact)
+            message, at = _string(body, at, compact)
             text = "; ".join(part for part in (message, *details) if part)
             answers.append(Produced(TopicPartition(topic or "", partition), error, base_offset, text))
+            at = tags_end(body, at) if compact else at
+        at = tags_end(body, at) if compact else at
     (throttle_ms,) = struct.unpack_from(">i", body, at)
     return throttle_ms, answers
 
 
-def _record_errors(body: memoryview, at: int) -> tuple[list[str], int]:
-    (count,) = struct.unpack_from(">i", body, at)
-    at += 4
+def _record_errors(body: memoryview, at: int, compact: bool) -> tuple[list[str], int]:
+    count, at = _count(body, at, compact)
     details = []
-    for _ in range(max(count, 0)):
+    for _ in range(count):
         (index,) = struct.unpack_from(">i", body, at)
-        text, at = _string(body, at + 4)
+        text, at = _string(body, at + 4, compact)
         details.append(f"record {index} of the batch: {text}")
+        at = tags_end(body, at) if compact else at
     return details, at
 
 
-def _string(body: memoryview, at: int) -> tuple[str | None, int]:
-    (length,) = struct.unpack_from(">h", body, at)
-    if length < 0:
-        return None, at + 2
-    return str(body[at + 2 : at + 2 + length], "utf-8"), at + 2 + length
+def _count(body: memoryview, at: int, compact: bool) -> tuple[int, int]:
+    if compact:
+        count, at = read_unsigned(body, at)
+        return count - 1, at
+    return struct.unpack_from(">i", body, at)[0], at + 4
+
+
+def _string(body: memoryview, at: int, compact: bool = False) -> tuple[str | None, int]:
+    length, at = _count(body, at, True) if compact else (struct.unpack_from(">h", body, at)[0], at + 2)
+    return (None, at) if length < 0 else (str(body[at : at + length], "utf-8"), at + length)
 
 
 def _nullable(text: str | None) -> bytes:

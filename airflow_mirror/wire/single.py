@@ -17,6 +17,7 @@ from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 from airflow_mirror.wire.requests import Led
+from airflow_mirror.wire.topology import id_of
 
 # Leadership moved, or this broker does not know yet: refresh the metadata and ask again.
 MOVED = frozenset(
@@ -130,14 +131,19 @@ def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame)
 
 
 def produce_one(
-    cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, check: Check | None = None, timeout_ms: int = 30_000
-) -> produce.Produced:
+    cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, check: Check | None = None, timeout_ms: int = 30_000,
+    topic_id: str | None = None,
+) -> produce.Produced:  # fmt: skip
     """Produce one batch with acks=all and return the broker's response. Never retried here: re-read the log end first.
 
     :param check: see :meth:`Connection.send`.
+    :param topic_id: the only topic of this name to produce to, if the broker can tell.
     """
     connection = cluster.connection(cluster.leader(tp).node_id)
-    body = produce.encode({tp: batch}, timeout_ms)
-    response = connection.receive(connection.send(produce.API_KEY, produce.API_VERSION, body, check=check))
-    _throttle, answers = produce.decode(response)
+    by_id = bool(topic_id) and connection.serves(produce.API_KEY, produce.BY_ID)
+    ids = {tp.topic: id_of(topic_id).bytes} if topic_id and by_id else None
+    body = produce.encode({tp: batch}, timeout_ms, ids=ids)
+    version = produce.API_VERSION if ids is None else produce.BY_ID
+    response = connection.roundtrip(produce.API_KEY, version, body, flexible=by_id, check=check)
+    _throttle, answers = produce.decode(response, None if ids is None else {i: name for name, i in ids.items()})
     return answers[0]

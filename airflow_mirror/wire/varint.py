@@ -65,3 +65,13 @@ def read_unsigned(view: bytes | memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+
+
+def tags_end(view: memoryview, at: int = 0) -> int:
+    """Return where the tagged fields end that begin at byte ``at``; nothing here needs any of them."""
+    count, at = read_unsigned(view, at)
+    for _ in range(count):
+        at = read_unsigned(view, at)[1]
+        size, at = read_unsigned(view, at)
+        at += size
+    return at

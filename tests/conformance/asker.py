@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 from kafka.protocol.admin import (
     DeleteRecordsRequest,
@@ -42,6 +43,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ConnectionLost
+from airflow_mirror.wire.topology import id_of
 from tests.driven import records
 
 T = TypeVar("T")
@@ -98,6 +100,22 @@ class Asker:
         one = ProduceResponse.decode(answer, version=version).responses[0].partition_responses[0]
         log_start = one.log_start_offset if version >= _PRODUCE_LOG_START else NOT_TOLD
         return one.error_code, one.base_offset, log_start
+
+    def produce_by_id(self, batch: bytes, topic_id: str = "", *, partition: int = 0) -> tuple[Any, ...]:
+        """Return (error, base offset, log start), the last as kafka-python reads it; the others as we do.
+
+        :param topic_id: of another topic than the asker's.
+        """
+        topic_id = topic_id or self._cluster.topic_id(self.tp.topic)
+        tp, number = TopicPartition("?", partition), id_of(topic_id).bytes
+        body = produce.encode({tp: memoryview(batch)}, 30_000, ids={"?": number})
+        answer = self._connection.roundtrip(produce.API_KEY, produce.BY_ID, body, flexible=True)
+        _, (one,) = produce.decode(answer, {number: "?"})
+        (topic,) = ProduceResponse.decode(answer, version=produce.BY_ID).responses
+        (theirs,) = topic.partition_responses
+        assert ((topic.topic_id or UUID(int=0)).bytes, theirs.index) == (number, one.tp.partition)
+        assert (theirs.error_code, theirs.base_offset) == (one.error, one.base_offset)
+        return one.error, one.base_offset, theirs.log_start_offset
 
     def fetch(self, offset: int, isolation: int = 0, max_bytes: int = 1 << 20, epoch: int = -1) -> tuple[Any, ...]:
         """Return (error, high watermark, last stable offset, log start, aborted, batches); a cut last batch is "cut"."""

@@ -24,6 +24,7 @@ _SINCE: dict[str, tuple[int, ...]] = {}
 TIME_MS = 1_600_000_000_000
 OURS = 1 << 62  # an id that no broker gives
 READ_COMMITTED = 1
+UNKNOWN_ID, NO_ID = "never-created-topic-iQ", "A" * 22
 
 
 def case(since: tuple[int, ...] = (0, 11), **settings: str) -> Callable[[Case], Case]:
@@ -102,6 +103,28 @@ def what_a_batch_must_be(a: Asker, note: Note) -> None:
     note("end", a.epoch_end(0))
     note("the last delta edited without a codec", a.produce(holed(codec.NONE, last_offset_delta=2)))
     note("end", a.epoch_end(0))
+
+
+@case(since=(4, 0))
+def topic_is_named_by_its_id(a: Asker, note: Note) -> None:
+    for sequence in (0, 3):
+        note(f"ours at {sequence}", a.produce_by_id(ours(3, sequence)))
+    note("again", a.produce_by_id(ours(3, 3)))
+    note("a gap", a.produce_by_id(ours(3, 9)))
+    note("by name", a.produce(ours(3, 6)))
+    note("without an id of a producer", a.produce_by_id(batch()))
+    flipped, transactional = bytearray(batch()), ours(3, 9, attributes=wire_batch.TRANSACTIONAL)
+    flipped[-1] ^= 1
+    wrong = {"wrong checksum": bytes(flipped), "no records": batch(record_count=0), "transactional": transactional}
+    for name, content in wrong.items():
+        note(name, a.produce_by_id(content))
+        note(f"{name}, of a topic that is not there", a.produce_by_id(content, UNKNOWN_ID))
+    for topic_id in (UNKNOWN_ID, NO_ID):
+        note("a topic that is not there", a.produce_by_id(batch(), topic_id))
+    note("a partition that is not there", a.produce_by_id(batch(), partition=1))
+    note("both", a.produce_by_id(batch(), UNKNOWN_ID, partition=1))
+    note("end", a.epoch_end(0))
+    note("log", a.fetch(0))
 
 
 @case()

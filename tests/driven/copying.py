@@ -117,6 +117,7 @@ class Following:
         self.failed: BaseException | None = None
         self._stop, self._turn = threading.Event(), threading.Condition()
         self._question: Callable[[], bool] | None = None  # what is waited for
+        self._over = False
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Following:
@@ -133,11 +134,13 @@ class Following:
     def until(self, question: Callable[[], bool], what: str) -> None:
         """Wait until, at the beginning of a turn, the answer is yes.
 
-        The loop's own thread asks, at each turn: no yes is missed that holds for one turn only.
+        The loop's own thread asks, at each turn: no yes is missed that holds for one turn only. Once the loop has ended,
+        because each partition has, it is asked here.
         """
         with self._turn:
             self._question = question
-            answered = self._turn.wait_for(lambda: self._question is None or self.failed is not None, WAIT_S)
+            self._turn.wait_for(lambda: self._question is None or self._over, WAIT_S)
+            answered = self._question is None or (self._over and question())
         assert self.failed is None, self.failed
         assert answered, f"never: {what}"
 
@@ -151,6 +154,7 @@ class Following:
         except BaseException as e:
             self.failed = e
         with self._turn:
+            self._over = True
             self._turn.notify_all()
 
     def _should_stop(self) -> bool:

@@ -66,7 +66,7 @@ RELEASES = {
     for release in (
         Release("4.3.1", {_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
         Release(
-            "2.8.2", {_METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE,
+            "2.8.2", {_PRODUCE: (3, 8), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE,
              _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2)},
             verifies=False, remembers_fenced=False, takes_append_time=False, stable_in_log=True,
         ),

@@ -257,7 +257,7 @@ def copier_process(
     source: Cluster, target: Cluster, ranges: Iterable[CopyRange], mirror: str = "m", wait: bool = True, **options: object
 ) -> subprocess.Popen[str]:
     """Start a copier as a process of its own session, to be killed or frozen; prints results as JSON lines."""
-    spec = {"mirror": mirror, "ranges": [r.to_dict() for r in ranges], "wait": wait, "options": options}
+    spec = {"mirror": mirror, "ranges": [r.to_dict() for r in named(target, ranges)], "wait": wait, "options": options}
     env = os.environ | {
         "TEST_SOURCE": config(source).dump(),
         "TEST_TARGET": config(target).dump(),
@@ -270,12 +270,22 @@ def copier_process(
 
 
 def _ready(target: Cluster, ranges: Iterable[CopyRange]) -> list[CopyRange]:
-    """Create the topic of offset maps if one of the ranges needs it, as a driver does."""
-    found = list(ranges)
+    """Create the topic of offset maps if one of the ranges needs it, and name the target's topics, as a driver does."""
+    found = named(target, ranges)
     if any(one.is_mapped for one in found):
         with ClusterAdmin(config(target)) as admin:
             make_ready(admin)
     return found
+
+
+def named(target: Cluster, ranges: Iterable[CopyRange]) -> list[CopyRange]:
+    """Return ranges with the present ids of their target topics, where these are there and have one."""
+    found = list(ranges)
+    with ClusterAdmin(config(target)) as admin:
+        topics = admin.topics({r.target_topic for r in found})
+    return [
+        replace(r, target_topic_id=topics[r.target_topic].topic_id if r.target_topic in topics else None) for r in found
+    ]
 
 
 def map_keys(target: Cluster, topic: str) -> dict[str, int]:

@@ -38,6 +38,7 @@ from tests.integration.copying import (
     copy,
     create,
     ends,
+    named,
     properties_of,
     ranges_of,
     read,
@@ -84,7 +85,7 @@ def following(
     source: Cluster, target: Cluster, topics: Sequence[str], patch: pytest.MonkeyPatch, with_ids: bool = True
 ) -> Iterator[Tail]:
     ranges = [replace(r, end_offset=None) for topic in topics for r in ranges_of(source, topic)]
-    ranges = ranges if with_ids else [replace(r, source_topic_id=None) for r in ranges]
+    ranges = named(target, ranges) if with_ids else [replace(r, source_topic_id=None) for r in ranges]
     tail = Tail()
     run = CopyLoop.run
 
@@ -290,6 +291,30 @@ def test_writer_on_the_target_is_found_despite_equal_records(
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [120, " in error
     assert "Another writer appended to the target" in error
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_target_topic_created_again_gets_nothing(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the next look, or refused by the broker where records come before that."""
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 90)
+        was = tail.copy_of(hit).range.target_topic_id
+        if not seen:
+            monkeypatch.setattr(watch, "_EVERY_S", 1e9)
+            tail.hold()
+        create_again(target_cluster, hit)
+        if not seen:
+            write(source_cluster, hit, 50, 7)
+            tail.held.clear()
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    with ClusterAdmin(config(target_cluster)) as admin:
+        now = admin.topics([hit])[hit].topic_id
+    assert was and was != now
+    assert "was deleted and created again" in error and was in error and now in error
+    assert ends(target_cluster, hit)[0][2] == 0
 
 
 # --- a source whose disk has rotted ------------------------------------------------------------------------------------

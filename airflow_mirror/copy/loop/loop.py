@@ -127,8 +127,9 @@ class CopyLoop:
         self._in = stack.enter_context(
             closing(SourceSide(dialler, self._selector, self.memory, self._isolation, self, clock))
         )
+        ids = {p.range.target_topic: p.range.target_topic_id for p in self.partitions if p.range.target_topic_id}
         self._out = stack.enter_context(
-            closing(TargetSide(dialler, self._selector, pace, options.mirror, check, self, clock))
+            closing(TargetSide(dialler, self._selector, pace, options.mirror, ids, check, self, clock))
         )
         self._openers, self._watchers, self._librarians = crew(_OPENERS), crew(1), crew(1)
         wanted = self._openers.check_wanted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.delays import wall_ms
@@ -34,6 +34,7 @@ from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.codec import NONE
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.topology import id_of
 
 PRODUCE_TIMEOUT_MS = 30_000
 _REQUEST_BYTES = 8 << 20
@@ -48,6 +49,7 @@ class ProduceLane(Lane):
         self.sent: dict[TopicPartition, tuple[PartitionCopy, Send, int]] = {}
         self.ready: deque[PartitionCopy] = deque()
         self.filled_at = 0.0
+        self.by_id = False  # the request in flight names topics by their ids
 
 
 class TargetSide:
@@ -55,13 +57,16 @@ class TargetSide:
 
     :param pace: limits the write rate.
     :param mirror: name of the Mirror, from which transactional ids are derived.
+    :param ids: of target topics, by name, as far as they are known.
     :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if not now.
     """
 
     def __init__(
-        self, dialler: Dialler, selector: selectors.BaseSelector, pace: Pace, mirror: str,
+        self, dialler: Dialler, selector: selectors.BaseSelector, pace: Pace, mirror: str, ids: Mapping[str, str],
         check_lease: Callable[[], None], judge: Judge, clock: Callable[[], float],
     ) -> None:  # fmt: skip
+        self._ids = {topic: id_of(topic_id).bytes for topic, topic_id in ids.items()}
+        self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
         self._lines, self._pace, self._mirror = Lines(dialler, selector), pace, mirror
         self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
@@ -145,12 +150,17 @@ class TargetSide:
     ) -> None:
         assert lane.connection is not None
         lane.heard_at = self._clock()
+        known = transactional_id is None and all(tp.topic in self._ids for tp in batches)
+        lane.by_id = known and lane.connection.serves(produce.API_KEY, produce.BY_ID)
+        version, ids = (produce.BY_ID, self._ids) if lane.by_id else (produce.API_VERSION, None)
         try:
-            buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id)
+            buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id, ids)
             self._lines.sent(
                 lane,
-                lane.connection.send(produce.API_KEY, produce.API_VERSION, buffers, check=self._check_lease, wait=False),
-            )
+                lane.connection.send(
+                    produce.API_KEY, version, buffers, lane.by_id, check=self._check_lease, wait=False
+                ),
+            )  # fmt: skip
         except LeaseLost:
             raise
         except LeaseUnconfirmed as e:
@@ -185,7 +195,7 @@ class TargetSide:
             if body is None:
                 lane.heard_at = self._clock()
                 return
-            throttle_ms, answers = produce.decode(body)
+            throttle_ms, answers = produce.decode(body, self._names if lane.by_id else None)
         except LeaseLost:
             raise
         except LeaseUnconfirmed as e:

@@ -29,9 +29,13 @@ from airflow_mirror.wire.varint import zigzag
 FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default message.max.bytes of 1,048,588
 
 
-def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to: int, check: Callable[[], None]) -> int:
+def prime(
+    target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to: int, check: Callable[[], None],
+    topic_id: str | None = None,
+) -> int:  # fmt: skip
     """Advance a partition that is empty or holds only our fillers from log end ``end`` to [``up_to``, ``up_to``).
 
+    :param topic_id: see :func:`.single.produce_one`.
     :param check: called right before each write; raises if the writer lease is lost or unconfirmed.
     :return: number of offsets filled by this call.
     :raises TargetMoved: another writer appended to the partition meanwhile.
@@ -43,7 +47,7 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
         count = min(FILLERS_PER_BATCH, up_to - at)
         sequence = at % wire_batch.MAX_SEQUENCE
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
-        answer = produce_one(target, tp, batch, check=check)
+        answer = produce_one(target, tp, batch, check=check, topic_id=topic_id)
         if is_denied(answer.error):
             raise refusal(f"prime {tp}", answer.error, "Write", tp.topic, target.settings.principal)
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):

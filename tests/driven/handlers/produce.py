@@ -1,7 +1,8 @@
-"""Produce 3 to 8: one batch for each partition, by the rules of `validation` and `producers`.
+"""Produce 3 to 13: one batch for each partition, by the rules of `validation` and `producers`; in 13 topics by their ids.
 
-Left out: replicas (where a test holds the high watermark, acks=all times out with the batch in the log), quotas, and the
-broker's recompression.
+Left out: replicas (where a test holds the high watermark, acks=all times out with the batch in the log), quotas, the
+broker's recompression, the new leader beside NOT_LEADER_OR_FOLLOWER, and that a broker adds a partition to its
+transaction by itself (from 12 on).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from tests.driven.validation import check_request
 
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
+    from tests.driven.cluster import DrivenCluster
 
-KEY, SERVED = 0, (3, 8)
+KEY, SERVED = 0, (3, 13)
+_BY_ID = 13
 _Topic = Response.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 _WITHOUT_LOG_START = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
@@ -34,6 +37,7 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     named = message.transactional_id is not None or not broker.cluster.release.names_transactions
     unnamed = not named and any(_is_transactional(p.records) for p in _all(message))
     topics = []
+    name_topics(broker.cluster, message)
     for topic in message.topic_data:
         partitions = [
             _refused(p.index, Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -41,8 +45,16 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
             else _partition(broker, TopicPartition(topic.name, p.index), p.records, message, refusal)
             for p in topic.partition_data
         ]
-        topics.append(_Topic(name=topic.name, partition_responses=partitions))
+        topics.append(_Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     return Response(responses=topics, throttle_time_ms=0) if message.acks else None
+
+
+def name_topics(cluster: DrivenCluster, message: Any) -> None:
+    """Give topics that a request names by their ids their names; one that there is not gets an empty one."""
+    if message.API_VERSION >= _BY_ID:
+        names = {topic.topic_id: name for name, topic in cluster.topics.items()}
+        for topic in message.topic_data:
+            topic.name = names.get(topic.topic_id, "")
 
 
 def _all(message: Any) -> list[Any]:
@@ -64,6 +76,8 @@ def _partition(broker: Broker, tp: TopicPartition, content: Any, message: Any, r
     appending: PartitionLog | None = None
     try:
         check(refusal, tp)
+        if not tp.topic:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         content = bytes(content or b"")
         header = check_request(content)
         if message.acks not in (-1, 0, 1):

@@ -81,7 +81,7 @@ def test_copy_limited_by_rate_alone_uses_all_of_it(largest: int, monkeypatch: py
     monkeypatch.setattr(TargetSide, "_produce", produce)
     monkeypatch.setattr(Lines, "is_up", lambda *_: True)
     nobody = Mock(**{"pauses.return_value": []})
-    side = TargetSide(Mock(), Mock(), Pace(rate, clock), "m", Mock(), Mock(), clock)
+    side = TargetSide(Mock(), Mock(), Pace(rate, clock), "m", {}, Mock(), Mock(), clock)
     loop = Mock(_in=nobody, _out=side, _retries=nobody)
     partitions = [
         Endless(CopyRange(source_topic="t", target_topic="t", partition=number, start_offset=0), True, 1 << 20)

@@ -48,7 +48,7 @@ class Target:
             sequence=0,
         )
 
-    def _prime(self, _target: object, _mirror: str, _tp: object, end: int, up_to: int, _check: object) -> int:
+    def _prime(self, _target: object, _mirror: str, _tp: object, end: int, up_to: int, *_: object) -> int:
         self.primed.append((end, up_to))
         self.end = up_to
         return up_to - end

@@ -101,7 +101,7 @@ def answered(
     feed(p, content)
     judge = Judge()
     dialler: Any = SimpleNamespace(dial=lambda connect, then: then(Answering(error)))
-    side = TargetSide(dialler, selector, Pace(None), "m", lambda: None, judge, time.monotonic)
+    side = TargetSide(dialler, selector, Pace(None), "m", {}, lambda: None, judge, time.monotonic)
     side.queue(p)
     side.send()  # has it connected
     side.send()
@@ -164,7 +164,7 @@ def test_lease_ending_while_a_request_is_filled_holds_the_batch(
     connection, judge, p = Answering(0), Judge(), opened(START + 4)
     feed(p, log(4)[0])
     dialler: Any = SimpleNamespace(dial=lambda connect, then: then(connection))
-    side = TargetSide(dialler, selector, Pace(None), "m", check, judge, time.monotonic)
+    side = TargetSide(dialler, selector, Pace(None), "m", {}, check, judge, time.monotonic)
     side.queue(p)
     side.send()  # has it connected
     if isinstance(error, LeaseLost):
