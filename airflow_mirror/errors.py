@@ -872,13 +872,13 @@ class TargetTruncated(PartitionStopped):
 class TargetGone(NeedsHuman):
     """The target's topic was deleted and created again during the copy: whose the new one is, nobody has decided."""
 
-    def __init__(self, topic: str, partition: int, known: str, found: str) -> None:
-        self.topic, self.partition, self.known, self.found = topic, partition, known, found
+    def __init__(self, topic: str, known: str, found: str) -> None:
+        self.topic, self.known, self.found = topic, known, found
         super().__init__(
-            f"target topic {topic!r}, partition {partition}: the topic was deleted and created again during the copy (id "
-            f"{known} when it was known to be this mirror's, {found} now), and what was copied is gone. The mirror does "
-            "not write to the new one, which may be somebody else's. Find out who did that. If it is to be this "
-            "mirror's, delete it and plan again, which creates it with its settings; if not, mirror under another name."
+            f"target topic {topic!r} was deleted and created again during the copy (id {known} when it was known to be "
+            f"this mirror's, {found} now), and what was copied is gone. The mirror does not write to the new one, which "
+            "may be somebody else's. Find out who did that. If it is to be this mirror's, delete it and plan again, "
+            "which creates it with its settings; if not, mirror under another name."
         )
 
 

@@ -94,7 +94,7 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
         name = f"{row.target_topic}-{row.partition}"
         ends[name] = min(row.position, ends.get(name, row.position))
     summary["end_offsets"] = ends
-    summary["errors"] = [r.error for r in rows if r.error]
+    summary["errors"] = list(dict.fromkeys(r.error for r in rows if r.error))  # a topic's error is each partition's
     return summary
 
 

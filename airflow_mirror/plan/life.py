@@ -127,8 +127,9 @@ def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
 
 
 def claim(
-    ledger: Decisions, plan: Plan, target: ClusterAdmin, feeds: Callable[[str], Collection[str]] | None = None
-) -> None:
+    ledger: Decisions, plan: Plan, target: ClusterAdmin, feeds: Callable[[str], Collection[str]] | None = None,
+    ids: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Make a plan's target topics this mirror's, as far as they exist, and say where their records come from.
 
     Safe to repeat; does nothing where that is decided already. Which source topic a target topic holds stays as it was
@@ -136,10 +137,11 @@ def claim(
 
     :param feeds: returns the ids of all clusters that a source topic's records come from; None: nobody knows, and what
         is decided about it stays.
+    :param ids: as which a job has claimed them before, by name: one that was created again since is left to others.
     :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
-    topic_ids = target_ids(plan, target)
+    topic_ids = {t: i for t, i in target_ids(plan, target).items() if i == ((ids or {}).get(t) or i)}
     empty = _empty(_of_other_topics(ledger.values(), plan, topic_ids), target)
 
     def change(values: Values) -> Values | None:

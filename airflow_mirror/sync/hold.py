@@ -30,6 +30,7 @@ EVERY_S = 30.0  # brokers check retention every five minutes (log.retention.chec
 class HoldWatch:
     """Checks the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
 
+    :param ids: of target topics, by name, as far as they are known: one that was created again is left alone.
     :param may_write: raises if this job is no longer the mirror's writer, because its topics may be in production.
     :param clock: monotonic, in seconds.
     :ivar notes: settings that were set again, one line each.
@@ -39,17 +40,18 @@ class HoldWatch:
 
     def __init__(
         self, plan: Plan, target: ClusterAdmin, may_write: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, ids: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._target, self._may_write, self._clock = target, may_write, clock
-        self.follow(plan)
+        self.follow(plan, ids)
         self._set_again = SetAgain()
         self._looked = float("-inf")
         self.notes: list[str] = []
         self.intact: Mapping[str, bool] = {}
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: Plan, ids: Mapping[str, str] | None = None) -> None:
         """Check the topics of this plan from now on."""
+        self._ids = ids
         self._held = {t.target_topic: held_values(t) for t in plan.topics}
 
     def look_in_turn(self) -> bool:
@@ -62,7 +64,7 @@ class HoldWatch:
             return False
         self._looked = self._clock()
         try:
-            changed = changed_settings(self._held, self._target)
+            changed = changed_settings(self._held, self._target, self._ids)
         except TryAgain as e:
             log.warning("settings of target topics were not checked: %s", e)
             self.intact = {}
@@ -98,13 +100,15 @@ class HoldWatch:
 
 
 def changed_settings(
-    held: Mapping[str, Mapping[str, Sequence[str]]], target: ClusterAdmin
+    held: Mapping[str, Mapping[str, Sequence[str]]], target: ClusterAdmin, ids: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, ConfigEntry]]:
     """Return the settings of target topics that are not on hold, as they are there.
 
     :param held: by topic and key, the values that are. A topic that is not there has no settings.
+    :param ids: of topics, by name, as far as they are known. Another topic of that name has no settings, either.
     """
-    there = target.topics(held)  # a deleted topic is reported by the task that copies it
+    # A topic that was deleted, or created again, is reported by the task that copies it.
+    there = [name for name, one in target.topics(held).items() if one.topic_id == ((ids or {}).get(name) or one.topic_id)]
     found = {
         topic: {
             key: entries[key]

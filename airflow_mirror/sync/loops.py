@@ -16,7 +16,7 @@ from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.upstream import Upstream, upstream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -33,20 +33,22 @@ class LoopWatch:
     :param read_source: returns what the source's ledger says, nothing if it has none.
     :param ledger: of ``target``.
     :param clock: monotonic, in seconds.
+    :param ids: see :func:`.life.claim`.
     """
 
     def __init__(
         self, plan: Plan, read_source: Callable[[], Values], ledger: Decisions, target: ClusterAdmin,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, ids: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
+        self._ids = ids
         self._plan, self._read_source, self._ledger, self._target = plan, read_source, ledger, target
         self._clock = clock
         self._looked = float("-inf")
         self._said: Upstream | None = None
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: Plan, ids: Mapping[str, str] | None = None) -> None:
         """Look where this plan's records come from, from now on."""
-        self._plan, self._said = plan, None
+        self._plan, self._ids, self._said = plan, ids, None
 
     def look_in_turn(self) -> None:
         """Look if it is time; see :meth:`look`."""
@@ -65,7 +67,7 @@ class LoopWatch:
         try:
             found = upstream_of(self._plan, self._read_source())
             if found != self._said:
-                claim(self._ledger, self._plan, self._target, found.of)
+                claim(self._ledger, self._plan, self._target, found.of, self._ids)
                 self._said = found
         except (TryAgain, LedgerLost, LedgerMissing, LedgerNewer, MissingRight) as e:
             log.warning("it is not known whether records return to the target: %s", e)

@@ -155,12 +155,10 @@ class TargetSide:
         version, ids = (produce.BY_ID, self._ids) if lane.by_id else (produce.API_VERSION, None)
         try:
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id, ids)
-            self._lines.sent(
-                lane,
-                lane.connection.send(
-                    produce.API_KEY, version, buffers, lane.by_id, check=self._check_lease, wait=False
-                ),
+            sent = lane.connection.send(
+                produce.API_KEY, version, buffers, lane.by_id, check=self._check_lease, wait=False
             )  # fmt: skip
+            self._lines.sent(lane, sent)
         except LeaseLost:
             raise
         except LeaseUnconfirmed as e:

@@ -227,7 +227,7 @@ def target_gone(found: str | MirrorError, one: CopyRange) -> TargetGone | None:
     """
     if not one.target_topic_id or not isinstance(found, str) or found in ("", one.target_topic_id):
         return None
-    return TargetGone(one.target_topic, one.target.partition, one.target_topic_id, found)
+    return TargetGone(one.target_topic, one.target_topic_id, found)
 
 
 def ask_log_starts(cluster: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -267,7 +267,7 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
         amended = tail.amended.is_set()
         if amended:
             tail.amended.clear()
-            watches.follow(tail.job.plan)
+            watches.follow(tail.job)
         if amended or time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             _discover(tail, end_turn)

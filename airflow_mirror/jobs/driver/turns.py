@@ -240,7 +240,7 @@ class Tail:
             raise TryAgain(self.deposed)
         if final:
             kind = NeedsHuman if any(r.final for r in final) else TryAgain
-            self.failed = kind("\n".join(str(r.error) for r in final))
+            self.failed = kind("\n".join(dict.fromkeys(str(r.error) for r in final)))
             raise self.failed
         if any(r.source_gone for r in results):
             with self._dealing:

@@ -11,7 +11,6 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan import Plan
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -33,8 +32,10 @@ class Watches:
         self._status, self._gone = status, gone
         self._wire, self._target = WireCluster(target), ClusterAdmin(target)
         self._source = ClusterAdmin(load(job.source, "source"))
-        self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token))
-        self._loops = LoopWatch(job.plan, Ledger(self._source).peek, Ledger(self._target, _PATIENCE_S), self._target)
+        self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token), ids=job.target_ids)
+        self._loops = LoopWatch(
+            job.plan, Ledger(self._source).peek, Ledger(self._target, _PATIENCE_S), self._target, ids=job.target_ids
+        )
 
     def look(self) -> None:
         """Look at what it is time to look at. Call it often.
@@ -45,10 +46,10 @@ class Watches:
             self.tell()
         self._loops.look_in_turn()
 
-    def follow(self, plan: Plan) -> None:
-        """Watch the topics of this plan from now on."""
-        self.hold.follow(plan)
-        self._loops.follow(plan)
+    def follow(self, job: CopyJob) -> None:
+        """Watch the topics of this job from now on."""
+        self.hold.follow(job.plan, job.target_ids)
+        self._loops.follow(job.plan, job.target_ids)
 
     def tell(self) -> None:
         """Write the job's notes anew."""

@@ -126,7 +126,7 @@ def test_a_partition_that_stopped_is_never_due(kept: Retries, p: PartitionCopy, 
         (TryAgain("no leader"), Verdict.RETRY),
         (TargetMoved("t", 0, 1, 2, "it stands at 3", "Stop the writer."), Verdict.RETRY),
         (ForeignData("t", 0, 1, 2, "it differs", "Delete it."), Verdict.STOP),
-        (TargetGone("t", 0, "id-then", "id-now"), Verdict.STOP),
+        (TargetGone("t", "id-then", "id-now"), Verdict.STOP),
         (InputError("a setting is wrong"), Verdict.STOP),
     ],
 )

@@ -46,6 +46,20 @@ def of_another(plan: Plan, **mirror: str) -> Plan:
     return replace(plan, mirror=replace(plan.mirror, **mirror))  # type: ignore[arg-type]
 
 
+def test_running_job_leaves_a_topic_that_was_created_again_to_others(ledger: MemoryLedger) -> None:
+    """It says again where records come from; the new topic may be claimed by another mirror, or be by now."""
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    before = owned_topics(ledger)
+    known = ids(plan)
+    claim(ledger, plan, there(plan, "new-"), lambda _: ["c9"], known)
+    assert owned_topics(ledger) == before
+    other = of_another(plan, name="other")
+    claim(ledger, other, there(plan, "new-"))
+    claim(ledger, plan, there(plan, "new-"), lambda _: ["c9"], known)
+    assert {one.mirror for one in owned_topics(ledger).values()} == {"other"}
+
+
 def test_what_was_cut_over_is_not_written_again(ledger: MemoryLedger) -> None:
     plan = a_plan()
     claim(ledger, plan, there(plan))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import BrokerError, HoldLost, LeaseLost
-from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.hold import EVERY_S, HoldWatch
@@ -26,7 +26,7 @@ class Target:
     def topics(self, names: dict[str, dict[str, str]]) -> dict[str, Any] | None:
         if self.away:
             raise BrokerError("describe", 7, "REQUEST_TIMED_OUT")
-        return {n: None for n in names if n in self.entries}
+        return {n: TopicInfo(n, f"id-{n}", 1, 1) for n in names if n in self.entries}
 
     def topic_configs(self, names: dict[str, Any]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: self.entries[n] for n in names}
@@ -75,6 +75,15 @@ def test_retention_that_somebody_set_is_set_back_and_said(world: World) -> None:
     assert world.target.set == [("b", {"retention.ms": "-1"})]
     assert world.watch.notes == ["b: retention.ms was changed to 604800000, set back to -1 (1 of 3 times)"]
     assert not world.look()
+
+
+@pytest.mark.parametrize("ours", ["id-b", "", None, "id-then"])
+def test_settings_of_a_topic_that_was_created_again_are_left_alone(world: World, ours: str | None) -> None:
+    """It is nobody's, or another mirror's."""
+    world.watch.follow(world.plan, {} if ours is None else {"b": ours})
+    world.target.change("b", "retention.ms", "604800000")
+    assert world.look() == (ours != "id-then")
+    assert bool(world.target.set) == (ours != "id-then")
 
 
 def test_topic_that_joins_the_plan_is_held_from_then_on(world: World) -> None:
