@@ -13,11 +13,14 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror import tokens
 from airflow_mirror.errors import InputError, MissingSetting
+from airflow_mirror.known_settings import EVERY_CLIENT, require_known
 
 # Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
 SECRET_KEYS = frozenset(
@@ -43,11 +46,6 @@ _FILES = {
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
 }
 _READ_AGAIN, _READ_AGAIN_S = 2, 0.25
-# Settings of one kind of client; an AdminClient logs a warning for each of them.
-_CLIENT_ONLY_PREFIXES = (
-    "group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.", "session.timeout.",
-    "fetch.", "admin.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class ClientConfig:
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
     :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
+    :raises UnknownSetting: no client has a setting of this name.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -64,6 +63,8 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         properties = {str(k): v if isinstance(v, str) else _text(v) for k, v in self.properties.items()}
+        for key in properties:
+            require_known(key, f"{self.role} settings")
         if not properties.get("bootstrap.servers", "").strip():
             raise MissingSetting(f"{self.role} cluster", "bootstrap.servers")
         object.__setattr__(self, "properties", properties)
@@ -85,8 +86,8 @@ class ClientConfig:
         return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
 
     def common(self) -> dict[str, str]:
-        """Return the settings that every kind of client accepts (no consumer-only or producer-only ones)."""
-        return {k: v for k, v in self.properties.items() if not k.startswith(_CLIENT_ONLY_PREFIXES)}
+        """Return the settings that librdkafka's clients of every kind accept, without those of Java or of one kind."""
+        return {k: v for k, v in self.properties.items() if k in EVERY_CLIENT}
 
     def with_files(self) -> ClientConfig:
         """Return the settings with the content of the files that they name and that are here, for another host.
@@ -149,12 +150,9 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
         return ClientConfig(_handed[reference], role)
     if reference.startswith("env:"):
         name = reference.removeprefix("env:")
-        try:
-            return ClientConfig(json.loads(os.environ[name]), role)
-        except KeyError:
-            raise InputError(f"{role} settings: environment variable {name} is not set.") from None
-        except ValueError:
-            raise InputError(f"{role} settings: environment variable {name} holds no JSON object.") from None
+        if name not in os.environ:
+            raise InputError(f"{role} settings: environment variable {name} is not set.")
+        return ClientConfig(_of_json(os.environ[name], f"{role} settings: environment variable {name}"), role)
     if reference.startswith("hadoop:"):
         return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
     for _ in range(_READ_AGAIN):
@@ -167,38 +165,45 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
 
 def _of_file(reference: str, role: str) -> ClientConfig:
     try:
-        text = Path(reference).read_text(encoding="utf-8")
+        text = Path(reference).read_text(encoding="utf-8-sig")  # an editor's BOM is no part of the first key
     except OSError as e:
         raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{role} settings: file {reference!r} is no text in UTF-8.") from None
-    if reference.endswith(".json"):
-        try:
-            properties = dict(json.loads(text))
-        except (ValueError, TypeError):
-            raise InputError(f"{role} settings: file {reference!r} holds no JSON object.") from None
-    else:
-        properties = _properties(text, reference, role)
+    where = f"{role} settings: file {reference!r}"
+    properties = _of_json(text, where) if reference.endswith(".json") else _properties(text, where)
     try:
         return ClientConfig(properties, role)
     except MissingSetting as e:
-        raise MissingSetting(f"{role} settings: file {reference!r}", e.setting) from None
+        raise MissingSetting(where, e.setting) from None
 
 
-def _properties(text: str, reference: str, role: str) -> dict[str, str]:
+def _of_json(text: str, where: str) -> dict[str, Any]:
+    settings = None
+    with suppress(ValueError):
+        settings = json.loads(text)
+    if not isinstance(settings, dict):
+        raise InputError(f"{where} holds no JSON object.")
+    for key in settings:
+        require_known(key, where)
+    return settings
+
+
+def _properties(text: str, where: str) -> dict[str, str]:
     properties: dict[str, str] = {}
     # Not splitlines: a value may hold what Unicode takes for the end of a line.
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         key, separator, value = line.partition("=")
         if not separator:
-            raise InputError(f"{role} settings: {reference!r} line {number} is no 'key=value'.")
+            raise InputError(f"{where} line {number} is no 'key=value'.")
+        require_known(key.strip(), f"{where} line {number}")
         properties[key.strip()] = value.strip()
     return properties
 
 
-def _of_container(name: str, role: str) -> Mapping[str, str]:
+def _of_container(name: str, role: str) -> dict[str, Any]:
     where = f"{role} settings: the Hadoop credentials of this container"
     try:
         secret = tokens.secret_here(name)
@@ -208,7 +213,4 @@ def _of_container(name: str, role: str) -> Mapping[str, str]:
         raise InputError(f"{where} can't be read: {e}.") from None
     if secret is None:
         raise InputError(f"{where} hold no secret {name!r}. Submit the job through its operator.")
-    try:
-        return dict(json.loads(secret))
-    except (ValueError, TypeError):
-        raise InputError(f"{where}: {name!r} is no JSON object.") from None
+    return _of_json(secret, f"{where}: {name!r}")

@@ -71,6 +71,16 @@ class MissingSetting(InputError):
         super().__init__(f"{where}: {setting!r} is not set. Add it, for example {setting}=broker1:9092,broker2:9092.")
 
 
+class UnknownSetting(InputError):
+    """A setting of a cluster that no client has. Its value is not shown."""
+
+    def __init__(self, where: str, shown: str, meant: str) -> None:
+        super().__init__(
+            f"{where}: {shown} is no setting of a Kafka client.{meant} Correct or remove it: ignored, it might be "
+            "the one that asks for TLS."
+        )
+
+
 class UnknownConnection(InputError):
     """An Airflow connection id that does not exist."""
 

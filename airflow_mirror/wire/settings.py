@@ -52,6 +52,7 @@ _SUPPORTED = frozenset(
 )
 # Clients set defaults for Kerberos settings even without Kerberos; they matter only with GSSAPI.
 _HARMLESS = ("sasl.kerberos.",)
+_OFTEN_SET = (*_HARMLESS, "sasl.mechanism", "ssl.endpoint.")  # also where neither TLS nor a login is wanted
 _REMEDIES = kerberos.REMEDIES | {
     "ssl.keystore.location": "Give ssl.certificate.location and ssl.key.location (PEM files) instead.",
     "ssl.truststore.location": "Give ssl.ca.location (a PEM file or directory) instead.",
@@ -90,6 +91,7 @@ class WireSettings:
             if key.startswith(("ssl.", "sasl.")) and key not in supported and not key.startswith(harmless):
                 remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
                 raise InvalidField(key, "(set)", f"the mirror's wire client does not support it ({self.role})", remedy)
+        self._check_protocol()
         _ = (self.security_protocol, self.verify_hostname, self.socket_timeout_s, self.max_response_bytes)
         if self.uses_sasl:
             _ = self.sasl_mechanism
@@ -224,6 +226,14 @@ class WireSettings:
         if not value.strip().isdigit():
             raise InvalidField(key, value, f"not a number ({self.role})", f"Give a whole number, such as {default}.")
         return int(value)
+
+    def _check_protocol(self) -> None:
+        """Refuse settings of TLS and of a login that have no effect because nothing asks for either."""
+        families = [k for k, v in self.properties.items() if v and k.startswith(("ssl.", "sasl."))]
+        idle = [k for k in families if not k.startswith(_OFTEN_SET)]
+        if idle and "security.protocol" not in self.properties:
+            cause = f"not set, so that {idle[0]} has no effect and all goes in clear text ({self.role})"
+            raise InvalidField("security.protocol", "", cause, "Set SSL or SASL_SSL; or PLAINTEXT, if that is meant.")
 
     def _check_credentials(self) -> None:
         if self.sasl_mechanism == "OAUTHBEARER":

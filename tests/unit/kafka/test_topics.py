@@ -127,7 +127,7 @@ def test_missing_right_names_the_acl_that_is_missing() -> None:
 
 
 def test_brokers_words_never_repeat_a_secret() -> None:
-    with world(sasl_password="hunter2") as w:
+    with world(sasl_password="hunter2", security_protocol="PLAINTEXT") as w:
         w.answer(CREATE_TOPICS, created(44, "no hunter2 today"))
         with pytest.raises(RequestRefused, match="no [*]{3} today") as e:
             w.admin.create_topics([SPEC])

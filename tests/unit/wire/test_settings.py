@@ -47,6 +47,8 @@ def kerberos(**extra: str) -> dict[str, str]:
     ("properties", "field"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
+        ({"sasl.username": "alice", "sasl.password": SECRET}, "security.protocol"),
+        ({"ssl.ca.pem": SECRET}, "security.protocol"),
         (sasl() | {"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
         (kerberos(**{"sasl.kerberos.kinit.cmd": "kinit -k"}), "sasl.kerberos.kinit.cmd"),
         (kerberos(**{"sasl.kerberos.min.time.before.relogin": "60000"}), "sasl.kerberos.min.time.before.relogin"),
@@ -143,7 +145,10 @@ def test_errors_name_a_kerberos_principal_as_brokers_without_rules_do() -> None:
 
 
 def test_pem_from_properties_file_regains_its_line_breaks() -> None:
-    assert built({"ssl.ca.pem": "-----BEGIN\\nabc\\n"}).get("ssl.ca.pem") == "-----BEGIN\nabc\n"
+    assert (
+        built({"security.protocol": "PLAINTEXT", "ssl.ca.pem": "-----BEGIN\\nabc\\n"}).get("ssl.ca.pem")
+        == "-----BEGIN\nabc\n"
+    )
 
 
 def test_a_scram_user_with_separators_in_its_name_is_escaped() -> None:
