@@ -695,6 +695,23 @@ class MirrorUnhealthy(TryAgain):
         )
 
 
+class BehindTransactions(TryAgain):
+    """Everything else was copied, but records wait for a transaction of the source to end.
+
+    :param found: a line for each partition.
+    """
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
+        lines = "\n".join(f"  - {line}" for line in self.found[:20])
+        super().__init__(
+            f"not copied, because transactions of the source are open:\n{lines}{more}\nCopy again once they have ended. "
+            "End one that hangs: kafka-transactions.sh abort --topic T --partition P --start-offset OFFSET. To pass "
+            "without these records: --accept-open-transactions."
+        )
+
+
 class NothingCompared(TryAgain):
     """A comparison found no difference because it compared nothing."""
 

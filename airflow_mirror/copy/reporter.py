@@ -142,7 +142,7 @@ def _said(driver: ssl.SSLSocket) -> bool:
 def basis_of(p: PartitionCopy) -> tuple[Any, ...]:
     """Return all that a row is made of. Many partitions rest: this takes half as long as to make their rows."""
     counts = p.delays.batches, *vars(p.counters).values()
-    return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, *counts
+    return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, p.held, *counts
 
 
 def row_of(p: PartitionCopy) -> dict[str, Any]:
@@ -160,6 +160,7 @@ def row_of(p: PartitionCopy) -> dict[str, Any]:
     return {
         "topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition, "state": state,
         "position": p.settled_position, "end": end if end >= 0 else None,
+        "held": p.held if one.end_offset is None else 0,
         "error": None if p.error is None else str(p.error)[:MAX_ERROR_CHARS], **vars(p.counters),
         "timestamp_ms": p.delays.timestamp_ms or max(0, p.timestamp), "delays": p.delays.read(),
     }  # fmt: skip

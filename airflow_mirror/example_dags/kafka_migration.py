@@ -230,7 +230,12 @@ with DAG(
     let_readers_in = SyncAclsOperator(task_id="let_readers_in", phase="early", **ACCESS)
     let_writers_in = SyncAclsOperator(task_id="let_writers_in", phase="cutover", **ACCESS)
     bulk_copy = StartMirrorOperator(
-        task_id="bulk_copy", mirror=MIRROR, mode="bulk", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
+        task_id="bulk_copy",
+        mirror=MIRROR,
+        mode="bulk",
+        spark_conn_id=SPARK,
+        replace="{{ params.replace_tail }}",
+        accept_open_transactions=True,  # the tail copies what they keep back, and a cutover waits for their end
     )
     start_tail = StartMirrorOperator(
         task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.kafka.held import named
 from airflow_mirror.sync import lag
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
+
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5  # what waits for a transaction
 
 
 class LagProbe:
@@ -41,7 +48,7 @@ class LagProbe:
         self._target.close()
 
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
-        """Return whether the mirror has caught up, and the lag in figures.
+        """Return whether the mirror has caught up with what is committed, the lag in figures, and what is not in it.
 
         :param now_s: seconds of a monotonic clock.
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
@@ -51,7 +58,13 @@ class LagProbe:
         if self._require_tail:
             self._check_tail()
         lags = self.lags()
-        return judge.look(lags, now_s), lag.summary(lags)
+        done, found = judge.look(lags, now_s), lag.summary(lags)
+        if judge.held:
+            found["open_transactions"] = [str(one) for one in named(self._source, judge.held[:_NAMED])]
+            if done:
+                told = self._mirror.name, "; ".join(found["open_transactions"])
+                log.warning("%s has caught up with what is committed. Not with the log: %s", *told)
+        return done, found
 
     def lags(self) -> list[lag.PartitionLag]:
         """Return the lag of each partition."""

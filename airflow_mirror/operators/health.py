@@ -52,7 +52,7 @@ class CheckMirrorOperator(MirrorOperator):
         max_lag_records: int | str | None = None,
         min_headroom_s: float | str = 6 * 3600.0,
         min_free_bytes: int | str = 10_000_000_000,
-        warn_only: Sequence[str] | str = ("paused", "fence", "left_out", "notes"),
+        warn_only: Sequence[str] | str = ("paused", "fence", "transactions", "left_out", "notes"),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -74,6 +74,8 @@ class StartMirrorOperator(SparkJobOperator):
         tail tries it again in any case (default: 120; templated).
     :param abort_on_send_failure: end the job with the first partition that stops, instead of copying the others; in a
         tail one that was given up counts if ``give_up_after_s`` is set (templated).
+    :param accept_open_transactions: bulk only: succeed although an open transaction of the source keeps records from
+        being copied; a tail copies them later (templated).
     :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
         shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
         ends when it is stopped or cut over. A task that is killed ends the tail that it started, also in an earlier try,
@@ -82,7 +84,7 @@ class StartMirrorOperator(SparkJobOperator):
 
     template_fields: Sequence[str] = (
         *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace", "replaces", "attached",
-        "give_up_after_s", "abort_on_send_failure",
+        "give_up_after_s", "abort_on_send_failure", "accept_open_transactions",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +100,7 @@ class StartMirrorOperator(SparkJobOperator):
         attached: bool | str = False,
         give_up_after_s: float | str | None = None,
         abort_on_send_failure: bool | str = False,
+        accept_open_transactions: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -113,6 +116,7 @@ class StartMirrorOperator(SparkJobOperator):
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
         self.replace, self.replaces, self.attached, self.kind = replace, replaces, attached, KIND_OF_MODE[mode]
         self.give_up_after_s, self.abort_on_send_failure = give_up_after_s, abort_on_send_failure
+        self.accept_open_transactions = accept_open_transactions
         self._store: Any = None
         self._is_killed = False
         self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
@@ -120,10 +124,10 @@ class StartMirrorOperator(SparkJobOperator):
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the bounds, and when it gives up."""
         given_up = () if self.give_up_after_s is None else ("--give-up-after-s", str(self.give_up_after_s))
-        abort = flag("abort_on_send_failure", self.abort_on_send_failure)
+        switches = ("abort_on_send_failure", *(("accept_open_transactions",) if self.mode == "bulk" else ()))
+        on = (f"--{name.replace('_', '-')}" for name in switches if flag(name, getattr(self, name)))
         return (
-            *super().job_args(mirror), *bounds(self.start, self.end, self.late_s), *given_up,
-            *(("--abort-on-send-failure",) if abort else ()),
+            *super().job_args(mirror), *bounds(self.start, self.end, self.late_s), *given_up, *on,
         )  # fmt: skip
 
     def run(self, mirror: Mirror, context: Context) -> Any:
@@ -228,6 +232,8 @@ class StartMirrorOperator(SparkJobOperator):
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
                 lags = probe.lags()
+        for held in filter(None, (lag.held for lag in lags)):
+            self.log.warning("%s: the tail copies them once it has ended", held)
         return {**result_of(tail), "partitions": len(ends)}
 
     def _is_over(self, target: ClusterAdmin, plan: Plan) -> bool:

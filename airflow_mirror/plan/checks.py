@@ -6,8 +6,11 @@ problem at once. To add one: write the function, add a line to ``CHECKS``, write
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.held import Held
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import brokers, hole_checks, room_checks, topic_checks
 from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.situation import Situation
@@ -168,13 +171,15 @@ def _auto_create(s: Situation) -> Iterator[Finding]:
 def _open_transactions(s: Situation) -> Iterator[Finding]:
     for pair in s.pairs:
         state = pair.source
-        held = {p: end - state.stable_ends[p] for p, end in state.ends.items() if state.stable_ends[p] < end}
+        ends = {TopicPartition(state.info.name, p): (state.stable_ends[p], end) for p, end in state.ends.items()}
+        waits = (Held(source=tp, since=since, end=end) for tp, (since, end) in ends.items() if since < end)
+        held = [str(replace(one, by=s.source.holders.get(one.source, ""))) for one in waits]
         if held and s.mirror.isolation == "read_committed":
             yield Finding(
                 "warn",
                 "open_transactions",
                 f"topic {state.info.name!r}",
-                f"offsets behind an open transaction: {some(f'partition {p}: {n:,}' for p, n in held.items())}",
+                some(held),
                 "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: until then "
                 "the mirror can't reach the end.",
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.quotas import limits_of
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
@@ -70,6 +71,7 @@ class Inventory:
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
     :param usable_bytes: free disk by broker, None where it is not told; of the target only, empty if the principal may
         not ask.
+    :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     """
 
@@ -91,6 +93,7 @@ class Inventory:
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
+    holders: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -149,6 +152,7 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     topics = _topics(source, names, mirror.start, begun if mirror.begins_once else None)
     everyone = source.groups_offsets([g.group_id for g in source.groups()])
     groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
+    held = [TopicPartition(n, p) for n, t in topics.items() for p, end in t.ends.items() if t.stable_ends[p] < end]
     others = tuple(g for g, found in everyone.items() if g not in groups and any(tp.topic in topics for tp in found))
     return Inventory(
         cluster_id=source.cluster_id(),
@@ -159,6 +163,7 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         other_groups=others,
         sizes=_sizes(source, topics),
         quotas=_quotas(source),
+        holders=holders(source, held) if held else {},
     )
 
 

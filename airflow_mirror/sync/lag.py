@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan import Plan
@@ -21,16 +22,23 @@ class PartitionLag:
 
     :param position: the next source offset to copy.
     :param end: the source offset up to which records are copied.
+    :param log_end: the high watermark, which is above ``end`` while a transaction is open there.
     """
 
     source: TopicPartition
     position: int
     end: int
+    log_end: int = 0
 
     @property
     def records(self) -> int:
         """Number of offsets still to copy; an upper bound for the number of records."""
         return max(0, self.end - self.position)
+
+    @property
+    def held(self) -> Held | None:
+        """What waits for an open transaction; None: nothing."""
+        return Held(source=self.source, since=self.end, end=self.log_end) if self.end < self.log_end else None
 
 
 def measure(
@@ -65,9 +73,10 @@ def measure(
     if mapped is not None:
         positions |= {pairs[tp][0]: position for tp, position in mapped().items() if tp in pairs}
     committed = plan.mirror.isolation == "read_committed"
-    ends = source.offsets(pairs, "latest_committed" if committed else "latest")
+    logs = source.offsets(pairs, "latest")
+    ends = source.offsets(pairs, "latest_committed") if committed else logs
     return [
-        PartitionLag(tp, max(start, positions.get(on_target, 0)), ends[tp])
+        PartitionLag(tp, max(start, positions.get(on_target, 0)), ends[tp], logs[tp])
         for tp, (on_target, start) in sorted(pairs.items())
     ]
 
@@ -78,12 +87,15 @@ class CatchUp:
 
     :param max_lag_records: largest lag per partition that counts as caught up.
     :param stuck_after_s: a partition with a larger lag is stuck if it does not move for this long.
+    :ivar held: what waits for the same open transactions as at the look before: who has caught up lacks it all the same.
     """
 
     max_lag_records: int
     samples: int
     stuck_after_s: float
+    held: Sequence[Held] = ()
     _good: int = 0
+    _before: list[PartitionLag] = field(default_factory=list)
     _moved: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
 
     def look(self, lags: list[PartitionLag], now_s: float) -> bool:
@@ -94,6 +106,8 @@ class CatchUp:
         """
         behind = [lag for lag in lags if lag.records > self.max_lag_records]
         self._good = 0 if behind else self._good + 1
+        self.held = standing(self._before or lags, lags)
+        self._before = lags
         stuck = []
         for lag in lags:
             position, since_s = self._moved.get(lag.source, (-1, now_s))
@@ -105,6 +119,12 @@ class CatchUp:
         if stuck:
             raise PartitionStuck([(str(lag.source), lag.position, lag.end) for lag in stuck], self.stuck_after_s)
         return self._good >= self.samples
+
+
+def standing(before: Sequence[PartitionLag], lags: Sequence[PartitionLag]) -> list[Held]:
+    """Return what waits for the same open transactions as before: others come and go, as exactly-once writers write."""
+    since = {one.source: one.end for one in before if one.held}
+    return [one.held for one in lags if one.held and since.get(one.source) == one.end]
 
 
 def summary(lags: list[PartitionLag]) -> dict[str, Any]:

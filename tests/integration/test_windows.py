@@ -127,20 +127,20 @@ def test_window_resolved_again_means_the_same_offsets(
     times = "2020-09-13T13:16:40+00:00", "2020-09-13T13:33:20+00:00"
     with WireCluster(config(source_cluster)) as wire, ClusterAdmin(config(target_cluster)) as target:
         book = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
-        first, summary = resolve_window(job, wire, *times, 300, book)
+        first, summary, _ = resolve_window(job, wire, *times, 300, book)
         assert [(r.start_offset, r.end_offset) for r in first] == [(0, 3)]
         assert summary["window"] == {
             "start": times[0], "end": times[1], "late_s": 300, "late": 1, "newer": 1, "older": 0,
         }  # fmt: skip
         append(source_cluster, topic_name, [1995, 2500])
         elsewhere = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
-        assert resolve_window(job, wire, *times, 300, elsewhere) == (first, summary)
-        (anew,), _ = resolve_window(job, wire, *times, 300, WindowBook(None, "w"))
+        assert resolve_window(job, wire, *times, 300, elsewhere) == (first, summary, [])
+        (anew,), *_ = resolve_window(job, wire, *times, 300, WindowBook(None, "w"))
         assert anew.end_offset == 4
         # A topic that was created again is another one, with other offsets.
         other = replace(plan.topics[0], source_topic_id="another")
         recreated = replace(job, plan=replace(plan, topics=[other]))
-        (again,), _ = resolve_window(recreated, wire, *times, 300, book)
+        (again,), *_ = resolve_window(recreated, wire, *times, 300, book)
         assert again.end_offset == 4
 
 

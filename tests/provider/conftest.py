@@ -63,7 +63,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def add(conn_id: str, **extra: Any) -> None:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "kafka", "extra": extra}))
 
-    add("src", **{"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2-src", "ssl.key.pem": "PEM-of-src"})
+    secrets = {"sasl.password": "hunter2-src", "ssl.key.pem": "PEM-of-src"}
+    add("src", **{"bootstrap.servers": "127.0.0.1:1", "security.protocol": "PLAINTEXT", **secrets})
     add("dst", **{"bootstrap.servers": "127.0.0.1:2"})
     add("bare", **{"client.id": "x"})
     return add

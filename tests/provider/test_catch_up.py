@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,18 @@ def lags(monkeypatch: pytest.MonkeyPatch, plan: Plan, connections: Callable[...,
 
     monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
     return values
+
+
+def test_caught_up_with_what_is_committed_it_says_what_is_not(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(hook_lag, "named", lambda _, found: [replace(one, by="transactional id 'app'") for one in found])
+    held = [PartitionLag(TopicPartition("t", 0), 100, 100, 130)]
+    monkeypatch.setattr(hook_lag.lag, "measure", lambda *_: held)  # type: ignore[attr-defined]
+    said = "t-0: 30 offsets behind an open transaction since offset 100 (transactional id 'app')"
+    assert sensor(mirror).execute(context)["open_transactions"] == [said]
+    assert f"caught up with what is committed. Not with the log: {said}" in caplog.text
 
 
 def sensor(mirror: dict[str, Any], **kwargs: Any) -> WaitForCatchUpSensor:

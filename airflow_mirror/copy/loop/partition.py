@@ -122,6 +122,7 @@ class PartitionCopy:
     epoch: int = 0
     sequence: int = 0
     available_end: int = -1  # last stable offset or high watermark: the end of what a fetch may return; -1 not yet known
+    held: int = 0  # offsets behind an open transaction, from `available_end` on
     counters: Counters = field(default_factory=Counters)
     state: State = State.WAITING
     error: MirrorError | None = None  # the error that stopped it
@@ -304,6 +305,7 @@ class PartitionCopy:
         """
         known = self.available_end
         self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
+        self.held = fetched.high_watermark - self.available_end
         if self.available_end != known or fetched.records:
             self.touch()
         start = self.fetch_offset

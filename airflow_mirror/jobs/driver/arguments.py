@@ -119,6 +119,11 @@ def add_bulk(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, when the job starts)"
     )
+    p.add_argument(
+        "--accept-open-transactions", action="store_true",
+        help="exit 0 although an open transaction of the source keeps records from being copied; something\n"
+        "else copies them later, such as a tail",
+    )  # fmt: skip
     add_late(p)
 
 

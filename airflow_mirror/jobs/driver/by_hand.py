@@ -60,6 +60,9 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         with suppress(LedgerMissing, LedgerLost):  # whose they are says more than that they hold data
             require_active(ledger, plan, target)
         plan.raise_if_blocked()
+        for finding in plan.findings:
+            if finding.level == "warn":
+                log.warning("%s", finding)
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)

@@ -14,6 +14,7 @@ from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import BehindTransactions
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Muster
@@ -31,6 +32,7 @@ from airflow_mirror.jobs.driver.prepare import (
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
+from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
 from airflow_mirror.jobs.driver.windows import Span
 from airflow_mirror.jobs.metrics.publish import Publication
@@ -62,10 +64,11 @@ def copy(
         WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
         window_book(arguments, mirror) as book,
     ):
-        ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
+        ranges, window, held_back = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
         if arguments.start is not None or arguments.end != "latest":
             check_reachable(ranges, target, mirror.name, mirror.start)
         weights = bytes_to_copy(source, target, ranges)
+    held_back = say(arguments.source, held_back)
     log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
     with writer_lease(arguments.target, mirror.name) as held:
         require_still_ours(job)
@@ -102,7 +105,12 @@ def copy(
                 progress.stop(results)
     summary = summarise(results, time.monotonic() - begun) | window
     summary["errors"] += _unfinished(results)
-    return summary, entry.failure(results, summary["errors"])
+    error = entry.failure(results, summary["errors"])
+    if held_back:
+        summary["open_transactions"] = [str(one) for one in held_back]
+        if error is None and not arguments.accept_open_transactions:
+            error = BehindTransactions(summary["open_transactions"])
+    return summary, error
 
 
 def _unfinished(results: list[PartitionResult]) -> list[str]:

@@ -19,11 +19,13 @@ from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, LedgerLost, LedgerMissing
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
+from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
 from airflow_mirror.jobs.runner.active import keys_of as jobs_of
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.held import Held
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
@@ -227,24 +229,25 @@ def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
 
 def resolve_window(
     job: CopyJob, source: WireCluster, start: str, end: str, late_s: float, book: WindowBook
-) -> tuple[list[CopyRange], dict[str, Any]]:
+) -> tuple[list[CopyRange], dict[str, Any], list[Held]]:
     """Resolve ranges with an end. If the end is a time, records that arrived a little late are included.
 
     :param end: ``latest`` or ISO 8601.
     :param late_s: how late a record of the window may arrive, in seconds.
     :param book: windows that were resolved before; they are used unchanged.
-    :return: the ranges and, for a window, its part of the job's summary.
+    :return: the ranges, for a window its part of the job's summary, and what is in none because a transaction is open.
     """
+    committed = job.options.committed_only
     if end == "latest":
-        return resolve_ranges(job, source, start, end), {}
+        ranges = resolve_ranges(job, source, start, end)
+        return ranges, {}, left_behind(source, {r.source: r.end_offset or 0 for r in ranges}) if committed else []
     wanted = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
     topic_ids = {t.source_topic: t.source_topic_id for t in job.plan.topics}
     span = Span.of(start, end, late_s)
     windows = book.load(span, topic_ids)
     partitions = _partitions(source, wanted)
-    missing = [tp for tp in partitions if tp not in windows]
+    missing, held = [tp for tp in partitions if tp not in windows], list[Held]()
     if missing:
-        committed = job.options.committed_only
         starts, latest = (_offsets_at(source, missing, when, committed) for when in (start, "latest"))
         before, after = book.before(span, topic_ids), book.after(span, topic_ids)
         starts = {tp: before.get(tp, at) for tp, at in starts.items()}
@@ -253,14 +256,17 @@ def resolve_window(
         windows |= {
             tp: replace(one, end=max(one.start, after[tp])) if tp in after else one for tp, one in resolved.items()
         }
-        book.save(span, windows, topic_ids)
+        held = left_behind(source, {tp: windows[tp].end for tp in missing}) if committed else []
+        # One that ends at an open transaction is resolved again by the next try, which then has what is behind it.
+        short = {one.source for one in held}
+        book.save(span, {tp: one for tp, one in windows.items() if tp not in short}, topic_ids)
     counts = summed(windows[tp] for tp in partitions)
     log.info(
         "window [%s, %s): %s of its records arrived late, %s newer ones are before the last of them, %s older ones after "
         "its first one", start, end, f"{counts['late']:,}", f"{counts['newer']:,}", f"{counts['older']:,}",
     )  # fmt: skip
     starts, ends = ({tp: getattr(windows[tp], side) for tp in partitions} for side in ("start", "end"))
-    return _ranges(job, wanted, starts, ends), {"window": {"start": start, "end": end, "late_s": late_s, **counts}}
+    return _ranges(job, wanted, starts, ends), {"window": {"start": start, "end": end, "late_s": late_s, **counts}}, held
 
 
 @contextmanager
@@ -311,7 +317,7 @@ def _offsets_at(
 ) -> Mapping[TopicPartition, int]:
     if when == "earliest":
         return source.log_starts(partitions)
-    latest = source.last_stable(partitions) if committed_only else source.high_watermarks(partitions)
+    latest = stable_ends(source, partitions) if committed_only else source.high_watermarks(partitions)
     if when == "latest":
         return latest
     found = source.offsets_for_time(partitions, time_ms("start", when))

@@ -24,6 +24,7 @@ from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window, window_book
 from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
@@ -75,7 +76,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         )
     job = prepare(arguments, mirror, plan_to_verify, writes=False)
     with WireCluster(load(arguments.source, "source")) as source, window_book(arguments, mirror) as book:
-        ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
+        until = arguments.end or "latest"
+        ranges, window, held_back = resolve_window(job, source, mirror.start, until, arguments.late_s, book)
+    behind = {one.source: str(one) for one in say(arguments.source, held_back)}
     # From the plan's start: records that retention has deleted since are not a gap in a proof; nobody can compare them.
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
@@ -116,6 +119,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
+    summary |= {"open_transactions": list(behind.values())} if behind else {}
     asks_another = arguments.level != "offsets" and arguments.spot_checks
     if summary["differences"]:
         if asks_another:
@@ -130,7 +134,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         summary["spot_check"] = checked.to_dict()
         if checked.differences:
             return summary, VerificationFailed(checked.differences)
-    nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job)
+    nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job, behind)
     return summary, NothingCompared(nothing) if nothing else None
 
 
@@ -197,15 +201,18 @@ def only_new(
 
 def _nothing_compared(
     verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, ends: Mapping[TopicPartition, int],
-    job: CopyJob,
+    job: CopyJob, behind: Mapping[TopicPartition, str],
 ) -> list[str]:  # fmt: skip
     """Return a line for each partition that must not pass as equal; log those that pass although nothing was compared.
 
     :param ends: the source's log end offsets at the start, or the window's ends.
+    :param behind: what an open transaction hides, as people read it.
     """
     planned = {TopicPartition(t.source_topic, p): end for t in job.plan.topics for p, end in t.ends.items()}
     expected = {tp: min(end, ends[tp]) for tp, end in planned.items() if tp in ends}
     lines = [line for v in verdicts if (line := untouched(v, expected))]
+    unseen = [v for v in verdicts if (v.start_offset >= v.end_offset if arguments.level == "offsets" else not v.records)]
+    lines += [behind[tp] for v in unseen if (tp := TopicPartition(v.source_topic, v.partition)) in behind]
     if lines or arguments.level == "offsets" or any(v.records for v in verdicts):
         return lines
     if arguments.plan or arguments.only_new or all(v.source_log.start == v.source_log.stable for v in verdicts):

@@ -12,6 +12,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.metrics.retained import retention_s
+from airflow_mirror.kafka.held import named
 from airflow_mirror.plan.configs import held_values
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings
@@ -62,7 +63,8 @@ def gather(
         def lags() -> list[lag.PartitionLag]:
             return lag.measure(plan, source, target, mapped)
 
-        before = {one.source: one.end for one in ask("lag", lags) or ()}
+        first = ask("lag", lags) or ()
+        before = {one.source: max(one.end, one.log_end) for one in first}
         pause(BETWEEN_S)
         facts = Facts(
             tail=ask("tail", look) or TailFacts(),
@@ -73,10 +75,11 @@ def gather(
             fences=ask("fence", fences) or (),
             unknown=unknown,
         )
+    held = named(source, lag.standing(first, facts.lags))
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
     late = ask("lag", lambda: _older(source, behind, limits.max_lag_s, clock())) or ()
     racing, lost = ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
-    return replace(facts, late=late, racing=racing, lost=lost)
+    return replace(facts, late=late, racing=racing, lost=lost, held=[str(one) for one in held])
 
 
 def _older(

@@ -19,8 +19,9 @@ from airflow_mirror.plan.wording import count, duration, size, some
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
 
-WARN_ONLY = ("paused", "fence", "left_out", "notes")
-OF_THE_TAIL = ("tail", "paused", "stopped", "follow", "left_out", "notes")  # checks of :class:`TailFacts` alone
+WARN_ONLY = ("paused", "fence", "transactions", "left_out", "notes")
+# Checks of :class:`TailFacts` alone.
+OF_THE_TAIL = ("tail", "paused", "stopped", "transactions", "follow", "left_out", "notes")
 _TOLD_BY_FEW = ("disk", "lease")
 
 
@@ -81,6 +82,7 @@ class Facts:
     """What both clusters say of a mirror at one time.
 
     :param lease: who holds the writer lease: ``a job``, ``a cutover`` or ``nobody``.
+    :param held: what waits for the same open transactions for a while, a line each. It is not in the lags.
     :param late: partitions that lack a record that is older than ``max_lag_s``.
     :param racing: partitions without the headroom, and for how many seconds their topics keep records.
     :param lost: how many offsets the source has deleted of a partition before they were copied.
@@ -93,6 +95,7 @@ class Facts:
     tail: TailFacts = field(default_factory=TailFacts)
     lease: str = "a job"
     lags: Sequence[PartitionLag] = ()
+    held: Sequence[str] = ()
     late: Collection[TopicPartition] = ()
     racing: Mapping[TopicPartition, float] = field(default_factory=dict)
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -168,12 +171,12 @@ def _lease(facts: Facts, _: Limits) -> Iterator[str]:
 def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
     if facts.tail.pause is not None:
         return  # that is why
-    records = {lag.source: lag.records for lag in facts.lags}
+    records = {lag.source: lag.records + (lag.held.offsets if lag.held else 0) for lag in facts.lags}
     if facts.late and limits.max_lag_s is not None:
         shown = some(f"{tp} by {count(records.get(tp, 0), 'offset')}" for tp in sorted(facts.late))
         yield f"{_partitions(facts.late)} more than {duration(limits.max_lag_s)} behind: {shown}"
     most = limits.max_lag_records
-    far = {} if most is None else {tp: n for tp, n in records.items() if n > most}
+    far = {} if most is None else {lag.source: lag.records for lag in facts.lags if lag.records > most}
     if far:
         shown = some(f"{tp} by {n:,}" for tp, n in sorted(far.items(), key=lambda one: -one[1]))
         yield f"{_partitions(far)} more than {count(most or 0, 'offset')} behind: {shown}"
@@ -193,6 +196,10 @@ def _stopped(facts: Facts, _: Limits) -> Iterator[str]:
     summary = facts.tail.said.summary
     if stopped := summary.get("states", {}).get("stopped"):
         yield f"{count(stopped, 'partition')} stopped: {'; '.join(summary.get('stopped', []))}"
+
+
+def _transactions(facts: Facts, _: Limits) -> Iterator[str]:
+    yield from facts.held or facts.tail.said.summary.get("open_transactions", [])
 
 
 def _hold(facts: Facts, _: Limits) -> Iterator[str]:
@@ -241,6 +248,7 @@ CHECKS: Mapping[str, Callable[[Facts, Limits], Iterator[str]]] = {
     "lag": _lag,
     "retention": _retention,
     "stopped": _stopped,
+    "transactions": _transactions,
     "hold": _hold,
     "follow": _follow,
     "left_out": _left_out,

@@ -97,6 +97,7 @@ def _age(m: Measure) -> Spread | None:
 
 MEASURED = (
     Measured("lag_records", GAUGE, "Offsets still to copy", "sum", lambda m: m.lag_records),
+    Measured("held_records", GAUGE, "Offsets behind an open transaction, not in the lag", "sum", lambda m: m.held),
     Measured("lag_bytes", GAUGE, "Estimated bytes still to copy", "sum", lambda m: m.lag_bytes),
     Measured(
         "lag_seconds", GAUGE, "How old the oldest record is at most that the target lacks", "largest", lambda m: m.lag_s

@@ -42,6 +42,7 @@ class Measure:
     :param partition: the source's number, which is the target's too unless records are partitioned by key.
     :param stopped: partitions whose copy has stopped with an error.
     :param lag_records: offsets still to copy.
+    :param held: offsets behind an open transaction of the source; they are not in the lag.
     :param lag_bytes: estimate: that many offsets, each of the size of an average record that this job copied.
     :param lag_s: how old the oldest record is at most that the target lacks.
     :param headroom_records: by how many offsets the next one to copy lies above the source's log start.
@@ -55,6 +56,7 @@ class Measure:
     partition: int | None
     stopped: int
     lag_records: float | None
+    held: float | None
     lag_bytes: float | None
     lag_s: float | None
     headroom_records: float | None
@@ -72,7 +74,8 @@ def by_partition(rows: Iterable[Row], now: Moment, retained: Retained) -> list[M
     """
     measures = sorted((_of_row(row, now, retained) for row in rows), key=attrgetter("topic", "partition"))
     together = groupby(measures, key=attrgetter("topic", "partition"))
-    return [_fold(list(several), partition, lag_records=max, lag_bytes=max) for (_, partition), several in together]
+    slowest = {"lag_records": max, "held": max, "lag_bytes": max}
+    return [_fold(list(several), partition, **slowest) for (_, partition), several in together]
 
 
 def by_topic(measures: Sequence[Measure]) -> list[Measure]:
@@ -118,6 +121,7 @@ def _of_row(row: Row, now: Moment, retained: Retained) -> Measure:
         partition=row.range.partition,
         stopped=row.state == Phase.STOPPED,
         lag_records=row.lag,
+        held=None if row.lag is None else row.held if row.waits(now.monotonic_s) else 0,
         lag_bytes=None if row.lag is None else _bytes_of(row.lag, records, size),
         lag_s=behind_s,
         headroom_records=max(row.position or 0, one.start_offset) - start if left and start is not None else None,
@@ -150,8 +154,8 @@ def _together(spreads: Sequence[Spread]) -> Spread:
 
 _Fold = Callable[[Sequence[Any]], Any]
 _FOLDS: Mapping[str, _Fold] = {
-    "stopped": sum, "lag_records": sum, "lag_bytes": sum, "lag_s": max, "headroom_records": min, "headroom_s": min,
-    "records": sum, "bytes": sum, "age": _together,
+    "stopped": sum, "lag_records": sum, "held": sum, "lag_bytes": sum, "lag_s": max, "headroom_records": min,
+    "headroom_s": min, "records": sum, "bytes": sum, "age": _together,
     "latency": _together,
 }  # fmt: skip
 

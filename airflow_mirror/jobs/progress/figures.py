@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import total_offsets
 from airflow_mirror.jobs.progress.table import Key, Row
+from airflow_mirror.kafka.held import held_text
 
 WINDOW_S = 10.0  # long enough to smooth the gaps between batches and turns, short enough to show a stall while it lasts
 KEEPS_UP_S = 2.0
@@ -69,8 +71,11 @@ def _numbers(row: Row) -> tuple[int, int, int, int]:
     return row.counters.get("bytes", 0), row.counters.get("records", 0), row.position or 0, -(row.lag or 0)
 
 
-def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the summary of status.json from rows with rates."""
+def summary_of(rows: Sequence[Row], now: float = math.inf) -> dict[str, Any]:
+    """Return the summary of status.json from rows with rates.
+
+    :param now: monotonic; see :meth:`.Row.waits`.
+    """
     sums = {name: sum(row.counters[name] for row in rows if row.counters) for name in COUNTERS}
     unknown = sum(row.lag is None for row in rows)
     lag = sum(row.lag or 0 for row in rows)
@@ -78,12 +83,16 @@ def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
     moving = [row for row in going if row.lag]
     shrinks_per_s, advances_per_s = sum(r.shrinks_per_s for r in moving), sum(r.advances_per_s for r in going)
     ranges = [row.range for row in rows]
+    # By key, each target partition has a row for the same source partition.
+    held = list({row.key[:2]: row for row in rows if row.waits(now)}.values())
     return {
         "partitions": len(rows),
         "states": dict(Counter(row.state for row in rows)),
         # Of all ranges together; None for a tail.
         "offsets": None if any(one.end_offset is None for one in ranges) else total_offsets(ranges),
         "lag": lag if unknown < len(rows) else None,
+        "held": sum(row.held for row in held),  # behind open transactions, and not in the lag
+        "open_transactions": [f"{row.range.source}: {held_text(row.held, row.end or 0)}" for row in held[:_NAMED]],
         "unknown": unknown,  # partitions whose lag is unknown, and not in the sum
         "eta_s": None if unknown else eta_s(sum(row.lag or 0 for row in moving), shrinks_per_s, advances_per_s),
         "bytes_per_s": round(sum(row.bytes_per_s or 0 for row in rows)),

@@ -43,7 +43,12 @@ def look(source: WireCluster, target: WireCluster, committed_only: bool, table: 
         return
     positions = target.log_ends([r.range.target for r in rows])  # first, or it could seem to be ahead of the source
     open_ended = [r.range.source for r in rows if r.range.end_offset is None]
-    ends = (source.last_stable if committed_only else source.high_watermarks)(open_ended) if open_ended else {}
+    logs = source.high_watermarks(open_ended) if open_ended else {}
+    ends = source.last_stable(open_ended) if open_ended and committed_only else logs
     for row in rows:
         one = row.range
-        table.see(row.key, positions[one.target], ends[one.source] if one.end_offset is None else one.end_offset)
+        if one.end_offset is None:
+            end = ends[one.source]
+            table.see(row.key, positions[one.target], end, max(0, logs[one.source] - end))
+        else:
+            table.see(row.key, positions[one.target], one.end_offset)

@@ -22,6 +22,7 @@ from airflow_mirror.copy.reporter import MAX_ERROR_CHARS
 from airflow_mirror.copy.results import PartitionResult
 
 PATIENCE_S = 5.0  # how long a row is valid after its task's last line: a tail's next turn begins sooner
+_LASTS_S = 5.0
 _MAX_OFFSET = 2**63 - 1
 _REMEMBERED_RUNS = 4096  # so that one that reconnects is recognized; a job has far fewer tasks at a time
 
@@ -60,6 +61,8 @@ class Row:
     :param timestamp_ms: of the last record on the target; 0: unknown.
     :param level_at: until when nothing was left to copy, before there was a lag again.
     :param seen_at: when this row came to be.
+    :param held: offsets from ``end`` on that wait for an open transaction.
+    :param held_at: since when the same one is known.
     :param bytes_per_s: this and what follows is added by `figures`.
     :param advances_per_s: by how many offsets the position moves.
     :param shrinks_per_s: by how many offsets the lag shrinks; negative while it grows.
@@ -80,6 +83,8 @@ class Row:
     timestamp_ms: int = 0
     level_at: float = -math.inf
     seen_at: float = -math.inf
+    held: int = 0
+    held_at: float = -math.inf
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     advances_per_s: float = 0.0
@@ -107,6 +112,10 @@ class Row:
         """Whether the target has all that the source has, as far as is known."""
         return self.lag == 0 and self.state in (Phase.DONE, Phase.FOLLOWING)
 
+    def waits(self, now: float) -> bool:
+        """Return whether its end waits for a transaction that lasts: exactly-once writers always have a short one."""
+        return self.held > 0 and now - self.held_at >= _LASTS_S
+
     def is_told(self, now: float) -> bool:
         """Say whether nobody else need be asked where the partition is: it is done, or its task spoke lately."""
         return self.state == Phase.DONE or (self.end is not None and now - self.run.heard_at < PATIENCE_S)
@@ -116,7 +125,7 @@ class Row:
         topic, partition, target_partition = self.key
         return {
             "topic": topic, "partition": partition, "target_partition": target_partition, "state": self.state,
-            "position": self.position, "end": self.end, "lag": self.lag, "eta_s": self.eta_s,
+            "position": self.position, "end": self.end, "lag": self.lag, "held": self.held, "eta_s": self.eta_s,
             "bytes_per_s": None if self.bytes_per_s is None else round(self.bytes_per_s),
             "records_per_s": None if self.records_per_s is None else round(self.records_per_s),
             **(self.counters or dict.fromkeys(COUNTERS)), "error": self.error,
@@ -166,7 +175,7 @@ class Table:
                 except (LookupError, TypeError, ValueError):  # it came from a network
                     pass
 
-    def see(self, key: Key, position: int, end: int) -> None:
+    def see(self, key: Key, position: int, end: int, held: int = 0) -> None:
         """Record where the clusters show a partition; where its task does not, and that has not given up on it."""
         with self._lock:
             row = self._rows.get(key)
@@ -179,7 +188,7 @@ class Table:
             )  # fmt: skip
             self._rows[key] = replace(
                 row, state=state, position=position, end=end, seen_at=time.monotonic(),
-                level_at=_level_until(row, row.run.heard_at),
+                level_at=_level_until(row, row.run.heard_at), **_held(row, end, held),
             )  # fmt: skip
 
     def settle(self, results: Iterable[PartitionResult]) -> None:
@@ -225,14 +234,15 @@ class Table:
         delays = row.delays if said.get("delays") is None else _add(delays_before, said["delays"])
         told_until = run.heard_before if run is row.run else row.run.heard_at
         now = time.monotonic()
+        # A new run has not fetched yet; the source's last known end is close enough.
+        end = row.end if said["end"] is None else _count(said["end"])
         self._rows[key] = replace(
             row, run=run, before=before, delays=delays, delays_before=delays_before,
             seen_at=now, level_at=_level_until(row, told_until),
             measured_at=now if delays.batches > row.delays.batches else row.measured_at,
             timestamp_ms=_count(said.get("timestamp_ms", 0)) or row.timestamp_ms,
             state=Phase(said["state"]), position=_count(said["position"]),
-            # A new run has not fetched yet; the source's last known end is close enough.
-            end=row.end if said["end"] is None else _count(said["end"]),
+            end=end, **({} if said["end"] is None else _held(row, end, _count(said.get("held", 0)))),
             error=None if said["error"] is None else str(said["error"])[:MAX_ERROR_CHARS],
             counters={name: before.get(name, 0) + _count(said[name]) for name in COUNTERS},
         )  # fmt: skip
@@ -244,6 +254,11 @@ def _level_until(old: Row, told_until: float) -> float:
     :param told_until: when its task last spoke before this; tasks don't repeat rows that did not change.
     """
     return max(old.seen_at, told_until) if old.is_level else old.level_at
+
+
+def _held(old: Row, end: int | None, held: int) -> dict[str, Any]:
+    """Return how many offsets wait for an open transaction, and since when this one is known to hold them."""
+    return {"held": held, "held_at": old.held_at if old.held and old.end == end else time.monotonic()}
 
 
 def _add(before: Delays, told: Any) -> Delays:

@@ -11,7 +11,7 @@ _OFFSETS = {"padded": "padded", "primed": "primed"}
 
 def describe(summary: Mapping[str, Any]) -> str:
     """Return one line about a copy from the ``summary`` of its status."""
-    parts = [_how_far(summary), _how_fast(summary)]
+    parts = [_how_far(summary), _held(summary), _how_fast(summary)]
     slowest = summary.get("slowest")
     if slowest and slowest[0].get("eta_s") != 0:  # a tail that keeps up always has a small lag
         parts.append(f"slowest {_slow(slowest[0])}")
@@ -32,6 +32,14 @@ def _how_far(summary: Mapping[str, Any]) -> str:
     if offsets is None:
         return f"{lag:,} offsets behind in {_partitions(partitions)}"
     return f"nothing to copy in {_partitions(partitions)}"
+
+
+def _held(summary: Mapping[str, Any]) -> str:
+    """Say what waits for an open transaction, which is not in the lag; empty if nothing does."""
+    named = summary.get("open_transactions") or []
+    if len(named) < 2:
+        return "".join(named)
+    return f"{summary['held']:,} offsets behind open transactions ({named[0]}; ...)"
 
 
 def _partitions(count: int) -> str:

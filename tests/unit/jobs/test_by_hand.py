@@ -172,6 +172,8 @@ class FakeWire:
     def last_stable(self, tps: list[TP]) -> dict[TP, int]:
         return {tp: {0: 1000, 1: 50}[tp.partition] for tp in tps}
 
+    high_watermarks = last_stable
+
     def offsets_for_time(self, tps: list[TP], ms: int) -> dict[TP, int]:
         return {tp: {0: 500, 1: -1}[tp.partition] for tp in tps}
 

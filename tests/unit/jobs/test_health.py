@@ -95,6 +95,15 @@ def test_lag_in_seconds_and_in_records_have_a_limit_each() -> None:
     ]
 
 
+def test_what_waits_for_an_open_transaction_warns_and_counts_as_lag_once_it_is_old() -> None:
+    said = "t-0: 7 offsets behind an open transaction since offset 9 (producer id 4)"
+    assert found(held=[said]) == [("transactions", said, False)]
+    assert found(tail=sign(summary={"open_transactions": [said]})) == [("transactions", said, False)]
+    lags = [PartitionLag(ZERO, 9, 9, 16)]
+    assert found(Limits(max_lag_records=0), lags=lags) == []
+    assert found(lags=lags, late={ZERO}) == [("lag", "1 partition is more than 5 min behind: t-0 by 7 offsets", True)]
+
+
 def test_what_the_source_deletes_is_told_before_and_after() -> None:
     lines = [what for _, what, _ in found(racing={ONE: 7200.0}, lost={ZERO: 12})]
     assert lines == [

@@ -121,7 +121,7 @@ def test_a_row_has_rates_and_time_to_go() -> None:
     (row,), summary = job.look(4.0, (bounded(), told(300, bytes=41_000, records=300, passed=9, dropped=2)))
     assert row.to_dict() == {
         "topic": "orders", "partition": 0, "target_partition": 0, "state": "copying", "position": 300, "end": 1000,
-        "lag": 700, "eta_s": 14, "bytes_per_s": 10_000, "records_per_s": 50, "records": 300, "bytes": 41_000,
+        "lag": 700, "held": 0, "eta_s": 14, "bytes_per_s": 10_000, "records_per_s": 50, "records": 300, "bytes": 41_000,
         "batches": 0, "passed": 9, "reencoded": 0, "merged": 0, "dropped": 2, "padded": 0, "primed": 0, "error": None,
     }  # fmt: skip
     assert (summary["lag"], summary["offsets"], summary["eta_s"], summary["bytes_per_s"]) == (700, 1000, 14, 10_000)
@@ -235,9 +235,32 @@ def test_clusters_are_polled_only_for_silent_partitions(committed_only: bool, en
     table, clusters = Table(ranges), Clusters()
     table.take("a", [{"topic": "orders", "partition": 0, "target_partition": 0} | told(10)])
     poller.look(clusters, clusters, committed_only, table)
-    assert clusters.asked == [("log_ends", [1, 2]), (end[0], [2])]
+    asked = [("high_watermarks", [2]), ("last_stable", [2])] if committed_only else [(end[0], [2])]
+    assert clusters.asked == [("log_ends", [1, 2]), *asked]
     rows = table.rows()
+    assert [row.held for row in rows] == [0, 0, 90 - end[1], 0]
     assert [(row.position, row.end) for row in rows] == [(10, 1000), (50, 1000), (50, end[1]), (None, None)]
+
+
+def test_what_waits_for_an_open_transaction_is_told_beside_the_lag() -> None:
+    """Short ones are how exactly-once writers write, and by key each target partition has a row of the same log."""
+    job, by_key = Job(), [replace(tail(1), target_partition=place, key_partitions=2) for place in (0, 1)]
+    one = (tail(0), told(70, end=70, held=30, state="following"))
+    rows, summary = job.look(0.0, one, *((r, told(5, end=5, held=1, state="following")) for r in by_key))
+    assert (summary["lag"], summary["held"]) == (0, 31)
+    assert summary["open_transactions"] == [
+        "orders-0: 30 offsets behind an open transaction since offset 70",
+        "orders-1: 1 offset behind an open transaction since offset 5",
+    ]
+    assert "; 31 offsets behind open transactions (orders-0: 30 offsets behind an open" in wording.describe(summary)
+    rows, summary = job.look(1.0, one)
+    said = "0 offsets behind in 1 partition; orders-0: 30 offsets behind an open transaction since offset 70; "
+    assert wording.describe(summary).startswith(said) and rows[0].to_dict()["held"] == 30
+    known = rows[0].held_at
+    assert summary_of(rows, known + 4)["held"] == 0 and summary_of(rows, known + 5)["held"] == 30
+    (again,), _ = job.look(2.0, (tail(0), told(70, end=70, held=40)))
+    (other,), _ = job.look(3.0, (tail(0), told(70, end=90, held=20)))
+    assert again.held_at == known < other.held_at
 
 
 def test_the_clusters_are_not_asked_while_every_task_speaks() -> None:

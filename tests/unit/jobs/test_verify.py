@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from airflow_mirror.jobs.driver.verify import only_new
+from argparse import Namespace
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.verify import _nothing_compared, only_new
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.result import LogBounds, PartitionComparison
+from tests.unit.cutover.builders import a_plan
 
 ZERO, ONE, TWO = (TopicPartition("orders", p) for p in range(3))
 
@@ -17,3 +27,20 @@ def test_only_what_is_not_proven_yet_is_compared() -> None:
 def test_end_below_its_proof_leaves_nothing_and_no_range_backwards() -> None:
     """The target's last stable offset may be read a moment earlier than that of the proof."""
     assert only_new({ZERO: 0}, {ZERO: 60}, {ZERO: 70}) == ({ZERO: 70}, {ZERO: 70})
+
+
+@pytest.mark.parametrize("options", [{}, {"plan": "p"}, {"only_new": True}, {"level": "offsets"}], ids=str)
+def test_nothing_passes_of_which_a_transaction_hides_everything(options: dict[str, Any]) -> None:
+    """The log of the source begins at its last stable offset, as an empty one does."""
+    arguments = Namespace(**{"plan": None, "only_new": False, "level": "records", **options})
+    nothing = PartitionComparison(
+        source_topic="orders", target_topic="orders", partition=0, start_offset=0, end_offset=0, records=0, bytes=0,
+        equal=True, first_difference=None, offsets_equal=False, source_log=LogBounds(0, 0, 1001),
+        target_log=LogBounds(0, 0, 0),
+    )  # fmt: skip
+    some = replace(nothing, partition=1, end_offset=5, records=5, source_log=LogBounds(0, 5, 9))
+    plan = a_plan("orders")
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
+    behind, ends = {ZERO: "orders-0: hidden", ONE: "orders-1: hidden"}, {ZERO: 0, ONE: 5}
+    assert _nothing_compared([nothing, some], arguments, ends, job, behind) == ["orders-0: hidden"]
+    assert _nothing_compared([nothing], arguments, ends, job, {}) == []

@@ -12,6 +12,8 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
 
+ZERO = TP("t", 0)
+
 
 def lags(*positions: Any, end: int = 100) -> list[PartitionLag]:
     return [PartitionLag(TP("t", n), position, end) for n, position in enumerate(positions)]
@@ -57,6 +59,17 @@ def test_the_summary_names_the_worst_partition() -> None:
     }  # fmt: skip
 
 
+def test_who_has_caught_up_with_what_is_committed_is_told_what_is_not() -> None:
+    """Only of transactions that are open for longer than a look: exactly-once writers always have one."""
+    judge = CatchUp(max_lag_records=0, samples=2, stuck_after_s=60)
+    looks = [[PartitionLag(ZERO, stable, stable, 130)] for stable in (100, 120, 120, 130)]
+    told = [(judge.look(one, n), [str(held) for held in judge.held]) for n, one in enumerate(looks)]
+    first, standing = (
+        f"t-0: {n} offsets behind an open transaction since offset {at}" for n, at in ((30, 100), (10, 120))
+    )
+    assert told == [(False, [first]), (True, []), (True, [standing]), (True, [])]
+
+
 class Side:
     """A cluster as far as lag needs one; notes which ends were asked for."""
 
@@ -80,7 +93,7 @@ def test_new_source_partition_counts_before_the_target_has_it() -> None:
     source = Side({"t": 3}, {TP("t", 0): 9, TP("t", 1): 9, TP("t", 2): 4})
     target = Side({"a.t": 2}, {TP("a.t", 0): 9, TP("a.t", 1): 7})
     assert [lag.records for lag in measure(plan(), source, target)] == [0, 2, 4]
-    assert source.asked == ["latest_committed"]
+    assert source.asked == ["latest", "latest_committed"], "read the other way round, new records would look held back"
 
 
 def test_lag_does_not_count_offsets_below_the_start() -> None:
