@@ -97,9 +97,16 @@ class NothingMatches(InputError):
 
     def __init__(
         self, patterns: Sequence[str], excluded: Sequence[str], available: Collection[str],
-        returning: Sequence[str] = (),
+        returning: Sequence[str] = (), internal: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
+        if internal:
+            shown = ", ".join(internal[:8]) + (f" and {len(internal) - 8} more" if len(internal) > 8 else "")
+            super().__init__(
+                f"topics={list(patterns)!r} match only topics that are left out, because their names look internal: "
+                f"{shown}. internal_topics=True (--internal-topics) takes them, but not Kafka's own or what mirrors keep."
+            )
+            return
         some = ", ".join(sorted(available)[:8]) or "none"
         back = f"{len(returning)} that match come from the target and are left out. " if returning else ""
         super().__init__(

@@ -18,7 +18,7 @@ from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.nearest import nearest
 from airflow_mirror.patterns import matches
-from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_topic_name, trace_topics
+from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_reserved, is_topic_name, trace_topics
 
 __all__ = ["Mirror"]
 
@@ -48,7 +48,9 @@ class Mirror:
     :param target: Airflow connection id (type ``kafka``) of the cluster to write.
     :param topics: names or regular expressions; a topic is selected if one matches its whole name. Also as one text with
         commas; see :mod:`airflow_mirror.patterns`.
-    :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never selected.
+    :param exclude_topics: the same; exclusion wins.
+    :param internal_topics: also select topics with names as Kafka's and mirrors' internal ones have them (``__...``,
+        ``....``, MirrorMaker 2's). Kafka's own, and what mirrors keep for themselves, are never selected.
     :param groups: consumer groups whose positions move, selected like topics.
     :param exclude_groups: the same; exclusion wins.
     :param sync_groups: a tail keeps the groups' positions on the target where they are on the source.
@@ -117,6 +119,7 @@ class Mirror:
     target: str
     topics: Sequence[str] = field(default=(".*",))
     exclude_topics: Sequence[str] = field(default=())
+    internal_topics: bool = False
     groups: Sequence[str] = field(default=(".*",))
     exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
     sync_groups: bool = True
@@ -220,7 +223,8 @@ class Mirror:
                 raise InvalidField(name, True, f"ownership='shared': {cause}", f"Use {name}=False.")
 
     def _check_following(self) -> None:
-        for name in ("sync_groups", "sync_topics", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts"):
+        switches = ("sync_groups", "sync_topics", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts")
+        for name in (*switches, "internal_topics"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
         limits = (
@@ -274,7 +278,7 @@ class Mirror:
     @property
     def naming(self) -> Policy:
         """The naming policy as a value."""
-        return Policy(self.policy, self.source_alias or self.source, self.separator)
+        return Policy(self.policy, self.source_alias or self.source, self.separator, self.internal_topics)
 
     @property
     def begins_once(self) -> bool:
@@ -308,8 +312,11 @@ class Mirror:
 
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""
-        if is_internal(topic, self.separator) or self.is_displaced(topic):
-            return False
+        kept_out = is_reserved(topic) or (is_internal(topic, self.separator) and not self.internal_topics)
+        return self.names_topic(topic) and not kept_out and not self.is_displaced(topic)
+
+    def names_topic(self, topic: str) -> bool:
+        """Return whether the patterns are for ``topic``, be it internal or not."""
         return matches(self.topics, topic) and not matches(self.exclude_topics, topic)
 
     def is_displaced(self, topic: str) -> bool:

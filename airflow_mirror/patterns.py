@@ -70,6 +70,11 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     return any(p == name or re.fullmatch(p, name) for p in patterns)
 
 
+def is_name(pattern: str) -> bool:
+    """Return whether people mean one name by it: nothing in it is special to an expression, but for dots."""
+    return not re.search(r"[\\^$*+?{}\[\]|()]", pattern)
+
+
 def exact(name: str) -> str:
     """Return a pattern that matches this name alone: in most names a dot stands for any character."""
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else re.escape(name)

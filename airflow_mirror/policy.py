@@ -36,6 +36,7 @@ class Policy:
     kind: str = "identity"
     source_alias: str = ""
     separator: str = "."
+    internal: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("identity", "prefix") and not (isinstance(self.kind, str) and _CLASS.fullmatch(self.kind)):
@@ -62,7 +63,7 @@ class Policy:
         name = self._named(source_topic) if prefixed is None else prefixed
         if not isinstance(name, str) or len(name) > _LONGEST or (prefixed is None and not is_topic_name(name)):
             cause = f"{source_topic!r} would be called {name!r}, which is no name of a topic"
-        elif is_internal(name, self.separator):
+        elif is_reserved(name) or (is_internal(name, self.separator) and not self.internal):
             cause = f"{source_topic!r} would be called {name!r}, which is internal to Kafka or to a mirror"
         else:
             return name
@@ -176,6 +177,9 @@ STATE = "airflow-mirror.ledger"
 MAPS = "airflow-mirror.maps"
 LEDGER = frozenset({DECISIONS, STATE, MAPS})
 SCRATCH_PREFIX = "__airflow-mirror.probe."
+KAFKAS_OWN = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata"}
+)
 
 
 def is_topic_name(name: str) -> bool:
@@ -183,8 +187,13 @@ def is_topic_name(name: str) -> bool:
     return len(name) <= _LONGEST and _TOPIC.fullmatch(name) is not None
 
 
+def is_reserved(topic: str) -> bool:
+    """Return whether a topic is a broker's own, or a mirror's memory: its bytes mean nothing on another cluster."""
+    return topic in KAFKAS_OWN | LEDGER or topic.startswith(SCRATCH_PREFIX)
+
+
 def is_internal(topic: str, separator: str = ".") -> bool:
-    """Return whether a topic belongs to Kafka or to a mirror and is never copied as bytes.
+    """Return whether a topic has the name of one that belongs to Kafka or to a mirror. Others may have given it as well.
 
     Rule: MirrorMaker 2 4.0+ ReplicationPolicy.isInternalTopic (KAFKA-17200).
 

@@ -243,6 +243,8 @@ def _left_out(run: Run) -> dict[str, str]:
             f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
             "Correct the name, or take it out."
         )
+    if unknown := sorted(set(run.accept_still_groups) - there):
+        run.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))
     found, errors = run.target.groups_offsets_apart(sorted(run.leave_out_groups))
     targets = set(run.routes.values())
     starts = {group: _starts_at(len(targets & positions.keys())) for group, positions in found.items()}

@@ -17,6 +17,7 @@ from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
+    gone_topics,
     other_topics,
     read_source,
     read_target,
@@ -81,6 +82,7 @@ def build(
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
     left = other_topics(mirror, source)
+    here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
     there = replace(there, unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions))
     again = created_again(mirror, here.cluster_id, here.topics, there, decisions)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import brokers, hole_checks, room_checks, topic_checks
+from airflow_mirror.plan import brokers, hole_checks, room_checks, selection, topic_checks
 from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.wording import count, some
@@ -267,6 +267,8 @@ CHECKS: tuple[Check, ...] = (
     ("replication", "the target has brokers for every replica", topic_checks.replication),
     ("auto_create", "the target creates no topics by itself", _auto_create),
     ("open_transactions", "no open transaction holds records back", _open_transactions),
+    ("internal_topics", "no topic is left out for its name alone", selection.internal),
+    ("unmatched", "all that the Mirror names is there", selection.unmatched),
     ("other_topics", "no topic of the source is left out", _other_topics),
     ("groups", "every selected group moves as a whole", _groups),
     ("other_groups", "no group is left behind", _other_groups),

@@ -10,10 +10,11 @@ from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.quotas import limits_of
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.patterns import is_name
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.upstream import Upstream, read_upstream
-from airflow_mirror.policy import is_internal
+from airflow_mirror.policy import is_internal, is_reserved, is_topic_name
 from airflow_mirror.wire.errors import ApiNotServed
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class Inventory:
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
     :param usable_bytes: free disk by broker, None where it is not told; of the target only, empty if the principal may
         not ask.
+    :param names: all topics there are; empty: not read. Of the source only, as are the next two.
+    :param gone: names that the mirror gives, of topics that only the target has.
+    :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     """
@@ -94,6 +98,9 @@ class Inventory:
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    group_ids: tuple[str, ...] = ()
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -105,7 +112,7 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
     selected = [name for name in available if mirror.selects_topic(name)]
     if not selected:
         known = [name for name in available if not is_internal(name, mirror.separator)]
-        raise NothingMatches(mirror.topics, mirror.exclude_topics, known)
+        raise NothingMatches(mirror.topics, mirror.exclude_topics, known, internal=internal_topics(mirror, available))
     return selected
 
 
@@ -125,6 +132,19 @@ def without_returning(
     if not kept:
         raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
     return kept, renamed
+
+
+def internal_topics(mirror: Mirror, available: Collection[str]) -> list[str]:
+    """Return the topics that a mirror leaves out for their names alone, though its patterns are for them."""
+    found = (n for n in available if mirror.names_topic(n) and not mirror.selects_topic(n) and not mirror.is_displaced(n))
+    return sorted(name for name in found if name in mirror.topics or not is_reserved(name))
+
+
+def gone_topics(mirror: Mirror, available: Collection[str], target: ClusterAdmin) -> tuple[str, ...]:
+    """Return the names that a mirror gives of topics that the source does not have, and the target does."""
+    lacking = [n for n in mirror.topics if is_name(n) and is_topic_name(n) and n not in available]
+    routes = {mirror.naming.target_topic(name): name for name in lacking if mirror.selects_topic(name)}
+    return tuple(routes[name] for name in target.topics(routes)) if routes else ()
 
 
 def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
@@ -160,6 +180,8 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         topics=topics,
         broker_configs=None,
         groups=groups,
+        group_ids=tuple(everyone),
+        names=tuple(source.topic_names()),
         other_groups=others,
         sizes=_sizes(source, topics),
         quotas=_quotas(source),

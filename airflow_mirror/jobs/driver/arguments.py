@@ -73,6 +73,10 @@ def add_flow(p: argparse.ArgumentParser) -> None:
     flow.add_argument(
         "--exclude", action="append", metavar="RE", help="topic name or regex to leave out; wins over --include"
     )
+    flow.add_argument(
+        "--internal-topics", action="store_true", default=None,
+        help="also take topics whose names look internal (__..., ...., MirrorMaker 2's); never Kafka's own",
+    )  # fmt: skip
     flow.add_argument("--groups", action="append", metavar="RE", help="consumer group name or regex (default: .*)")
     flow.add_argument(
         "--policy", metavar="identity|prefix|MODULE:CLASS", help="topic names on the target (default: identity)"
@@ -225,6 +229,7 @@ def mirror_of(arguments: argparse.Namespace, base: Mirror | None = None) -> Mirr
         "name": arguments.name,
         "topics": arguments.include,
         "exclude_topics": arguments.exclude,
+        "internal_topics": arguments.internal_topics,
         "groups": arguments.groups,
         "policy": arguments.policy,
         "source_alias": arguments.source_alias,

@@ -266,6 +266,13 @@ def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Run) -> None
         precheck(run)
 
 
+def test_group_accepted_by_a_name_that_no_group_has_is_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
+    run.accept_still_groups = ["biling", "billing"]
+    precheck(run)
+    assert "accept_still_groups names no group that would move: 'biling'\n" in caplog.text
+
+
 def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:
     """No report may say so: the one who lifted it ended before brokers had answered."""
     go_up(run)

@@ -68,6 +68,8 @@ def a_cluster(
         cluster_id=cluster_id,
         brokers=brokers,
         topics={t.info.name: t for t in topics},
+        names=tuple(t.info.name for t in topics),
+        group_ids=tuple(groups or {}),
         broker_configs={
             key.replace("_", "."): ConfigEntry(value=value, source="STATIC_BROKER_CONFIG")
             for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()

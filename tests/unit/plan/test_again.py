@@ -105,7 +105,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(
         amend, "read_topics", lambda _, names, __: {t.info.name: t for t in seen.here if t.info.name in names}
     )
-    admin: Any = SimpleNamespace(config=None, cluster_id=lambda: "c2")
+    admin: Any = SimpleNamespace(config=None, cluster_id=lambda: "c2", topics=lambda _: {})
     known = {"orders": "identical", "users": "identical"}
     seen.plan = lambda values: module.build(MIRROR, admin, admin, known, probe_target=False, decisions=values)
     seen.draft = lambda plan, values, *names: amend.draft(plan, admin, admin, names, NOW, values)

@@ -33,6 +33,9 @@ class FakeSource:
     def quotas(self) -> dict[Any, Any]:
         return {}
 
+    def topic_names(self) -> list[str]:
+        return list(self.spans)
+
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, f"id-of-{n}", len(self.spans[n]), 1) for n in names}
 
