@@ -635,12 +635,10 @@ class FollowDiffers(TryAgain):
 class TailReplaced(TryAgain):
     """Another job was decided to be the mirror's tail; this one has to end."""
 
-    def __init__(self, mirror: str, host: str) -> None:
+    def __init__(self, mirror: str, host: str | None) -> None:
         self.mirror, self.host = mirror, host
-        super().__init__(
-            f"the tail of mirror {mirror!r} is another one now, on host {host!r}. This one copies no more; no record is "
-            "lost or doubled."
-        )
+        now = f"is another one now, on host {host!r}" if host else "was ended: it was failed over, rolled back or retired"
+        super().__init__(f"the tail of mirror {mirror!r} {now}. This one copies no more; no record is lost or doubled.")
 
 
 class MirrorPaused(TryAgain):
@@ -863,6 +861,18 @@ class ObjectiveMissed(DrillMissed):
     def __init__(self, missed: Sequence[str], where: str, over: Mapping[str, tuple[float, float]]) -> None:
         self.over = dict(over)
         super().__init__(missed, where)
+
+
+class WritingEnded(NeedsHuman):
+    """The writer lease was taken for good: nothing may write for the mirror any more."""
+
+    def __init__(self, mirror: str) -> None:
+        self.mirror = mirror
+        super().__init__(
+            f"mirror {mirror!r}: all writing was ended, by a cutover, a failover, a rollback or 'retire', and this tail "
+            "with it; nothing that it wrote is in doubt. 'airflow-mirror status' says whether the mirror is in "
+            "production. If a cutover backed out, start the tail again."
+        )
 
 
 class PartitionStuck(NeedsHuman):

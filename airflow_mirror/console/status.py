@@ -23,6 +23,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.run import add_clusters, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
+from airflow_mirror.drill.kept import DRILLS, is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
@@ -32,12 +33,13 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
-from airflow_mirror.plan.life import readable, shares
+from airflow_mirror.plan.life import ended_by, readable, shares
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
+    from airflow_mirror.ledger.decisions import Values
 
 T = TypeVar("T")
 _EVERY_S = 2.0
@@ -126,7 +128,7 @@ class _View:
     """
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._ledger, self._state = Ledger(target), state_of(target, JOBS)
+        self._ledger, self._state = Ledger(target), state_of(target, JOBS, DRILLS)
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
 
@@ -159,6 +161,7 @@ class _View:
                 self._known(f"active/{name}", partial(active_tail, values, name), None),
                 self._known(f"{keys_of(name)}wish", partial(Wishes.of, said, name), Wishes()),
                 "unreadable" if f"active/{name}" in self.newer else "none",
+                self._known(f"drill/{name}", partial(_ended, values, said, name), ""),
             )
             | {"fences": [_fence(fences[name], since_ms(self._ledger, name))] if name in fences else []}
             for name in names
@@ -172,7 +175,7 @@ class _View:
             self.newer[key] = e
             return otherwise
 
-    def _tail(self, tail: ActiveTail | None, wishes: Wishes, without: str) -> dict[str, Any]:
+    def _tail(self, tail: ActiveTail | None, wishes: Wishes, without: str, ended: str) -> dict[str, Any]:
         wished = asdict(wishes)
         if tail is None:
             nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
@@ -183,14 +186,19 @@ class _View:
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
         runs = status == RUNNING
         return {
-            "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower(),
+            "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower() if runs or not ended else ended,
             "host": tail.host,
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": _said(TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause), wishes),
+            "said": _said(TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause, ended=ended), wishes),
             **wished,
         }
+
+
+def _ended(values: Values, said: Mapping[str, bytes], mirror: str) -> str:
+    """Return what has ended a mirror's tail for good, in the table's words; empty: nothing has."""
+    return ended_by(values, mirror) or ("drill over" if is_over(said, mirror) else "")
 
 
 def _fence(fence: FenceState, since_ms: int) -> dict[str, Any]:
@@ -211,9 +219,9 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
 def _said(tail: TailFacts, wishes: Wishes) -> str | None:
     """Return what a person should know, in the words of the health check.
 
-    Whether a tail that was stopped, or never started, should run, only that check is told.
+    Whether a tail that was stopped, ended for good, or never started, should run, only that check is told.
     """
-    rests = tail.active is None or is_succeeded(tail.status)
+    rests = tail.active is None or is_succeeded(tail.status) or bool(tail.ended and not tail.runs)
     found = judge(Facts(tail=tail), Limits(), [check for check in OF_THE_TAIL if not (rests and check == "tail")])
     return "\n".join([*map(str, found), *replace(wishes, pause=None).lines()]) or None
 

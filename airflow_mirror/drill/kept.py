@@ -14,12 +14,14 @@ from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.ledger.state import names_below, readable, state_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.state import State
 
 KEEP = 100  # drills of a mirror: two years of weekly ones
 _VERSION = 1
-_DRILLS = "drill/"
+DRILLS = "drill/"
 
 
 @dataclass(kw_only=True)
@@ -106,7 +108,7 @@ def _decode(run: str, value: bytes) -> Drill:
 
 def prefix(mirror: str) -> str:
     """Return what the keys of a mirror's drills begin with; the run's name follows."""
-    return f"{_DRILLS}{mirror}/"
+    return f"{DRILLS}{mirror}/"
 
 
 def drills_of(target: ClusterAdmin, mirror: str) -> Drills:
@@ -114,6 +116,16 @@ def drills_of(target: ClusterAdmin, mirror: str) -> Drills:
     return Drills(state_of(target, prefix(mirror)), mirror)
 
 
+def is_over(values: Mapping[str, bytes], mirror: str) -> bool:
+    """Return whether the mirror is a drill's, and the last one was judged: its tail is dead because it was killed.
+
+    :param values: the state's, with the keys that begin with :data:`DRILLS`.
+    """
+    runs = names_below(values, prefix(mirror))
+    drills = [_decode(run, values[f"{prefix(mirror)}{run}"]) for run in runs]
+    return bool(drills) and max(drills, key=lambda one: one.at_ms).missed is not None
+
+
 def mirrors_in(target: ClusterAdmin) -> list[str]:
     """Return the mirrors of which there are drills."""
-    return names_below(state_of(target, _DRILLS, keys_only=True).read(), _DRILLS)
+    return names_below(state_of(target, DRILLS, keys_only=True).read(), DRILLS)

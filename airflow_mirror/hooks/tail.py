@@ -72,6 +72,7 @@ class TailView:
         """
         from airflow_mirror.jobs.health.judging import TailFacts
         from airflow_mirror.jobs.runner.wishes import Wishes
+        from airflow_mirror.plan.life import ended_by
 
         try:
             tail = self.living() or self.tail()
@@ -80,8 +81,10 @@ class TailView:
         pause = Wishes.of(self._state.read(), self._mirror).pause
         if tail is None:
             return TailFacts(pause=pause)
-        status, sign = self.status(tail), self.sign(tail)
-        return TailFacts(active=tail, status=status, sign=sign, pause=pause, differing=tail.differing(mirror))
+        status, sign, ended = self.status(tail), self.sign(tail), ended_by(self._ledger.values(), self._mirror)
+        return TailFacts(
+            active=tail, status=status, sign=sign, pause=pause, differing=tail.differing(mirror), ended=ended
+        )
 
     def require_not_paused(self) -> None:
         """Return unless the mirror is paused. :raises MirrorPaused: it is."""

@@ -390,6 +390,15 @@ def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:
     return [(topic, share) for topic, one in owned.items() for share in one.sharers or (one,)]
 
 
+def ended_by(values: Values, mirror: str) -> str:
+    """Return what handed over all that a mirror has here, as ``ended by cutover``; empty: it has something left."""
+    by = {one.opened_by for _, one in shares(readable(values)[0]) if one.mirror == mirror}
+    if not by or None in by:
+        return ""
+    # A failover leaves its name and attempt there, a cutover the hash of its plan.
+    return f"ended by {next((str(one).split()[0] for one in by if ' ' in str(one)), 'cutover')}"
+
+
 def is_about_topic(key: str) -> bool:
     """Return whether a decision of this key is about a target topic."""
     return key.startswith(_KEY)

@@ -17,7 +17,7 @@ from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LeaseLost, LedgerLost, LedgerMissing
+from airflow_mirror.errors import LedgerLost, LedgerMissing, WritingEnded
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
@@ -350,14 +350,18 @@ class HeldLease:
         """Withdraw the lease, so that every task stops."""
         self.token = lease.withdraw(self._target, self.token)
 
+    def require_wanted(self) -> None:
+        """Return unless the lease was taken to end all writing. :raises WritingEnded: it was."""
+        if lease.is_writing_ended(self._target, self._mirror):
+            raise WritingEnded(self._mirror)
+
     def take_back(self, pause: Callable[[float], object]) -> None:
         """Take the lease back from another job. When this returns, and only then, it is held, and writing is safe.
 
         :param pause: waits so many seconds.
-        :raises LeaseLost: it was taken to end all writing. :raises TryAgain: see :func:`.lease.take`.
+        :raises WritingEnded: it was taken for good. :raises TryAgain: see :func:`.lease.take`.
         """
-        if lease.is_writing_ended(self._target, self._mirror):
-            raise LeaseLost(self.token.transactional_id, self.token.epoch, "that all writing was ended")
+        self.require_wanted()
         token = lease.take(self._target, self._mirror)
         pause(token.wait_s)
         self.token = token  # not before: what follows the data would write at once

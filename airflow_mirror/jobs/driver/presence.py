@@ -187,7 +187,7 @@ def _application(env: Mapping[str, str]) -> str:
 def _require(ledger: Ledger, me: ActiveTail) -> None:
     there = active_tail(ledger.values(), me.name)
     if there is None or there.job != me.job:
-        raise TailReplaced(me.name, "unknown" if there is None else there.host)
+        raise TailReplaced(me.name, None if there is None else there.host)
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from airflow_mirror.errors import LeaseLost, LedgerMissing, NeedsHuman, TailReplaced, TryAgain
+from airflow_mirror.errors import LedgerMissing, NeedsHuman, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver.prepare import HeldLease
 from airflow_mirror.jobs.driver.presence import Presence
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -43,12 +44,15 @@ class WayBack:
         :param cause: how the loss was noticed. :param plan: what the tail copies by now.
         :raises TailReplaced: another tail is decided to be the mirror's.
         :raises MirrorCutOver: :raises TopicsOwned: the topics are not the mirror's any more.
-        :raises NeedsHuman: all writing was ended, nobody has decided anything, or others take it again and again.
+        :raises WritingEnded: by a cutover, say.
+        :raises NeedsHuman: nobody has decided anything, or others take it again and again.
         """
         if time.monotonic() - self._back_at > _PEACE_S:
             self._tries = 0
         self._status.update("without the writer lease")
         while not self._stopping.is_set():
+            with suppress(TryAgain):
+                self._held.require_wanted()  # a cutover is no other job to look for
             if self._tries == len(PAUSES_S):
                 raise NeedsHuman(f"{cause} It was tried {self._tries} times to take it back: find the other job.")
             pause_s = PAUSES_S[self._tries]
@@ -62,9 +66,9 @@ class WayBack:
         try:
             self._there.require_decided(plan)
             self._held.take_back(self._stopping.wait)
-        except TailReplaced:
+        except (TailReplaced, WritingEnded):
             raise
-        except (LeaseLost, LedgerMissing) as e:
+        except LedgerMissing as e:
             raise NeedsHuman(f"{cause} It is not taken back: {e}") from e
         except TryAgain as e:
             log.warning("the writer lease is not back: %s", e)

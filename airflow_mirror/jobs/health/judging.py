@@ -58,6 +58,7 @@ class TailFacts:
     """What the target knows of a mirror's tail.
 
     :param active: the one that is decided; None if none ever was. :param differing: see :meth:`.ActiveTail.differing`.
+    :param ended: what has ended it for good, as ``ended by cutover``; empty: nothing has.
     """
 
     active: ActiveTail | None = None
@@ -65,6 +66,7 @@ class TailFacts:
     sign: Sign | None = None
     pause: Wish | None = None
     differing: Sequence[str] = ()
+    ended: str = ""
 
     @property
     def runs(self) -> bool:
@@ -145,6 +147,8 @@ def _tail(facts: Facts, _: Limits) -> Iterator[str]:
     tail, one = facts.tail, facts.tail.active
     if one is None:
         yield "it was never started"
+    elif tail.ended and not tail.runs:
+        yield f"{tail.ended}: nothing is copied any more"
     elif tail.status == state.LOST:
         yield f"no sign of life from host {one.host} for {SILENCE_S:.0f} s: the process or the host is lost"
     elif state.is_succeeded(tail.status):

@@ -14,6 +14,7 @@ import pytest
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
+from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
@@ -77,6 +78,35 @@ def test_mirrors_are_shown_with_what_their_tails_say(
     assert (rows["lost"]["tail"], rows["lost"]["host"]) == ("lost", "host-b")
     assert rows["lost"]["said"].startswith("tail: no sign of life from host host-b for 30 s")
     assert rows["done"]["said"] is rows["new"]["said"] is None, "nobody says that they should run"
+
+
+@pytest.mark.parametrize(("by", "word"), [("2f" * 32, "cutover"), ("failover 000001-x", "failover")])
+@pytest.mark.parametrize("sign", ["FAILED", None])
+def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str
+) -> None:
+    own(ledger, "m", "a", "b", opened=by)
+    signs = Signs(state, tail(ledger, "m", "host-a"))
+    if sign:
+        signs.give(sign, error="PRODUCER_FENCED: find the other job")
+    (row,) = seen(capsys)
+    assert (row["tail"], row["said"], row["host"]) == (f"ended by {word}", None, "host-a")
+    own(ledger, "m", "c")  # one topic is the mirror's still
+    (row,) = seen(capsys)
+    assert row["tail"] == ("failed" if sign else "lost") and row["said"].startswith("tail: ")
+
+
+def test_the_tail_that_a_drill_has_killed_is_not_lost(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drills = Drills(state, "dr-drill")
+    drills.save(Drill(run="monday", at_ms=1, missed=[]))
+    tail(ledger, "dr-drill", "host-a")
+    own(ledger, "dr-drill", "t")
+    (row,) = seen(capsys)
+    assert (row["tail"], row["said"]) == ("drill over", None)
+    drills.save(Drill(run="tuesday", at_ms=2))
+    assert seen(capsys)[0]["tail"] == "lost", "the next one is at work, or was killed"
 
 
 def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(

@@ -61,6 +61,12 @@ def test_a_tail_that_does_not_copy_says_why() -> None:
     assert found(tail=tail(status="SUCCEEDED", sign=None)) == [("tail", "it was stopped on host host-a", True)]
 
 
+def test_a_tail_that_a_cutover_has_ended_did_not_fail() -> None:
+    ended = tail(status="FAILED", sign=replace(SIGN, error="find the other job"), ended="ended by cutover")
+    assert found(tail=ended) == [("tail", "ended by cutover: nothing is copied any more", True)]
+    assert found(tail=tail(ended="ended by cutover")) == [], "it was not handed over to itself"
+
+
 def test_a_tail_of_another_specification_is_named_by_its_fields() -> None:
     other = TAIL.differing(replace(MIRROR, topics=["u"], principals={"User:a": "User:b"}))
     assert other == ["topics: ['t'] there, ['u'] asked for"]

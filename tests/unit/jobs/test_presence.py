@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LedgerLost, MirrorPaused, TryAgain
+from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAgain
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import Presence, presence
-from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop
+from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.mirror import Mirror
@@ -102,6 +102,16 @@ def test_what_was_found_lost_is_not_listened_for_again(target: Target, monkeypat
     with target.tail(replaces=f"{lost.job}/"):
         there = active_tail(target.ledger.values(), "m")
         assert there is not None and there.job != lost.job
+
+
+def test_a_tail_of_a_mirror_that_was_failed_over_or_retired_has_no_successor(target: Target) -> None:
+    with target.tail() as there:
+        target.ledger.decide(lambda _: ended("m"))
+        until(target.stopping.is_set)
+        with pytest.raises(
+            TailReplaced, match="was ended: it was failed over, rolled back or retired. This one copies no"
+        ):
+            there.require_active()
 
 
 def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerMissing, MirrorCutOver, NeedsHuman, TailReplaced, TryAgain
+from airflow_mirror.errors import LedgerMissing, MirrorCutOver, NeedsHuman, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver import way_back
 from airflow_mirror.jobs.driver.prepare import HeldLease
 from airflow_mirror.jobs.driver.way_back import PAUSES_S, WayBack
@@ -104,6 +104,15 @@ def test_a_lease_that_ends_all_writing_stays_taken(world: World) -> None:
     with pytest.raises(NeedsHuman, match="all writing was ended"):
         world.go()
     lease.confirm(world.target, taken[0])
+
+
+def test_nobody_is_sent_to_look_for_another_job_where_a_cutover_has_ended_all(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease.take(world.target, "m", to_end=True)
+    with pytest.raises(WritingEnded, match="all writing was ended, by a cutover") as caught:
+        world.go()
+    assert world.pauses == [] and "another job" not in caplog.text and "other job" not in str(caught.value)
 
 
 def test_two_jobs_do_not_fight_for_ever(world: World) -> None:
