@@ -712,7 +712,7 @@ class BehindTransactions(TryAgain):
         lines = "\n".join(f"  - {line}" for line in self.found[:20])
         super().__init__(
             f"not copied, because transactions of the source are open:\n{lines}{more}\nCopy again once they have ended. "
-            "End one that hangs: kafka-transactions.sh abort --topic T --partition P --start-offset OFFSET. To pass "
+            "End one that hangs: kafka-transactions.sh ... abort --topic T --partition P --start-offset OFFSET. To pass "
             "without these records: --accept-open-transactions."
         )
 

@@ -30,8 +30,8 @@ Copy every partition up to where the source's log ends now (or --end), with its 
 {_SAME.format("bulk_copy.py")}
 Safe to repeat: each partition continues at the target's log end offset.
 
-Exit status: 0 every partition at its end; 1 failed, partition and cause on stderr; 2 wrong input.
-The last line on stdout is one JSON object.
+Exit status: 0 every partition at its end; 1 failed, partition and cause on stderr, or records wait for an open
+transaction of the source; 2 wrong input. The last line on stdout is one JSON object.
 """
 _FOLLOW = f"""\
 Follow the source until SIGTERM: same records, same bytes, same offsets, milliseconds later.

@@ -33,6 +33,7 @@ FOREIGN = {
         "--deny-principal",
     },
     "kafka-dump-log.sh": {"--print-data-log", "--files"},
+    "kafka-transactions.sh": {"--bootstrap-server", "--topic", "--partition", "--start-offset"},
     "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files", "--kill"},
 }  # fmt: skip
 OWN = (
