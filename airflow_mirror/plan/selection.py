@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.nearest import nearest
 from airflow_mirror.patterns import is_name, matches
+from airflow_mirror.plan.configs import EXCLUDED
 from airflow_mirror.plan.inventory import internal_topics
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.wording import count, some
@@ -56,7 +58,9 @@ def unmatched(s: Situation) -> Iterator[Finding]:
                 "Correct or remove it; a topic that the principal may not DESCRIBE is not listed. In brackets, as "
                 f"'({pattern})', it is a pattern, and waits for the topic.",
             )  # fmt: skip
-    keys = {key for state in s.source.topics.values() for key in state.configs} | set(s.target.own_configs or ())
+    # MirrorMaker 2's list names settings of every release, and some that no topic ever had.
+    keys = {*(s.target.own_configs or ()), *DEFAULTS["config.properties.exclude"].split(","), *EXCLUDED}
+    keys |= {key for state in s.source.topics.values() for key in state.configs}
     groups = s.source.group_ids
     yield from _slips("exclude_topics", s.mirror.exclude_topics, there, "topic of the source")
     yield from _slips("groups", s.mirror.groups, groups, "group of the source")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.errors import NothingMatches
 from airflow_mirror.plan.inventory import gone_topics, select_topics
 from airflow_mirror.plan.model import Plan
@@ -102,3 +103,10 @@ def test_a_topic_that_was_deleted_on_the_source_since_blocks_nothing() -> None:
 )  # fmt: skip
 def test_other_names_that_nothing_has_warn(fields: dict[str, Any], line: str) -> None:
     assert said(made(**fields), "unmatched") == [("warn", line)]
+
+
+def test_what_mirrormaker_excludes_by_default_is_no_slip() -> None:
+    """Its list has a setting that Kafka 4.0 has removed."""
+    excluded = DEFAULTS["config.properties.exclude"].split(",")
+    one = made(exclude_configs=excluded, exclude_topics=DEFAULTS["topics.exclude"].split(","))
+    assert "message.timestamp.difference.max.ms" in excluded and levels(one, "unmatched") == ["pass"]
