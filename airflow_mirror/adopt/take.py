@@ -25,7 +25,7 @@ from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import kept
-from airflow_mirror.plan.life import claim, owned_topics, shares
+from airflow_mirror.plan.life import claim, owners, shares
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
 
@@ -48,7 +48,8 @@ def take(
     plan, ledger = adoption.plan, Ledger(target)
     name = plan.mirror.name
     upstream = upstream_of(plan, Ledger(source).peek())
-    may_be_held = end_writing or not any(one.mirror == name for _, one in shares(owned_topics(ledger)))
+    owned, newer = owners(ledger.values())  # what can't be read may be the mirror's
+    may_be_held = end_writing or not (newer or any(one.mirror == name for _, one in shares(owned)))
     require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, keys_of(name))), may_be_held=may_be_held)
     make_ready(target)
     token = lease.take(target.wire, name)

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, LedgerNewer
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.plan.life import Owned, owned_topics, release, shares
+from airflow_mirror.plan.life import Owned, owned_topics, owners, release, shares
 
 if TYPE_CHECKING:
     import argparse
@@ -48,10 +48,12 @@ def add(commands: Any) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        topics = sorted(shares(owned_topics(Ledger(target))), key=itemgetter(0))
+        owned, newer = owners(Ledger(target).values())
+        topics = sorted(shares(owned), key=itemgetter(0))
         there = {name: info.topic_id for name, info in target.topics([name for name, _ in topics]).items()}
     if arguments.json:
         rows = [{"topic": topic, **_fields(one), "state": _state(one, there.get(topic))} for topic, one in topics]
+        rows += [{"topic": topic, "state": _newer(e)} for topic, e in newer.items()]
         print(json.dumps(rows, indent=1))
         return
     table = Table(box=box.SIMPLE_HEAD)
@@ -59,7 +61,9 @@ def _show(arguments: argparse.Namespace) -> None:
         table.add_column(column, overflow="fold")
     for topic, one in topics:
         table.add_row(topic, one.mirror, one.source_id, _state(one, there.get(topic)))
-    Console().print(table if topics else "no topic belongs to a mirror")
+    for topic, e in newer.items():
+        table.add_row(topic, "", "", _newer(e))
+    Console().print(table if topics or newer else "no topic belongs to a mirror")
 
 
 def _fields(one: Owned) -> dict[str, Any]:
@@ -76,6 +80,10 @@ def _state(one: Owned, topic_id: str | None) -> str:
     return "the mirror's" if one.opened_by is None else f"in production since {one.opened_at}"
 
 
+def _newer(e: LedgerNewer) -> str:
+    return f"decided by a newer version of airflow-mirror (version {e.version})"
+
+
 def _init(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         Ledger(target).create()
@@ -85,7 +93,10 @@ def _init(arguments: argparse.Namespace) -> None:
 def _release(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         released = release(Ledger(target), arguments.mirror, lambda: Side(target).end_writing(arguments.mirror))
+        newer = owners(Ledger(target).values())[1]
     print(f"given up: {', '.join(released)}" if released else f"mirror {arguments.mirror!r} owns no topic to give up")
+    for topic, e in newer.items():
+        print(f"{topic}: {_newer(e)}; if it is the mirror's, give it up with that one")
 
 
 def _export(arguments: argparse.Namespace) -> None:

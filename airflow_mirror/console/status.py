@@ -33,7 +33,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
-from airflow_mirror.plan.life import ended_by, readable, shares
+from airflow_mirror.plan.life import ended_by, owners, shares
 
 if TYPE_CHECKING:
     import argparse
@@ -143,7 +143,7 @@ class _View:
     def rows(self) -> list[dict[str, Any]]:
         """Return the mirrors by name, as far as is known by now."""
         values = self._ledger.values()
-        known, newer = readable(values)
+        known, newer = owners(values)
         self.newer = {f"topic/{topic}": e for topic, e in newer.items()}
         owned = [one for _, one in shares(known)]
         topics = Counter(one.mirror for one in owned)

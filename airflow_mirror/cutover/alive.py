@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import CutoverRunning, MirrorError
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of, process_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.cutover.decision import FenceState
@@ -34,15 +34,19 @@ _PATIENCE_S = 5.0  # for one sign
 _at_work = set[str]()  # jobs of this process, of which nobody has to be asked
 
 
-def process_of(mirror: str, plan: str, **process: Any) -> ActiveTail:
-    """Return the process of a cutover as what gives signs of life, as a tail does; this process if none is given."""
-    return ActiveTail(mirror={"name": mirror}, plan=plan, inputs="", directory="", **process)
+def owner_of(mirror: str, plan: str, process: Mapping[str, Any] | None = None) -> ActiveTail:
+    """Return the process of a cutover as what gives signs of life, as a tail does; this process if none is given.
+
+    :raises LedgerNewer: what is given does not say which one that is.
+    """
+    about: dict[str, Any] = {"mirror": {"name": mirror}, "plan": plan, "inputs": "", "directory": ""}
+    return ActiveTail(**about) if process is None else process_of({**process, **about}, f"who cuts {mirror!r} over")
 
 
 @contextmanager
 def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
     """Name this process in a report, and give signs in a thread of its own until the block ends."""
-    me = process_of(report.mirror, report.plan_hash)
+    me = owner_of(report.mirror, report.plan_hash)
     report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
     over = threading.Event()
 
@@ -79,7 +83,7 @@ def require_over(watch: Watch, mirror: str, fence: FenceState) -> None:
     """
     if not fence.process:
         return
-    one = process_of(mirror, fence.plan, **fence.process)
+    one = owner_of(mirror, fence.plan, fence.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
     if watch.settled(one, by_signs=True) == RUNNING:

@@ -21,8 +21,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import CutoverTakenOver, FenceStands, LedgerNewer, MirrorCutOver, PlanOutdated
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanOutdated
 from airflow_mirror.jobs.runner.active import active_value
+from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.life import mark_cut_over, take_back
@@ -115,12 +116,8 @@ def fence_state(values: Values, mirror: str) -> FenceState | None:
     value = values.get(_KEY + mirror)
     if value is None:
         return None
-    try:
-        if value["v"] == _VERSION:
-            return FenceState(**{key: value[key] for key in FenceState.__dataclass_fields__ if key in value})
-    except (KeyError, TypeError):
-        pass
-    raise LedgerNewer(f"the fence of {mirror!r}", value)
+    about = f"the fence of {mirror!r}"
+    return known(FenceState, readable(value, _VERSION, about), about)
 
 
 def since_ms(life: Decisions, mirror: str) -> int:

@@ -25,7 +25,7 @@ import time
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm
-from airflow_mirror.cutover.alive import process_of
+from airflow_mirror.cutover.alive import owner_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.lifting import Raised, alone, lift_leftover_fence
@@ -71,13 +71,21 @@ class Guard:
     def look(self) -> None:
         """Look once, and lift a fence whose owner is gone. What fails is logged, and tried again the next time."""
         try:
+            self._look()
+        except Exception as e:  # whatever it is: a guard that ends leaves its fence alone
+            self._asked = not self._beside_owner
+            _LOG.debug("a look failed", exc_info=True)
+            self._complain("a look at the fence of mirror %r failed, the next one follows: %r", self._mirror, e)
+
+    def _look(self) -> None:
+        try:
             fence = fence_state(self._life.values(), self._mirror)
             self._asked = True
             if fence is None or not fence.stands or not fence.process:
                 self._leave(fence)
                 return
             self._remember(fence)
-            lives = self._watch.status(process_of(self._mirror, fence.plan, **fence.process)) == RUNNING
+            lives = self._watch.status(owner_of(self._mirror, fence.plan, fence.process)) == RUNNING
         except LedgerMissing:
             self._asked, self._fence = True, None  # no cutover goes without it
             return
@@ -97,7 +105,7 @@ class Guard:
             self._opened = None
             return
         self._opened = fence
-        status = self._watch.status(process_of(self._mirror, fence.plan, **fence.process))
+        status = self._watch.status(owner_of(self._mirror, fence.plan, fence.process))
         if status == RUNNING:
             return
         self._opened = None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
+from airflow_mirror.ledger.reading import known
 from airflow_mirror.partition import TopicPartition
 
 VERSION = 1
@@ -161,7 +162,7 @@ class CutoverReport:
     @property
     def host(self) -> str:
         """Where this attempt was made, for people."""
-        return "unknown" if self.process is None else str(self.process["host"])
+        return "unknown" if self.process is None else str(self.process.get("host", "unknown"))
 
     @property
     def is_fenced(self) -> bool:
@@ -225,12 +226,12 @@ class CutoverReport:
         """
         if values.get("version") != VERSION:
             raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
-        known = {f.name for f in fields(cls)}
-        kept = {key: value for key, value in values.items() if key in known}
-        kept["fence"] = FenceRecord(**kept["fence"]) if kept.get("fence") else None
-        kept["steps"] = [StepRecord(**row) for row in kept.get("steps", [])]
-        kept["groups"] = [GroupRecord(**row) for row in kept.get("groups", [])]
-        return cls(**kept)
+        about = "a cutover's run"
+        kept = dict(values)
+        kept["fence"] = known(FenceRecord, kept["fence"], about) if kept.get("fence") else None
+        kept["steps"] = [known(StepRecord, row, about) for row in kept.get("steps", [])]
+        kept["groups"] = [known(GroupRecord, row, about) for row in kept.get("groups", [])]
+        return known(cls, kept, about)
 
     def to_json(self) -> str:
         """Return the report as JSON in one line: indenting thousands of partitions takes longer than all the rest."""

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerNewer
-from airflow_mirror.ledger.state import names_below, readable, state_of
+from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.state import names_below, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,8 +103,8 @@ class Drills:
 
 
 def _decode(run: str, value: bytes) -> Drill:
-    found = readable(value, _VERSION, f"drill {run!r}")
-    return Drill(run=run, **{name: found[name] for name in Drill.__dataclass_fields__ if name in found})
+    about = f"drill {run!r}"
+    return known(Drill, {**readable(value, _VERSION, about), "run": run}, about)
 
 
 def prefix(mirror: str) -> str:

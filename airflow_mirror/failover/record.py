@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.ledger.state import in_pieces, readable, whole
+from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.state import in_pieces, whole
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Cut:
     @classmethod
     def decode(cls, text: bytes) -> Cut:
         """Return what :meth:`encode` wrote. :raises LedgerNewer: a newer version of the package did."""
-        found = readable(text, _VERSION, "where a copy was cut")
+        found = readable(text, _VERSION, "where a copy was cut", "at", "cut", "lost")
         offsets = {TopicPartition(topic, int(p)): int(o) for topic, of in found["cut"].items() for p, o in of.items()}
         return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"])
 
@@ -84,7 +85,7 @@ class Record:
     def done(self) -> dict[str, Any]:
         """Return what the steps that are done found, by their names, in their order."""
         value = self._state.read().get(f"{self._key}/done")
-        return {} if value is None else readable(value, _VERSION, "what a failover has done")["steps"]
+        return {} if value is None else readable(value, _VERSION, "what a failover has done", "steps")["steps"]
 
     def write_done(self, done: Mapping[str, Any]) -> None:
         """Write which steps are done."""
@@ -93,7 +94,7 @@ class Record:
     def returned(self) -> dict[str, Any] | None:
         """Return what was found when the source had returned, and was fenced; None: that was not done."""
         value = self._state.read().get(f"{self._key}/returned")
-        return None if value is None else readable(value, _VERSION, "a source that returned")["found"]
+        return None if value is None else readable(value, _VERSION, "a source that returned", "found")["found"]
 
     def write_returned(self, found: Mapping[str, Any]) -> None:
         """Write that, under a key of its own: the failover may be completed by another process just then."""
@@ -103,7 +104,8 @@ class Record:
         """Return what was noted about exports of the old source's topics, by topic."""
         start = f"{self._key}/export/"
         found = {key: value for key, value in self._state.read().items() if key.startswith(start)}
-        return {key.removeprefix(start): readable(value, _VERSION, "an export")["found"] for key, value in found.items()}
+        said = {key: readable(value, _VERSION, "an export", "found")["found"] for key, value in found.items()}
+        return {key.removeprefix(start): one for key, one in said.items()}
 
     def write_exported(self, topic: str, found: Mapping[str, Any]) -> None:
         """Note that a topic's export is finished and was read back, or that its topic is about to be deleted."""

@@ -48,6 +48,7 @@ from airflow_mirror.failover.after import beyond, counted, require_source
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.reading import known
 from airflow_mirror.sync.groups import read_positions
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def fence_returned(
         raise ReturnedOpen(mirror, None if raised.state.phase == OPENED else report.fence.lifted or report.updated)
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
-        return Returned(**noted)
+        return known(Returned, noted, "a source that returned")
     still = permit(life, mirror, raised.state)
     raised.fence.raise_(raised.intent, raised.name, still)
     still()  # a request may have come to the broker after somebody has lifted it

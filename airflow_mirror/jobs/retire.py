@@ -74,7 +74,7 @@ class Retirement:
 
     def _newer(self) -> dict[str, LedgerNewer]:
         """Return the topics about which a newer version of the package decided."""
-        return life.readable(self.ledger.values())[1]
+        return life.owners(self.ledger.values())[1]
 
     def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
@@ -144,7 +144,7 @@ class Retirement:
         return {topic for topic, one in self._shares() if one.mirror != self.mirror}
 
     def _shares(self) -> list[tuple[str, Owned]]:
-        return life.shares(life.readable(self.ledger.values())[0])
+        return life.shares(life.owners(self.ledger.values())[0])
 
     def _plan(self) -> Plan | None:
         plan_hash = kept.last_hash(self.ledger.values(), self.mirror)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.reading import known, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,12 +52,10 @@ class Link:
 
         :raises LedgerNewer: it is something else.
         """
-        if not isinstance(value, dict) or value.get("v") != _VERSION:
+        one = known(cls, readable(value, _VERSION, about), about)
+        if type(one.number) is not int or not all(isinstance(f, str) for n, f in vars(one).items() if n != "number"):
             raise LedgerNewer(about, value)
-        fields: dict[str, Any] = {name: value.get(name) for name in cls.__dataclass_fields__}
-        if type(fields["number"]) is not int or not all(isinstance(f, str) for n, f in fields.items() if n != "number"):
-            raise LedgerNewer(about, value)
-        return cls(**fields)
+        return one
 
     @property
     def digest(self) -> str:

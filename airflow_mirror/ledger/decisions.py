@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing, LedgerNewer
+from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
+from airflow_mirror.ledger.reading import readable
 from airflow_mirror.ledger.topic import create
 from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -131,9 +132,7 @@ class Ledger:
         begin = self._fold.values.get(_BEGIN)
         if begin is None and self._fold.end == 0:
             raise LedgerMissing()
-        if begin is not None and (not isinstance(begin, dict) or begin.get("v") != _VERSION):
-            raise LedgerNewer("itself", begin)
-        if begin is None or begin.get("topic_id") != topic.topic_id:
+        if begin is None or readable(begin, _VERSION, "itself").get("topic_id") != topic.topic_id:
             raise LedgerLost(f"topic {DECISIONS} was created again (its id is {topic.topic_id})")
         return self._fold.values
 

@@ -7,12 +7,11 @@ frozen, and is no longer the one, writes keys that nobody reads any more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from airflow_mirror.errors import BrokerError, InputError, LedgerNewer
+from airflow_mirror.errors import BrokerError, InputError
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
 from airflow_mirror.policy import STATE
@@ -146,20 +145,6 @@ def fitting(values: Mapping[str, bytes | None]) -> Iterator[str]:
             return
         size += len(key) + len(value or b"")
         yield key
-
-
-def readable(value: bytes, version: int, about: str) -> dict[str, Any]:
-    """Return a value as JSON, which has its version in ``v``.
-
-    :raises LedgerNewer: it is none, or of another version; ``about`` says what it is about.
-    """
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        found = value
-    if not isinstance(found, dict) or found.get("v") != version:
-        raise LedgerNewer(about, found)
-    return found
 
 
 def names_below(keys: Iterable[str], start: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.reading import known, readable
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Values
@@ -54,9 +54,8 @@ def direction(values: Values, mirror: str) -> Direction | None:
     value = values.get(_key(mirror))
     if value is None:
         return None
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(f"the direction of {mirror!r}", value)
-    return Direction(**{key: value[key] for key in Direction.__dataclass_fields__})
+    about = f"the direction of {mirror!r}"
+    return known(Direction, readable(value, _VERSION, about), about)
 
 
 def turn(mirror: str, one: Direction) -> Values:

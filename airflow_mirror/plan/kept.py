@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, PlanNotKept, TryAgain
 from airflow_mirror.ledger import state
+from airflow_mirror.ledger.reading import readable
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
@@ -90,9 +91,7 @@ def revision(values: Values, mirror: str, plan_hash: str) -> str:
     value = values.get(_amended_key(mirror, plan_hash))
     if value is None:
         return plan_hash
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(f"the amendments of plan {plan_hash[:12]}", value)
-    return str(value["hash"])
+    return str(readable(value, _VERSION, f"the amendments of plan {plan_hash[:12]}", "hash")["hash"])
 
 
 def last_hash(values: Values, mirror: str) -> str | None:
@@ -101,11 +100,7 @@ def last_hash(values: Values, mirror: str) -> str | None:
     :raises LedgerNewer: a newer version of the package wrote it.
     """
     value = values.get(f"plan/{mirror}")
-    if value is None:
-        return None
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(f"the last plan of {mirror!r}", value)
-    return str(value["hash"])
+    return None if value is None else str(readable(value, _VERSION, f"the last plan of {mirror!r}", "hash")["hash"])
 
 
 def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) -> Plan:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, NotCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Change, Decisions, Values
@@ -67,12 +68,11 @@ class Owned:
 
         :raises LedgerNewer: a newer version of the package wrote it: "it is free" is not a safe assumption.
         """
+        about = f"topic {topic!r}"
         if isinstance(value, dict) and value.get("v") == _SHARED:
-            return cls.shared(*(cls.of(topic, one) for one in value["sharers"]))
-        if not isinstance(value, dict) or value.get("v") != _VERSION:
-            raise LedgerNewer(f"topic {topic!r}", value)
-        known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__ if key != "sharers"}
-        return cls(**{**known, "upstream": tuple(known["upstream"]) if known["upstream"] else None})
+            return cls.shared(*(cls.of(topic, one) for one in readable(value, _SHARED, about, "sharers")["sharers"]))
+        upstream = tuple(readable(value, _VERSION, about).get("upstream") or ()) or None
+        return known(cls, {**value, "upstream": upstream, "sharers": ()}, about)
 
     @classmethod
     def shared(cls, *sharers: Owned) -> Owned:
@@ -240,11 +240,13 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
 def take_back(ledger: Decisions, plan_hash: str, also: Callable[[Values], Values] = lambda _: {}) -> None:
     """Decide in one record that a plan's cutover was undone: the topics that it had opened are the mirror's again.
 
+    What a newer version of the package decided is left alone: see :func:`owners`.
+
     :param also: as for :func:`mark_cut_over`.
     """
 
     def change(values: Values) -> Values | None:
-        opened = ((topic, one) for topic, one in _all(values) if one.opened_by == plan_hash)
+        opened = ((topic, one) for topic, one in owners(values)[0].items() if one.opened_by == plan_hash)
         return {**_values({t: replace(one, opened_by=None, opened_at=None) for t, one in opened}), **also(values)} or None
 
     ledger.decide(change)
@@ -256,9 +258,7 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
     First nobody may begin to write into them any more, then who does is stopped, and only then they are nobody's.
 
     :param end_writing: returns when no job of the mirror can write any more.
-    :raises LedgerNewer: a newer version of the package decided about a topic, which may be the mirror's.
     """
-    owned_topics(ledger)
     topics = give_up(ledger, mirror)
     if topics:
         end_writing()
@@ -269,7 +269,7 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
 def give_up(ledger: Decisions, mirror: str, only: Collection[str] | None = None) -> list[str]:
     """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names.
 
-    What a newer version of the package decided is left alone: see :func:`readable`.
+    What a newer version of the package decided is left alone: see :func:`owners`.
 
     :param only: not all of its topics, but these.
     """
@@ -332,10 +332,11 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
 
     A topic that was handed over and created again since is its new owner's matter.
 
-    :raises NotCutOver: names the topics.
+    :raises NotCutOver: names the topics. :raises LedgerNewer: a newer version of the package decided about one of them.
     """
-    us = plan.mirror.name, plan.source_cluster_id
-    opened = {t for t, one in _all(ledger.values()) if one.opened_by is not None and (one.mirror, one.source_id) == us}
+    us, values = (plan.mirror.name, plan.source_cluster_id), ledger.values()
+    owned = {t: Owned.of(t, values[_KEY + t]) for t in _topics(plan) if _KEY + t in values}
+    opened = {t for t, one in owned.items() if one.opened_by is not None and (one.mirror, one.source_id) == us}
     closed = [t for t in _topics(plan) if t not in opened]
     if closed:
         raise NotCutOver(plan.mirror.name, closed)
@@ -365,21 +366,21 @@ def not_active(topic: TopicPlan) -> str:
 
 
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:
-    """Return what is decided, by target topic; one that was created again since has another id."""
-    return dict(_all(ledger.values()))
+    """Return what is decided, by target topic, as far as :func:`owners` knows; one created again has another id."""
+    return owners(ledger.values())[0]
 
 
-def readable(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
+def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
     """Return what is decided, by target topic, and what a newer version of the package decided, likewise."""
-    known: dict[str, Owned] = {}
+    found: dict[str, Owned] = {}
     newer: dict[str, LedgerNewer] = {}
     for key, value in values.items():
         if is_about_topic(key):
             try:
-                known[key.removeprefix(_KEY)] = Owned.of(key.removeprefix(_KEY), value)
+                found[key.removeprefix(_KEY)] = Owned.of(key.removeprefix(_KEY), value)
             except LedgerNewer as e:
                 newer[key.removeprefix(_KEY)] = e
-    return known, newer
+    return found, newer
 
 
 def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:
@@ -392,7 +393,7 @@ def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:
 
 def ended_by(values: Values, mirror: str) -> str:
     """Return what handed over all that a mirror has here, as ``ended by cutover``; empty: it has something left."""
-    by = {one.opened_by for _, one in shares(readable(values)[0]) if one.mirror == mirror}
+    by = {one.opened_by for _, one in shares(owners(values)[0]) if one.mirror == mirror}
     if not by or None in by:
         return ""
     # A failover leaves its name and attempt there, a cutover the hash of its plan.
@@ -406,7 +407,7 @@ def is_about_topic(key: str) -> bool:
 
 def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:
     """Return the target topics that belong to a mirror, in production or not; one that was created again is nobody's."""
-    ours = {t: one for t, one in _all(ledger.values()) if one.of_mirror(mirror, source_id) is not None}
+    ours = {t: one for t, one in owned_topics(ledger).items() if one.of_mirror(mirror, source_id) is not None}
     there = target.topics(list(ours))
     return [t for t, one in ours.items() if t in there and one.topic_id in ("", there[t].topic_id)]
 
@@ -457,9 +458,9 @@ def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
 
     :param topic_ids: their present ids, by name.
     """
-    known = ((t, Owned.of(t, values[_KEY + t])) for t in topic_ids if _KEY + t in values)
+    found = ((t, Owned.of(t, values[_KEY + t])) for t in topic_ids if _KEY + t in values)
     # Without an id nobody knows whether the topic is a new one.
-    return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
+    return {t: one for t, one in found if one.topic_id in ("", topic_ids[t])}
 
 
 def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
@@ -467,7 +468,7 @@ def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
 
     :param topic_ids: their present ids, by name.
     """
-    owned = readable(values)[0]
+    owned = owners(values)[0]
     return {t: (owned[t].topic_id if t in owned else "") or now for t, now in topic_ids.items()}
 
 
@@ -477,7 +478,7 @@ def _of(values: Values, mirror: str, *, released: bool) -> list[tuple[str, Owned
     def is_one(one: Owned) -> bool:
         return one.mirror == mirror and one.opened_by is None and bool(one.released) == released
 
-    return [(topic, one) for topic, one in readable(values)[0].items() if any(map(is_one, one.sharers or (one,)))]
+    return [(topic, one) for topic, one in owners(values)[0].items() if any(map(is_one, one.sharers or (one,)))]
 
 
 def _without(one: Owned, mirror: str, *, free: bool = False) -> Owned | None:
@@ -488,13 +489,6 @@ def _without(one: Owned, mirror: str, *, free: bool = False) -> Owned | None:
     if not free:
         left += [replace(s, released=True) for s in one.sharers if s.mirror == mirror]
     return Owned.shared(*left) if left else None
-
-
-def _all(values: Values) -> Iterator[tuple[str, Owned]]:
-    for key, value in values.items():
-        if key.startswith(_KEY):
-            topic = key.removeprefix(_KEY)
-            yield topic, Owned.of(topic, value)
 
 
 def target_ids(plan: Plan, target: ClusterAdmin) -> dict[str, str]:

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.state import in_pieces, readable, whole
+from airflow_mirror.ledger.reading import exactly, readable
+from airflow_mirror.ledger.state import in_pieces, whole
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.state import State
@@ -51,5 +52,5 @@ def _read(mirror: str, noted: Mapping[str, bytes]) -> tuple[Acl, ...] | None:
     text = whole(noted, f"{prefix(mirror)}later")
     if text is None:
         return None
-    found = readable(text, _VERSION, f"the rules of writers of {mirror!r}")
-    return tuple(Acl(**rule) for rule in found["rules"])
+    about = f"the rules of writers of {mirror!r}"
+    return tuple(exactly(Acl, rule, about) for rule in readable(text, _VERSION, about, "rules")["rules"])

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.ledger.state import readable
+from airflow_mirror.ledger.reading import readable
 
 if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
@@ -43,7 +43,7 @@ def last_seen(plan: Plan, noted: Mapping[str, bytes]) -> dict[str, Mapping[str, 
         value = noted.get(f"{prefix(plan.mirror.name)}{topic}")
         if value is None:
             continue
-        note = readable(value, _VERSION, f"the settings of topic {topic!r}")
+        note = readable(value, _VERSION, f"the settings of topic {topic!r}", "at", "configs")
         if note["at"] >= planned_ms:
             found[topic] = note["configs"]
     return found

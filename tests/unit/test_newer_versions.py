@@ -1,53 +1,66 @@
-"""What another version of the package wrote into a ledger: typed, said, decided nothing on, and never replaced."""
+"""What another version of the package wrote into a ledger: typed, said, decided nothing on, and never replaced.
+
+Versions work beside each other: a field that one of them does not know is no reason to stop, and a whole record only for
+whoever must decide about that very thing.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import airflow_mirror
 from airflow_mirror.copy.offsets import encoding
-from airflow_mirror.cutover.decision import FenceState, begin_lifting, fence_state, go_up
+from airflow_mirror.cutover.decision import begin_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import fences_up
 from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import InputError, LedgerNewer
-from airflow_mirror.failover.decision import Direction, direction, promote
+from airflow_mirror.failover.decision import direction, promote
 from airflow_mirror.failover.record import Record
-from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.jobs.driver.windows import Window, WindowBook
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch, active_tail, begin
+from airflow_mirror.jobs.runner.active import Sign, Signs, Watch, active_tail, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
-from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.ledger import chain, deciding
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.state import in_pieces
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.amendment import next_amendment
-from airflow_mirror.policy import DECISIONS as TOPIC
 from airflow_mirror.rollback.arm import armed
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify.proof import Proofs
-from tests.builders import plan_of, topic_plan
 from tests.unit.cutover.builders import Topics
+from tests.unit.ledger.kinds import (
+    FENCE,
+    IDS,
+    KINDS,
+    ME,
+    MORE,
+    NO_RECORDS,
+    ORDERS,
+    PLAN,
+    SPAN,
+    TURNED,
+    Kind,
+    began,
+    changed,
+    every,
+    ledger_with,
+    state_with,
+)
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.plan.builders import a_mirror
 
-PLAN = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="s"))
-ME = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directory="", job="mine")
-ORDERS = TopicPartition("orders", 0)
-IDS = {"orders": "id"}
-SPAN = Span(0, 1000)
-FENCE = FenceState(run="run", attempt=1, plan=PLAN.hash, owner="me", max_fence_s=60.0)
-TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan=PLAN.hash, at="noon")
 NEWER: Any = {"v": 99, "all": "different"}
 STRANGE = [b"", b"{", b"[]", b"7", b'"text"', b"\xff\xfe", b"{}", json.dumps(NEWER).encode()]
+BARE = b'{"v": 1}'  # of our version, and without what it has to say
 
 
 def decided(key: str, value: Any = NEWER) -> MemoryLedger:
@@ -97,20 +110,18 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "topics for a way back": ("topic/orders", lambda ledger: life.adopt(ledger, PLAN, cast("Any", Topics()))),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
-    "giving up of a topic": ("topic/orders", lambda ledger: life.release(ledger, "m", lambda: None)),
+    "opening of a topic": ("topic/orders", lambda ledger: life.require_opened(ledger, PLAN)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [NEWER, [], "text", 7], ids=str)
 def test_ledger_that_a_newer_version_made_is_not_taken_for_lost(value: Any) -> None:
     """To restore an export would undo what was decided since."""
-    ledger = Ledger(cast("Any", None))
-    deciding.catch_up(decided("ledger", value), ledger._fold)
     with pytest.raises(LedgerNewer, match="something about itself"):
-        ledger._of(TopicInfo(name=TOPIC, topic_id="id", partitions=1, replication_factor=1))
+        began({"ledger": value})
 
 
-@pytest.mark.parametrize("value", [NEWER, [], "text", 7], ids=str)
+@pytest.mark.parametrize("value", [NEWER, [], "text", 7, {"v": 1}], ids=str)
 @pytest.mark.parametrize("what", DECISIONS)
 def test_newer_decision_is_named_and_never_replaced(what: str, value: Any) -> None:
     key, do = DECISIONS[what]
@@ -139,7 +150,7 @@ READ: dict[str, Callable[[bytes], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", STRANGE, ids=repr)
+@pytest.mark.parametrize("value", [*STRANGE, BARE], ids=repr)
 @pytest.mark.parametrize("what", READ)
 def test_state_that_can_not_be_read_is_an_error_that_says_so(what: str, value: bytes) -> None:
     with pytest.raises(InputError):
@@ -152,7 +163,7 @@ SKIPPED: dict[str, Callable[[bytes], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", STRANGE, ids=repr)
+@pytest.mark.parametrize("value", [*STRANGE, BARE], ids=repr)
 @pytest.mark.parametrize("what", SKIPPED)
 def test_what_concerns_one_group_or_topic_is_left_to_its_reader(what: str, value: bytes) -> None:
     """Both followers leave that group or topic alone and report it; see their own tests."""
@@ -220,3 +231,62 @@ def test_newer_window_is_not_replaced() -> None:
     with pytest.raises(LedgerNewer):
         WindowBook(state, "m").save(SPAN, {ORDERS: Window(start=0, end=1)}, IDS)
     assert len(state.read()) == 1
+
+
+# --- what a newer version adds ------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_record_is_here() -> None:
+    root = Path(airflow_mirror.__file__).parent
+    sources = {str(path.relative_to(root))[:-3].replace("/", "."): path.read_text() for path in root.rglob("*.py")}
+    writers = {name for name, text in sources.items() if re.search(r'"v": |^VERSION = ', text, re.MULTILINE)}
+    assert {kind.module for kind in KINDS} == writers - NO_RECORDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)))
+def test_fields_that_a_newer_version_has_added_change_nothing(kind: Kind) -> None:
+    more = {key: changed(value, kind.within, **MORE) for key, value in kind.values.items()}
+    before = kind.read(kind.values)
+    assert before and kind.read(more) == before
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)))
+def test_record_that_may_mean_something_else_is_an_error_with_a_name_or_no_proof(kind: Kind) -> None:
+    """Or, of what is no more than a word (a sign of life, a wish to stop), still that word."""
+    newer = {key: changed(value, v=99, version=99) for key, value in kind.values.items()}
+    try:
+        found = kind.read(newer)
+    except InputError:
+        return
+    assert not found or kind.module in ("jobs.runner.active", "plan.traces", "drill.kept")
+
+
+def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an_end() -> None:
+    """A call that opens the target failed: its fence must come down, whatever other mirrors do."""
+    decisions, _ = every("others", v=99)
+    ledger = ledger_with({**decisions, **every("m", **MORE)[0]})
+    life.require_opened(ledger, PLAN)
+    life.take_back(ledger, PLAN.hash)
+    assert ledger.values()["topic/theirs"] == decisions["topic/theirs"]
+    assert life.owned_topics(ledger).keys() == {"orders"} and life.owned_topics(ledger)["orders"].opened_by is None
+    assert life.release(ledger, "m", lambda: None) == ["orders"]
+    assert life.owners(ledger.values())[1].keys() == {"theirs"}
+
+
+def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:
+    state = state_with({**every("others", v=99)[1], **every("m", **MORE)[1]})
+    Signs(state, ME).give(RUNNING)
+    watch = Watch(state)
+    assert watch.status(ME) == RUNNING and (sign := watch.sign(ME)) is not None and sign.number == 1
+    assert Signs(state, ME).stop_asked() == "ann"
+    Signs(state, ME).forget_others()
+    assert active_tail(every("m", **MORE)[0], "m") == ME
+
+
+def test_process_of_which_a_record_does_not_say_where_it_runs_is_not_this_one() -> None:
+    """What is missing must not be filled in from whoever reads it: this host would know that it has ended."""
+    value = {key: one for key, one in ME.value().items() if key not in ("host", "where", "pid", "started")}
+    tail = active_tail({"active/m": value}, "m")
+    assert tail is not None and tail.job == "mine" and not tail.is_here and not tail.is_gone
+    with pytest.raises(LedgerNewer):
+        active_tail({"active/m": {key: one for key, one in value.items() if key != "job"}}, "m")

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
-from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
+from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.state import in_pieces, names_below, whole
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
@@ -272,11 +273,12 @@ class WindowBook:
 
     def _rows(self, name: str, topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
         """Yield the entries of one window, without topics that were re-created since."""
+        about = f"window {name}"
         text = None if self._state is None else whole(self._state.read(), f"{self._keys}{name}")
-        known = {"partitions": []} if text is None else readable(text, _VERSION, f"window {name}")
-        for row in known["partitions"]:
+        found = {"partitions": []} if text is None else readable(text, _VERSION, about, "partitions")
+        for row in found["partitions"]:
             if topic_ids.get(row["topic"]) == row["topic_id"]:
-                yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
+                yield TopicPartition(row["topic"], row["partition"]), known(Window, row["window"], about)
 
 
 def keys_of(mirror: str) -> str:

@@ -18,7 +18,8 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import turn_of
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
+from airflow_mirror.ledger.reading import exactly, known, readable
+from airflow_mirror.ledger.state import in_pieces, names_below, whole
 
 _VERSION = 1
 _NAMED = 20
@@ -70,15 +71,17 @@ def share_of(values: Values, mirror: str, tail: str, member: str, after: int = 0
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    found = _read(f"{keys_of(mirror)}{tail}/to/{member}/", values, after, f"a share of {mirror!r}")
+    about = f"a share of {mirror!r}"
+    needed = ("lease", "options", "ranges", "seconds", "ends")
+    found = _read(f"{keys_of(mirror)}{tail}/to/{member}/", values, after, about, *needed)
     if found is None:
         return None
     number, content = found
     return Share(
         number=number,
-        lease=LeaseToken(**content["lease"]),
-        options=CopyOptions(**content["options"]),
-        lists=[[CopyRange(**one) for one in part] for part in content["ranges"]],
+        lease=exactly(LeaseToken, content["lease"], about),
+        options=exactly(CopyOptions, content["options"], about),
+        lists=[[exactly(CopyRange, one, about) for one in part] for part in content["ranges"]],
         seconds=content["seconds"],
         ends=content["ends"],
     )
@@ -101,8 +104,9 @@ def report_of(
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    found = _read(f"{keys_of(mirror)}{member}/did/{tail}/", values, after, f"a report on a share of {mirror!r}")
-    return None if found is None else (found[0], [PartitionResult(**one) for one in found[1]["results"]])
+    about = f"a report on a share of {mirror!r}"
+    found = _read(f"{keys_of(mirror)}{member}/did/{tail}/", values, after, about, "results")
+    return None if found is None else (found[0], [known(PartitionResult, one, about) for one in found[1]["results"]])
 
 
 def left_by_others(values: Values, mirror: str, tail: str) -> Changes:
@@ -122,12 +126,12 @@ def _newest(prefix: str, number: int, content: dict[str, Any], before: Values) -
     return {**pieces, **{key: None for key in before if key.startswith(prefix) and key not in pieces}}
 
 
-def _read(prefix: str, values: Values, after: int, about: str) -> tuple[int, dict[str, Any]] | None:
+def _read(prefix: str, values: Values, after: int, about: str, *needed: str) -> tuple[int, dict[str, Any]] | None:
     numbers = sorted((int(name) for name in names_below(values, prefix)), reverse=True)
     for number in numbers:
         if number <= after:
             break
         packed = whole(values, f"{prefix}{number}")
         if packed is not None:
-            return number, readable(zlib.decompress(packed), _VERSION, about)
+            return number, readable(zlib.decompress(packed), _VERSION, about, *needed)
     return None

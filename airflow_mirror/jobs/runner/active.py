@@ -24,6 +24,7 @@ from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.ledger.state import names_below
 
 if TYPE_CHECKING:
@@ -109,9 +110,18 @@ def active_tail(values: Values, mirror: str) -> ActiveTail | None:
 
 
 def _decoded(value: Any, what: str) -> ActiveTail:
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(what, value)
-    return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__ if key in value})
+    return process_of(readable(value, _VERSION, what), what)
+
+
+def process_of(found: Mapping[str, Any], what: str) -> ActiveTail:
+    """Return the process that a record describes. What it does not say of it is not what this process is.
+
+    :param what: it is, for people. :raises LedgerNewer: it does not say which job that is.
+    """
+    nobody = {"host": "unknown", "where": "", "pid": 0, "started": None}
+    if "job" not in found:
+        raise LedgerNewer(what, found)
+    return known(ActiveTail, {**nobody, **found}, what)
 
 
 def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
@@ -202,10 +212,9 @@ class Sign:
             return None
         found = _json(value)
         try:
-            if found.get("v") == _VERSION:
-                known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
-                return cls(**{**known, "notes": tuple(found.get("notes") or ())})
-        except TypeError:
+            notes = tuple(found.get("notes") or ())
+            return known(cls, {**readable(found, _VERSION, "a job"), "notes": notes}, "a job")
+        except (LedgerNewer, TypeError):
             pass
         state = str(found.get("state"))
         return cls(number=hash(value), state=state if state in FINAL else RUNNING, notes=(_NEWER,))

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.jobs.runner.state import FINAL
-from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
+from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.state import in_pieces, names_below, whole
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.state import State
@@ -55,7 +56,7 @@ def read(state: State, key: str) -> dict[str, Any] | None:
     values = state.read()
     last = whole(values, f"{key}/last")
     text = values.get(f"{key}/now") if last is None else last
-    return None if text is None else readable(text, _VERSION, f"job {job_of(key)} of {mirror_of(key)!r}")
+    return None if text is None else readable(text, _VERSION, f"job {job_of(key)} of {mirror_of(key)!r}", "state")
 
 
 def forget_old(state: State, mirror: str) -> None:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import LedgerNewer, MirrorPaused
+from airflow_mirror.errors import MirrorPaused
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.ledger.state import readable
+from airflow_mirror.ledger.reading import known, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,11 +106,7 @@ def _read(value: bytes | None, mirror: str, kind: str) -> Wish | None:
     if value is None:
         return None
     about = f"what is wished of {mirror!r} ({kind})"
-    found = readable(value, _VERSION, about)
-    try:
-        return Wish(**{key: found[key] for key in Wish.__dataclass_fields__})
-    except KeyError:
-        raise LedgerNewer(about, found) from None
+    return known(Wish, readable(value, _VERSION, about), about)
 
 
 def _user() -> str:

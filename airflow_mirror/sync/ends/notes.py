@@ -14,6 +14,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.reading import readable
 from airflow_mirror.partition import TopicPartition
 
 _VERSION = 1
@@ -134,7 +136,6 @@ def _json(content: Mapping[str, object]) -> bytes:
 
 def _read(value: bytes | None) -> dict[str, Any] | None:
     try:
-        content = json.loads(value or b"")
-    except ValueError:
+        return readable(value, _VERSION, "the source's ends")
+    except LedgerNewer:
         return None
-    return content if isinstance(content, dict) and content.get("v") == _VERSION else None

@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2s
 
+from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.reading import readable
 from airflow_mirror.partition import TopicPartition
 
 _VERSION = 1
@@ -71,14 +73,12 @@ def dump(note: Note) -> bytes:
 def load(value: bytes) -> Note | None:
     """Return the note; None if it says something that this version can't read."""
     try:
-        content = json.loads(value)
-        if content["v"] != _VERSION:
-            return None
+        content = readable(value, _VERSION, "a group")
         ours = {
             TopicPartition(topic, int(number)): tuple((int(m[0]), str(m[1]) if len(m) > 1 else "") for m in marks)
             for topic, of_topic in content["ours"].items()
             for number, marks in of_topic.items()
         }
         return Note(int(content["at"]), ours)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+    except (LedgerNewer, ValueError, TypeError, KeyError, AttributeError, IndexError):
         return None

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.reading import readable
+
 _VERSION = 1
 FOREVER = 1 << 63
 
@@ -91,9 +94,7 @@ def load(name: str, value: bytes) -> Sight | None:
     """Return the sight of a key; None if it says something that this version can't read: perhaps a longer retention."""
     try:
         _, number = name.split("/")[2:]
-        content = json.loads(value)
-        if content["v"] != _VERSION:
-            return None
+        content = readable(value, _VERSION, "a log start")
         source_id, target_id = content["ids"]
         ms, size = map(int, content["retention"])
         seen = {int(p): Seen(int(start), int(explained)) for p, start, explained in content["seen"]}
@@ -101,5 +102,5 @@ def load(name: str, value: bytes) -> Sight | None:
             number=int(number), at_ms=int(content["at"]), ids=(str(source_id), str(target_id)),
             retention=Retention(ms, size), seen=seen,
         )  # fmt: skip
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (LedgerNewer, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -18,6 +18,7 @@ from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from tests.unit.ledger.kinds import MORE, every
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -333,3 +334,19 @@ def test_a_target_on_which_nothing_ever_ran_has_no_ledger(
     monkeypatch.setattr(status, "Ledger", lambda _: Nothing())
     assert main(["status", "--config", str(file), "--json", "--clusters", "B"]) == 1
     assert [row["tail"] for row in json.loads(capsys.readouterr().out)] == ["never started"] * 2
+
+
+def test_status_shows_what_it_can_beside_a_newer_version(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mirror, more in (("others", {"v": 99, "version": 99}), ("m", MORE)):
+        decisions, said = every(mirror, **more)
+        ledger.decide(lambda _, decisions=decisions: decisions)  # type: ignore[misc]
+        state.write(said)
+    assert main(["status", "--target", "dst"]) == 1, "it could not show everything"
+    out = capsys.readouterr().out
+    assert "active/others: written by a newer version" in out and "topic/theirs: written by a newer version" in out
+    assert main(["status", "--target", "dst", "--json"]) == 1
+    rows = {row["mirror"]: row for row in json.loads(capsys.readouterr().out)}
+    assert (rows["m"]["in_production"], rows["m"]["tail"], rows["others"]["tail"]) == (1, "running", "unreadable")
+    assert [fence.get("kind") for fence in rows["m"]["fences"]] == ["acl"] and "error" in rows["others"]["fences"][0]

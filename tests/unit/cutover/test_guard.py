@@ -21,6 +21,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Signs
 from airflow_mirror.kafka.permit import unfenced
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide, Topics, a_run, dir_of, go_up, ledger_of, open_behind, target_of
+from tests.unit.ledger.kinds import MORE, every
 from tests.unit.ledger.memory import MemoryState
 
 DENY = rule("orders", "WRITE", "DENY")
@@ -325,3 +326,34 @@ def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: p
     world.seconds(3)
     assert not world.is_up and world.phase == LIFTED
     assert world.run.kept.load().outcome == reports.BACKED_OUT  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("signs", [True, False], ids=["at work", "dead"])
+def test_guard_works_beside_a_newer_version(world: World, signs: bool) -> None:
+    """Whose cutover this is, and whose are the others: more fields, other versions."""
+    life = ledger_of(dir_of(world.run))
+    theirs, signs_of_theirs = every("others", v=99)
+    life.decide(lambda _: theirs)
+    world.state.write(signs_of_theirs)
+
+    def newer(values: Mapping[str, Any]) -> dict[str, Any]:
+        there = values["fence/flow"]
+        return {"fence/flow": {**there, **MORE, "process": {**there["process"], **MORE}}}
+
+    life.decide(newer)
+    world.seconds(30, signs=signs)
+    assert world.is_up is signs and world.guard.is_needed is signs
+
+
+def test_nothing_ends_a_guard(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even a mistake of ours: a guard that ended would leave its fence to nobody."""
+
+    def broken(_: object) -> str:
+        raise TypeError("a mistake")
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(world.guard._watch, "status", broken)
+        world.seconds(30)
+    assert world.is_up and world.guard.is_needed and "failed, the next one follows: TypeError('a mistake')" in caplog.text
+    world.seconds(30)
+    assert not world.is_up and world.phase == LIFTED

@@ -21,6 +21,7 @@ from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.unit.cutover.builders import GivenSide
 from tests.unit.failover.world import A0, B0, World
+from tests.unit.ledger.kinds import MORE, changed, every
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
 
@@ -126,3 +127,16 @@ def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     after = check.check(world.on(), "m").lines()
     assert "another failover completes that one" in after[0] and "refused" not in after[1]
     assert "no tail is decided to be the mirror's" in after
+
+
+def test_failover_is_checked_beside_a_newer_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More fields in all that is known of the mirror; other versions in what is of others."""
+    world = World(monkeypatch)
+    before = world.ledger().values()
+    expected = check.check(world.target, "m", now_ms=9_000_000).to_dict()  # type: ignore[arg-type]
+    theirs, said = every("others", v=99)
+    world.ledger().decide(lambda _: {**theirs, **{key: changed(value, **MORE) for key, value in before.items()}})
+    of_mirror = {key: value for key, value in world.state.read().items() if not key.startswith("plan/")}
+    world.state.write({**said, **{key: changed(value, **MORE) for key, value in of_mirror.items()}})
+    assert check.check(world.target, "m", now_ms=9_000_000).to_dict() == expected  # type: ignore[arg-type]
+    assert world.fail_over(force=True).to_dict()["mirror"] == "m"

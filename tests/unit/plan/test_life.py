@@ -224,11 +224,13 @@ def test_released_mirror_keeps_what_is_in_production(ledger: MemoryLedger) -> No
 
 def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> None:
     plan = a_plan()
-    ledger.decide(lambda _: {f"topic/{plan.topics[0].target_topic}": {"v": 3, "state": "?"}})
-    with pytest.raises(InputError, match="this version can't read"):
-        require_active(ledger, plan, there(plan))
-    with pytest.raises(InputError, match="this version can't read"):
-        take_back(ledger, plan.hash)
+    newer: dict[str, object] = {f"topic/{plan.topics[0].target_topic}": {"v": 3, "state": "?"}}
+    ledger.decide(lambda _: newer)
+    for refuse in (lambda: require_active(ledger, plan, there(plan)), lambda: require_opened(ledger, plan)):
+        with pytest.raises(InputError, match="this version can't read"):
+            refuse()
+    take_back(ledger, plan.hash)
+    assert ledger.values() == newer, "what a newer version decided only that one takes back"
 
 
 def test_very_many_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:

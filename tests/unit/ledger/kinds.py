@@ -1,0 +1,200 @@
+"""Every kind of record that a ledger has, as this version writes it about mirror ``m``, and as a newer one may."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, cast
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.cutover.alive import owner_of
+from airflow_mirror.cutover.decision import FenceState, fence_state
+from airflow_mirror.cutover.kept import Kept, newest_reports
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
+from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.failover.record import Cut, Record
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.jobs.plain import shares
+from airflow_mirror.jobs.plain.shares import Share
+from airflow_mirror.jobs.runner import reports
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, bulk_copies, stop_asked
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.ledger import chain, deciding
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import kept, life, traces
+from airflow_mirror.plan.direction import Direction, direction
+from airflow_mirror.policy import DECISIONS as TOPIC
+from airflow_mirror.sync import seen_acls, seen_configs
+from airflow_mirror.sync.ends import notes as ends
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.starts import sights
+from airflow_mirror.verify.proof import Proofs
+from tests.builders import plan_of, rule, topic_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror
+
+PLAN = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="s"))
+ME = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directory="", job="mine")
+ORDERS = TopicPartition("orders", 0)
+IDS = {"orders": "id"}
+SPAN = Span(0, 1000)
+FENCE = FenceState(
+    run="run", attempt=1, id="i", plan=PLAN.hash, revision=PLAN.revision, owner="me", max_fence_s=60.0,
+)  # fmt: skip
+TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan=PLAN.hash, at="noon")
+
+
+class Kind(NamedTuple):
+    """A kind of record, as this version writes it about mirror ``m``.
+
+    :param module: that writes it. :param values: by key, as decisions (or, bytes, the state) have them.
+    :param read: returns what this version makes of them. :param within: fields whose records may also get more fields.
+    """
+
+    module: str
+    values: dict[str, Any]
+    read: Callable[[dict[str, Any]], Any]
+    within: tuple[str, ...] = ()
+
+
+def state_with(values: dict[str, Any]) -> MemoryState:
+    state = MemoryState()
+    state.write(values)
+    return state
+
+
+def written_by(write: Callable[[MemoryState], object]) -> dict[str, Any]:
+    state = MemoryState()
+    write(state)
+    return state.read()
+
+
+def decided_by(change: Callable[[MemoryLedger], object]) -> dict[str, Any]:
+    ledger = MemoryLedger()
+    change(ledger)
+    return dict(ledger.values())
+
+
+def ledger_with(values: dict[str, Any]) -> MemoryLedger:
+    ledger = MemoryLedger()
+    ledger.decide(lambda _: values)
+    return ledger
+
+
+def began(values: dict[str, Any]) -> Any:
+    ledger = Ledger(cast("Any", None))
+    deciding.catch_up(ledger_with(values), ledger._fold)
+    return ledger._of(TopicInfo(name=TOPIC, topic_id="id", partitions=1, replication_factor=1))
+
+
+def fence_of(values: dict[str, Any]) -> Any:
+    found = fence_state(values, "m")
+    assert found is not None
+    return replace(found, process={}), owner_of("m", found.plan, found.process)
+
+
+def report_of(values: dict[str, Any]) -> Any:
+    (found,) = newest_reports(values, "m")
+    return replace(found, process=None), owner_of("m", found.plan_hash, found.process), found.host
+
+
+PROCESS = {"host": "h", "where": "h/1", "pid": 7, "started": 9, "job": "theirs"}
+OWNED = replace(FENCE, process=PROCESS)
+REPORT = CutoverReport(
+    mirror="m", plan_hash=PLAN.hash, process=PROCESS, steps=[StepRecord(name="fence", status="done", started=1.0)],
+    fence=FenceRecord(kind="acl", intent={"topics": ["orders"]}, requested=1.0),
+    groups=[GroupRecord(group="g", settled="empty", source_state="Empty")],
+)  # fmt: skip
+BULK = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directory="", job="bulk", bulk=True)
+SHARE = Share(
+    number=1,
+    lease=LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=5, wait_s=0.0),
+    options=CopyOptions(mirror="m"),
+    lists=[],
+)
+ENDS = ends.SourceEnds(at_ms=0).after({ORDERS: (5, 7)}, [ORDERS], 10)
+
+KINDS = [
+    Kind("ledger.decisions", {"ledger": {"v": 1, "topic_id": "id"}}, lambda v: began(v) is not None),
+    Kind("jobs.runner.active", {"active/m": ME.value()}, lambda v: active_tail(v, "m")),
+    Kind("cutover.decision", {"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
+    Kind("plan.direction", {"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
+    Kind(
+        "plan.life", decided_by(lambda one: life.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: life.owners(v)[0]
+    ),
+    Kind("plan.traces", decided_by(lambda one: traces.mark(one, ["heartbeats"])), traces.marked),
+    Kind("plan.kept", {"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: kept.last_hash(v, "m")),
+    Kind("plan.kept", {f"amended/m/{PLAN.hash}": {"v": 1, "hash": "a"}}, lambda v: kept.revision(v, "m", PLAN.hash)),
+    Kind("ledger.chain", decided_by(lambda one: chain.add(one, "m", "run", "digest")), lambda v: chain.links(v, "m")),
+    Kind("jobs.runner.active", {"job/m/mine/sign": Sign(number=4, state=RUNNING, notes=("n",)).encode()},
+         lambda v: Watch(state_with(v)).sign(ME)),
+    Kind("jobs.runner.active", {"job/m/bulk/bulk": json.dumps(BULK.value()).encode()}, lambda v: bulk_copies(v, "m")),
+    Kind("jobs.runner.active", {"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_asked(v, ME)),
+    Kind("jobs.runner.wishes", written_by(lambda one: wish(one, "m", "rate", Wish(by="ann", at="noon"))),
+         lambda v: Wishes.of(v, "m")),
+    Kind("jobs.runner.reports", written_by(lambda one: reports.write(one, "run/m/1", {"state": RUNNING, "lag": 4})),
+         lambda v: (reports.read(state_with(v), "run/m/1") or {})["lag"]),
+    Kind("jobs.driver.windows",
+         written_by(lambda one: WindowBook(one, "m").save(SPAN, {ORDERS: Window(start=0, end=1)}, IDS)),
+         lambda v: WindowBook(state_with(v), "m").load(SPAN, IDS), ("partitions", "window")),
+    Kind("jobs.plain.shares", dict(shares.given("m", "tail", "member", SHARE, {})),
+         lambda v: shares.share_of(v, "m", "tail", "member")),
+    Kind("failover.record",
+         written_by(lambda one: Record(one, "m", "1").write_cut(Cut(at_ms=1, offsets={ORDERS: 5}, lost={}))),
+         lambda v: Record(state_with(v), "m", "1").cut()),
+    Kind("failover.record", written_by(lambda one: Record(one, "m", "1").write_done({"groups": 1})),
+         lambda v: Record(state_with(v), "m", "1").done()),
+    Kind("sync.seen_acls",
+         dict(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:app")])),
+         lambda v: seen_acls.last_seen("m", state_with(v))),
+    Kind("sync.seen_configs", {"configs/m/orders": seen_configs.dump({"retention.ms": "5"}, 1 << 50)},
+         lambda v: seen_configs.last_seen(PLAN, v)),
+    Kind("sync.following.notes", {"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},
+         lambda v: notes.load(v["groups/m/g"])),
+    Kind("sync.starts.sights", {"starts/m/orders/1": sights.dump(
+        sights.Sight(number=1, at_ms=5, ids=("s", "t"), retention=sights.Retention(1, 2), seen={0: sights.Seen(1, 1)}))},
+         lambda v: sights.load("starts/m/orders/1", v["starts/m/orders/1"])),
+    Kind("sync.ends.notes", dict(ENDS.dump("m")), lambda v: ends.load("m", v)),
+    Kind("verify.proof", written_by(lambda one: Proofs(one, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})),
+         lambda v: Proofs(state_with(v), "m").ends(PLAN, IDS, "records")),
+    Kind("drill.kept", written_by(lambda one: Drills(one, "m").save(Drill(run="one", at_ms=5))),
+         lambda v: Drills(state_with(v), "m").all()),
+    Kind("cutover.report", written_by(lambda one: Kept(one, "m", "run", None).save(REPORT)),
+         report_of, ("fence", "steps", "groups", "process")),
+]  # fmt: skip
+NO_RECORDS = {  # modules that write a version elsewhere
+    "ledger.export": "a file", "rollback.export": "a file", "night.model": "a file", "copy.offsets.store": "the maps",
+    "copy.offsets.encoding": "the maps", "plan.model": "plans and amendments: their hash is their name", 
+    "jobs.runner.spec": "a file",
+}  # fmt: skip
+MORE = {"later": {"deep": [1]}, "and": None}
+
+
+def changed(value: Any, within: tuple[str, ...] = (), **more: Any) -> Any:
+    """Return a record as a newer version may have written it, which also knows ``more``."""
+    if isinstance(value, bytes):
+        packed = value[:1] not in b"{["
+        text = json.dumps(changed(json.loads(zlib.decompress(value) if packed else value), within, **more)).encode()
+        return zlib.compress(text) if packed else text
+    if isinstance(value, list):
+        return [changed(one, within, **more) for one in value]
+    inner = {name: changed(one, within, **more) for name, one in value.items() if name in within}
+    return {**value, **inner, **more}
+
+
+def every(mirror: str, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return records of all kinds about a mirror, decisions and state, as a newer version wrote them."""
+    both = {
+        key.replace("/m", f"/{mirror}", 1): (changed(v, k.within, **more)) for k in KINDS for key, v in k.values.items()
+    }
+    both.pop("ledger")
+    decisions = {key: value for key, value in both.items() if not isinstance(value, bytes)}
+    if mirror != "m":
+        decisions = {key.replace("topic/orders", "topic/theirs"): value for key, value in decisions.items()}
+    return decisions, {key: value for key, value in both.items() if isinstance(value, bytes)}
