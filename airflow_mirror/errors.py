@@ -305,6 +305,18 @@ class TopicsOwned(InputError):
         )
 
 
+class NamesMeet(InputError):
+    """A new mirror's name begins with another one's and a dot, or the other way round."""
+
+    def __init__(self, mirror: str, other: str) -> None:
+        self.mirror, self.other = mirror, other
+        super().__init__(
+            f"mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows: what is named "
+            "after mirrors, such as a fence at the source, would be taken for the other one's. Nothing was "
+            f"changed. Give the new one a name without that beginning, such as {mirror.replace('.', '-')!r}."
+        )
+
+
 class TopicsShared(InputError):
     """A mirror that shares its target topics was asked for what only their one owner can do."""
 

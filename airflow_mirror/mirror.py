@@ -23,7 +23,7 @@ from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_re
 __all__ = ["Mirror"]
 
 # Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
-DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror\\..*")
+DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror[./].*")
 
 _CHOICES = {
     "offsets": ("auto", "identical", "mapped"),

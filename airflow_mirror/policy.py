@@ -223,14 +223,23 @@ def trace_topics(kind: str, source_alias: str, separator: str) -> tuple[str, ...
     return names[kind]
 
 
+# What the groups and transactional ids of all mirrors begin with; with the dot, what names their fences at a source.
+OWN_IDS = ("airflow-mirror/", "airflow-mirror.")
+
+
+def own_ids(mirror: str) -> str:
+    """Return what a Mirror's groups and transactional ids begin with, and no other one's: names have no slash."""
+    return f"{OWN_IDS[0]}{mirror}/"
+
+
 def lease_id(mirror: str) -> str:
     """Return the transactional id that serves as a Mirror's writer lease."""
-    return f"airflow-mirror.{mirror}"
+    return f"{own_ids(mirror)}lease"
 
 
 def progress_group(mirror: str) -> str:
     """Return the consumer group on the target in which transactional delivery stores its progress."""
-    return f"airflow-mirror.{mirror}"
+    return f"{own_ids(mirror)}progress"
 
 
 def starts_group(mirror: str) -> str:
@@ -240,7 +249,7 @@ def starts_group(mirror: str) -> str:
     copy, with the source topic's id as metadata. Kafka deletes it with the topic, or if no job runs for
     offsets.retention.minutes; by then the log shows where the copy began.
     """
-    return f"airflow-mirror.{mirror}.starts"
+    return f"{own_ids(mirror)}starts"
 
 
 def scratch_topic(mirror: str) -> str:
@@ -250,4 +259,4 @@ def scratch_topic(mirror: str) -> str:
 
 def marker_id(mirror: str, tp: TopicPartition) -> str:
     """Return the transactional id of one target partition, used to guard padding and for transactional delivery."""
-    return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"
+    return f"{own_ids(mirror)}{tp.topic}/{tp.partition}"

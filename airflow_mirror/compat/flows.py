@@ -23,7 +23,7 @@ from airflow_mirror.policy import TRACES
 T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
-_OWN_GROUPS = r"airflow-mirror\..*"
+_OWN_GROUPS = r"airflow-mirror[./].*"
 _LONGEST_S = 3600
 _ADDRESS = re.compile(r"(\w+://)?[^\s:,]+:\d+|\[[\da-fA-F:]+\]:\d+")
 # What is written down besides, because MirrorMaker does so without a key.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
-from airflow_mirror.jobs.runner.active import Watch, active_tail, active_tails, bulk_copies, keys_of
+from airflow_mirror.jobs.runner.active import Watch, active_tail, bulk_copies, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.life import owners, shares
+from airflow_mirror.plan.life import mirrors
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.runner.active import ActiveTail
@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         ledger, state = Ledger(target), state_of(target, keys_of(name))
         values = ledger.values()
-        known = {*active_tails(values), *(one.mirror for _, one in shares(owners(values)[0]))}
+        known = mirrors(values)
         if name not in known:
             raise UnknownMirror(name, known)
         before = Wishes.of(state.read(), name)

@@ -213,7 +213,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
         decided = None
     plan_hash = decided.plan if decided else tail.plan if tail else kept.last_hash(values, mirror)
     if plan_hash is None:
-        known = ", ".join(sorted({one.mirror for _, one in life.shares(life.owned_topics(ledger))})) or "none"
+        known = ", ".join(sorted(life.mirrors(values))) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = on.plan(mirror, plan_hash)
     if plan.target_cluster_id != (found := target.cluster_id()):

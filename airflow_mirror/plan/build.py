@@ -24,6 +24,7 @@ from airflow_mirror.plan.inventory import (
     select_topics,
     without_returning,
 )
+from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
@@ -61,13 +62,15 @@ def build(
         again; planning writes nothing else.
     :param begun: where this mirror has already begun, if that is a moment's (``Mirror.begins_once``).
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
-    :param decisions: the target's: which source topics its topics hold.
+    :param decisions: the target's: which source topics its topics hold, and which mirrors there are.
+    :raises NamesMeet: the name can't be told from another mirror's.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
     :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
     :raises LedgerNewer: a newer version of the package decided about one of the target topics.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
+    require_own_name(decisions, mirror.name)
     if mirror.sync_acls:
         for cluster in (source, target):
             own_principal(cluster, mirror.own_principals)

@@ -13,6 +13,7 @@ from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, PlanNot
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.reading import readable
 from airflow_mirror.plan.amendment import amended, chain
+from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
 
@@ -44,14 +45,18 @@ def keep(
     :param as_last: False: it is there for whoever knows its hash, and the last one stays what it is.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     :raises LedgerNewer: a newer version of the package has made the last one.
+    :raises NamesMeet: the mirror is new, and its name can't be told from another one's.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
     if as_last:
-        ledger.decide(
-            lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)}
-        )
+
+        def change(values: Values) -> Values | None:
+            require_own_name(values, name)
+            return None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)}
+
+        ledger.decide(change)
     hashes = list(dict.fromkeys(map(_whose, plans.read())))
     too_old = set(hashes[:-KEEP]) - set(_texts(ledger.values()))
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})

@@ -19,7 +19,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, NotCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.errors import (
+    LedgerMissing,
+    LedgerNewer,
+    MirrorCutOver,
+    NamesMeet,
+    NotCutOver,
+    TopicsOwned,
+    TopicsShared,
+)
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.partition import TopicPartition
@@ -381,6 +389,23 @@ def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
             except LedgerNewer as e:
                 newer[key.removeprefix(_KEY)] = e
     return found, newer
+
+
+def mirrors(values: Values) -> set[str]:
+    """Return the names of the mirrors of which anything is decided, as far as this version can read it."""
+    named = {key.split("/")[1] for key in values if key.startswith(("plan/", "active/", "fence/", "direction/"))}
+    return named | {one.mirror for _, one in shares(owners(values)[0])}
+
+
+def require_own_name(values: Values, mirror: str) -> None:
+    """Refuse a new mirror whose name can't be told from that of another one.
+
+    :raises NamesMeet: names both.
+    """
+    known = mirrors(values)
+    for other in sorted(known) if mirror not in known else ():
+        if mirror.startswith(f"{other}.") or other.startswith(f"{mirror}."):
+            raise NamesMeet(mirror, other)
 
 
 def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:

@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_mirror.policy import EVERYBODY
+from airflow_mirror.policy import EVERYBODY, OWN_IDS
 from airflow_mirror.sync.acl_scope import (
     ALL_NAMES,
     GROUP,
-    OWN_IDS,
     TOPIC,
     TRANSACTIONAL_ID,
     Pattern,

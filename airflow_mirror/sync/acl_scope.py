@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_mirror.policy import Principals, is_internal
+from airflow_mirror.policy import OWN_IDS, Principals, is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
-OWN_IDS = "airflow-mirror."  # what groups and transactional ids of mirrors begin with
 Pattern = tuple[str, str]  # (pattern type, name)
 Patterns = frozenset[tuple[str, Pattern]]  # with the resource type
 ALL_NAMES: Pattern = ("LITERAL", "*")

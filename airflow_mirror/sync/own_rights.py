@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.policy import DECISIONS
+from airflow_mirror.policy import DECISIONS, OWN_IDS
 from airflow_mirror.sync.acl_scope import (
     GROUP,
-    OWN_IDS,
     TOPIC,
     TRANSACTIONAL_ID,
     Pattern,
@@ -38,7 +37,8 @@ _RIGHTS = {
 # Where a mirror works besides its topics and groups.
 _ALWAYS = (
     (TOPIC, ("LITERAL", DECISIONS)), (TOPIC, ("PREFIXED", "__airflow-mirror.")),
-    (GROUP, ("PREFIXED", OWN_IDS)), (TRANSACTIONAL_ID, ("PREFIXED", OWN_IDS)), (CLUSTER, ("LITERAL", "kafka-cluster")),
+    (GROUP, ("PREFIXED", OWN_IDS[0])), (TRANSACTIONAL_ID, ("PREFIXED", OWN_IDS[0])),
+    (CLUSTER, ("LITERAL", "kafka-cluster")),
 )  # fmt: skip
 
 

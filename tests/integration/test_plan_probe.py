@@ -21,7 +21,7 @@ from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.plan.probe import probe
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, scratch_topic
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, own_ids, scratch_topic
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -75,7 +75,7 @@ def grant(root: ClusterAdmin, *rules: Acl) -> None:
     [
         (None, "direct", True, ()),
         ("alter", "coordinator", True, ("ALTER on the cluster",)),
-        ("mark", "none", True, ("WRITE on transactional ids that begin with 'airflow-mirror.dc1'",)),
+        ("mark", "none", True, ("WRITE on transactional ids that begin with 'airflow-mirror/dc1/'",)),
         ("delete", "direct", False, ("DELETE on the target's topics",)),
         ("read", "coordinator", True, ("READ on the target's topics",)),
         ("write", "unknown", True, ("WRITE on the target's topics",)),
@@ -113,7 +113,7 @@ def test_probe_without_any_right_notes_it_and_goes_on(root: ClusterAdmin, mirror
 def test_guard_ids_of_probe_and_copy_share_a_prefix() -> None:
     """One rule covers both."""
     wanted = marker_id("dc1", TopicPartition(scratch_topic("dc1"), 0))
-    assert wanted.startswith(lease_id("dc1"))
+    assert wanted.startswith(own_ids("dc1")) and lease_id("dc1").startswith(own_ids("dc1"))
     assert is_internal(scratch_topic("dc1"))
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import Policy, Principals
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import (
+    Policy,
+    Principals,
+    lease_id,
+    marker_id,
+    own_ids,
+    progress_group,
+    starts_group,
+)
 
 BY_CERTIFICATE = {r"/User:CN=([^,]+),OU=.*/": r"User:\1", "User:CN=old.app,OU=x": "User:app"}
 
@@ -143,3 +152,13 @@ def test_a_name_that_can_not_be_given_says_why(policy: str, topic: str, message:
     with pytest.raises(InvalidField, match=message) as caught:
         mirror.naming.target_topic(topic)
     assert caught.value.field == "policy"
+
+
+def test_ids_of_one_mirror_are_never_those_of_another() -> None:
+    """Names of mirrors and topics may have dots: a lease that is taken, or a padding, would fence another one's."""
+    names, topics = ("a", "a.b", "a.b.0", "a.starts", "starts", "lease"), ("b.c", "c", "b", "0", "lease", "starts", "t")
+    ids = [f(name) for name in names for f in (lease_id, progress_group, starts_group)]
+    ids += [marker_id(name, TopicPartition(topic, p)) for name in names for topic in topics for p in (0, 1)]
+    assert len(set(ids)) == len(ids)
+    for name in names:
+        assert sum(one.startswith(own_ids(name)) for one in ids) == 3 + 2 * len(topics), "what a rule by prefix covers"

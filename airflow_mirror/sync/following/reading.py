@@ -9,6 +9,7 @@ from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import active_topics, not_active
+from airflow_mirror.policy import OWN_IDS
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
 from airflow_mirror.sync.following.places import ToTarget, places, same
 from airflow_mirror.wire import requests
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan, TopicPlan
     from airflow_mirror.wire.cluster import WireCluster
 
-_OURS = "airflow-mirror."  # our own groups; whatever a Mirror selects, they never leave their cluster
 _OFFSETS = {
     "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
     "last stable offset": (requests.LATEST, requests.READ_COMMITTED),
@@ -82,7 +82,7 @@ class Reading:
         listed = [g.group_id for g in self._source.groups()]
         if not listed:
             report.left_out.append(_NO_GROUP)
-        selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(_OURS)]
+        selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(OWN_IDS)]  # ours stay
         found, errors = self._source.groups_offsets_apart(selected)
         report.failed += failures(errors)
         in_topics = {g: {tp: p for tp, p in its.items() if tp.topic in topics} for g, its in found.items()}

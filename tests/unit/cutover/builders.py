@@ -154,8 +154,8 @@ class Leases:
         producer_id, epoch = self.holder or (7001, -2)
         self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
         return LeaseToken(
-            transactional_id=f"airflow-mirror.{mirror}", producer_id=producer_id, epoch=epoch + 2, mark_ms=70_000 + epoch,
-            wait_s=0.0 if clean else lease.HANDOVER_S,
+            transactional_id=f"airflow-mirror/{mirror}/lease", producer_id=producer_id, epoch=epoch + 2,
+            mark_ms=70_000 + epoch, wait_s=0.0 if clean else lease.HANDOVER_S,
         )  # fmt: skip
 
     def _confirm(self, _target: object, token: LeaseToken) -> None:

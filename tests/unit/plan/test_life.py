@@ -9,20 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.errors import InputError, MirrorCutOver, NotCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.errors import InputError, MirrorCutOver, NamesMeet, NotCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.plan.kept import keep
 from airflow_mirror.plan.life import (
     active_topics,
     claim,
     mark_cut_over,
+    mirrors,
     owned_topics,
     release,
     require_active,
     require_opened,
+    require_own_name,
     take_back,
     topics_of,
 )
 from airflow_mirror.plan.model import Plan
-from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 from tests.unit.plan.test_store import FakeCluster
 
@@ -364,3 +367,16 @@ def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
             pass
     owned = MemoryLedger(records).values()
     assert len(free) == (3 if not owned else 0 if any("opened_by" in v for v in owned.values()) else 1)
+
+
+@pytest.mark.parametrize(("there_is", "new"), [("a", "a.b"), ("a.b", "a"), ("a.b.c", "a.b")])
+def test_new_mirror_is_not_named_like_the_beginning_of_another(ledger: MemoryLedger, there_is: str, new: str) -> None:
+    """What is named after mirrors at the source could not be told apart. One that is there already goes on."""
+    keep(of_another(a_plan(), name=there_is), MemoryState(), ledger)
+    with pytest.raises(NamesMeet, match=f"{new!r} can't be planned beside mirror {there_is!r}"):
+        keep(of_another(a_plan(), name=new), MemoryState(), ledger)
+    assert mirrors(ledger.values()) == {there_is}
+    for other in ("ab", "a-b", there_is):
+        require_own_name(ledger.values(), other)
+    ledger.decide(lambda _: {f"active/{new}": {"v": 1}})
+    keep(of_another(a_plan(), name=new), MemoryState(), ledger)
