@@ -1402,8 +1402,9 @@ class LedgerLost(NeedsHuman):
     def __init__(self, cause: str) -> None:
         self.cause = cause
         super().__init__(
-            f"the ledger on the target is lost: {cause}. Copying continues; nothing is decided until it is brought back "
-            "with 'airflow-mirror ledger restore'."
+            f"the ledger on the target is lost: {cause}. Nobody knows which topics are in production: change, empty and "
+            "delete none. A copy that runs goes on; nothing is begun or decided until the ledger is brought back with "
+            "'airflow-mirror ledger restore'."
         )
 
 

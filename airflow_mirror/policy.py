@@ -237,6 +237,11 @@ def lease_id(mirror: str) -> str:
     return f"{own_ids(mirror)}lease"
 
 
+def is_lease(transactional_id: str) -> bool:
+    """Return whether a transactional id is the writer lease of a Mirror."""
+    return transactional_id == lease_id(transactional_id.removeprefix(OWN_IDS[0]).partition("/")[0])
+
+
 def progress_group(mirror: str) -> str:
     """Return the consumer group on the target in which transactional delivery stores its progress."""
     return f"{own_ids(mirror)}progress"

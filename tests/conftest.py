@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from sandbox import Cluster, clusters
 from tests.parts import EXAMPLES
 
@@ -93,6 +96,10 @@ def _clusters(request: pytest.FixtureRequest) -> Iterator[dict[str, Cluster]]:
     # Nobody kills these. With the sandbox's 4 s, one stall of a busy machine fences the only broker, and the epoch of its
     # transaction coordinator is never 0 again.
     with clusters(*names, overrides={"broker.session.timeout.ms": "60000"}) as several:
+        for one in several:
+            if one.name == "target":  # what tests leave there without one would be the traces of a ledger that was lost
+                with ClusterAdmin(ClientConfig({"bootstrap.servers": one.bootstrap}, "target")) as admin:
+                    Ledger(admin).create()
         yield {cluster.name: cluster for cluster in several}
 
 

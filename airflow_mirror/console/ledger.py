@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, LedgerNewer
+from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
@@ -38,6 +39,8 @@ def add(commands: Any) -> None:
         verb = verbs.add_parser(name, help=what, description=what)
         add_target(verb)
         verb.set_defaults(run=run)
+        if name == "init":
+            verb.add_argument("--anew", action="store_true", help="also where one was lost that nobody needs")
         if name == "show":
             verb.add_argument("--json", action="store_true", help="print JSON: a list of topics")
         if name == "release":
@@ -86,7 +89,11 @@ def _newer(e: LedgerNewer) -> str:
 
 def _init(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        Ledger(target).create()
+        ledger = Ledger(target)
+        with suppress(LedgerMissing):
+            if not arguments.anew:
+                ledger.values()
+        ledger.create()
         print(f"the ledger is there: {len(owned_topics(Ledger(target)))} topics belong to mirrors")
 
 

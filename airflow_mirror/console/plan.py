@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -69,9 +68,7 @@ def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe
     """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
     ledger = Ledger(target)
     last = last_between(mirror.name, source, target, ledger)
-    known = dict(last.known_topics) if last else {}
-    with suppress(LedgerLost):  # which is among the refusals
-        known = {**known_by_hand(mirror, source, target, ledger), **known}
+    known = {**known_by_hand(mirror, source, target, ledger), **(last.known_topics if last else {})}
     by_hand = last is None and mirror.begins_once
     begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
     earlier = last.final_configs if last else {}
@@ -94,6 +91,6 @@ def _refusals(ledger: Ledger, plan: Plan, target: ClusterAdmin) -> list[str]:
         require_active(ledger, plan, target)
     except LedgerMissing:
         return []
-    except (LedgerLost, MirrorCutOver, TopicsOwned) as e:
+    except (MirrorCutOver, TopicsOwned) as e:
         return [str(e)]
     return []

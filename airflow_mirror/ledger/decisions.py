@@ -3,23 +3,25 @@
 The topic of decisions is created once, by the first plan onto empty topics or by ``airflow-mirror ledger init``. Its
 first decision holds the topic's id. From then on a topic that is gone, has another id, begins above offset 0 or may
 delete records is a ledger that was lost, never a new one: what was decided in it is unknown, and "nothing was" would let
-a mirror write into topics that are in production.
+a mirror write into topics that are in production. Where it is gone, or empty, whatever else mirrors have left tells a
+ledger that was lost from one that never was.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing
+from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
 from airflow_mirror.ledger.reading import readable
 from airflow_mirror.ledger.topic import create
-from airflow_mirror.policy import DECISIONS
+from airflow_mirror.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 
@@ -41,6 +43,7 @@ SETTINGS = {
 _BEGIN = "ledger"  # key of the first decision
 _VERSION = 1
 _PATIENCE_S = 60.0
+_LOOK_AGAIN_S = 2.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
 
 
@@ -96,11 +99,42 @@ class Ledger:
     def values(self) -> Values:
         """Read what was decided until now.
 
-        :raises LedgerMissing: there is no ledger.
+        :raises LedgerMissing: there is no ledger, and never was.
         :raises LedgerLost: it is not the one that was created, or not complete.
         :raises LedgerNewer: a newer version of the package has made it.
         """
-        return self._read(self.topic())
+        with self._or_lost():
+            return self._read(self.topic())
+
+    def require_never_was(self) -> None:
+        """Return if there is nothing that mirrors with a ledger leave behind.
+
+        Leases tell for a week, groups for longer. Who may not see those, or asks brokers before 3.0, goes by the topics.
+
+        :raises LedgerLost: names what there is.
+        """
+        left = [f"topic {name}" for name in sorted(self._target.topics([STATE, MAPS]))]
+        with suppress(InputError):
+            groups = [one.group_id for one in self._target.groups(every=True)]
+            left += [f"group {one!r}" for one in groups if one.startswith(OWN_IDS[0])]
+        with suppress(InputError):
+            left += [f"writer lease {one!r}" for one in self._target.transactional_ids().values() if is_lease(one)]
+        if not left:
+            return
+        time.sleep(_LOOK_AGAIN_S)  # it may have been created this moment, by somebody whose broker heard of it first
+        try:
+            self._read(self._there())
+        except LedgerMissing:
+            more = f", and {len(left) - 5} more" if len(left) > 5 else ""
+            raise LedgerLost(f"topic {DECISIONS} is gone, or empty, and {', '.join(left[:5])}{more} are left") from None
+
+    @contextmanager
+    def _or_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except LedgerMissing:
+            self.require_never_was()
+            raise
 
     def peek(self) -> Values:
         """Read what was decided until now, as somebody who decides nothing here; nothing if there is no ledger.
@@ -116,8 +150,9 @@ class Ledger:
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
-        topic = self.topic()
-        return self._decide(lambda _: change(self._of(topic)), until_ms)
+        with self._or_lost():
+            topic = self.topic()
+            return self._decide(lambda _: change(self._of(topic)), until_ms)
 
     def time_ms(self, key: str) -> int:
         """See :class:`Decisions`."""

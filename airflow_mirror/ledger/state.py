@@ -7,6 +7,7 @@ frozen, and is no longer the one, writes keys that nobody reads any more.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +34,7 @@ WISHED = {
 }
 MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
 _PATIENCE_S = 60.0
+_LOG = logging.getLogger(__name__)
 
 Values = Mapping[str, bytes]
 
@@ -95,9 +97,12 @@ class StateLog:
         try:
             self._target.refresh([self._topic])
             topic_id = self._target.topic_id(self._topic)
-            if topic_id != self._topic_id:
+            end = self._log.end()
+            if topic_id != self._topic_id or (end < self._end and self._log.ends_before(self._end)):
+                if self._topic_id is not None:
+                    _LOG.error("topic %s was created again, or has lost its newest records", self._topic)
                 self._values, self._topic_id, self._end = {}, topic_id, self._log.start()
-            for record in self._log.read(self._end):
+            for record in self._log.read(self._end, end):
                 self._apply(record)
         except UnknownTopic:
             self._values, self._topic_id = {}, None

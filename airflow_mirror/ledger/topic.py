@@ -128,6 +128,14 @@ class TopicLog:
         """Return the offset at which the log starts."""
         return self._target.log_starts([self._tp])[self._tp]
 
+    def end(self) -> int:
+        """Return the high watermark: up to there it can be read. After an election it may come late."""
+        return self._target.high_watermarks([self._tp])[self._tp]
+
+    def ends_before(self, offset: int) -> bool:
+        """Return whether the leader has no such offset any more: an election has lost records."""
+        return self._target.log_ends([self._tp])[self._tp] < offset
+
     def read(self, start: int, end: int | None = None, max_bytes: int = _FETCH_BYTES) -> Iterator[Record]:
         """Yield the records from ``start`` to ``end``, or to the high watermark.
 
@@ -135,8 +143,7 @@ class TopicLog:
         :raises BrokerError: with code OFFSET_OUT_OF_RANGE: the log ends before ``start``, or begins behind it.
         :raises MissingRight: no READ on the topic.
         """
-        if end is None:
-            end = self._target.high_watermarks([self._tp])[self._tp]
+        end = self.end() if end is None else end
         batches = read_batches(self._target, self._tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=max_bytes)
         try:
             for raw in data_batches(batches, committed=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing
+from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.plan.life import decided
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _REMEDY = "Delete the target topic, or exclude this one. Then a tail takes it in
 
 
 def decisions_of(ledger: Decisions) -> Values:
-    """Return what is decided; nothing where nobody knows: then the copy alone can notice it."""
+    """Return what is decided; nothing where there never was a ledger. :raises LedgerLost: nobody knows."""
     try:
         return ledger.values()
-    except (LedgerMissing, LedgerLost):
+    except LedgerMissing:
         return {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAgain
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.reading import readable
 from airflow_mirror.plan.amendment import amended, chain
@@ -67,6 +67,19 @@ def keep(
 def keep_on(target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True) -> None:
     """As :func:`keep`, of a plan of the mirror on ``target``."""
     keep(plan, state.state_of(target, prefix(plan.mirror.name), keys_only=True), ledger, as_last=as_last)
+
+
+def keep_again(plan: Plan, plans: State) -> bool:
+    """Write a plan and its amendments if the target has lost them; return whether it had.
+
+    :param plans: as for :func:`keep`.
+    """
+    texts = {plan.hash: plan.to_json(), **{f"{plan.hash}+{one.hash}": one.to_json() for one in plan.amendments}}
+    there = plans.read()
+    lost = [name for name in texts if state.whole(there, f"{prefix(plan.mirror.name)}{name}") is None]
+    for name in lost:
+        plans.write(state.in_pieces(f"{prefix(plan.mirror.name)}{name}", texts[name].encode()))
+    return bool(lost)
 
 
 def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) -> None:
@@ -148,11 +161,12 @@ def last_between(
     """Return the plan that a mirror's next one continues from; None if there is none for these clusters.
 
     :param told: is told why one that was made does not count.
+    :raises LedgerLost: nobody knows.
     """
     try:
         plan_hash = last_hash(ledger.values(), mirror)
         last = fetch(plan_hash, mirror, target, ledger) if plan_hash else None
-    except (LedgerMissing, LedgerLost, PlanNotKept) as e:
+    except (LedgerMissing, PlanNotKept) as e:
         told(f"no earlier plan to continue from: {e}")
         return None
     clusters = source.cluster_id(), target.cluster_id()

@@ -42,8 +42,8 @@ def target_data(s: Situation) -> Iterator[Finding]:
                 "target_data",
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
-                "Empty or delete the topic, exclude it, or choose policy='prefix'. If an earlier run of this mirror "
-                "wrote them, restore its directory below [mirror] home.",
+                "Exclude the topic, or choose policy='prefix'. If a ledger was lost that knows whose they are, restore "
+                "it ('airflow-mirror ledger restore'). Empty the topic only if nobody needs them.",
             )
             continue
         ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}

@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.failover.check import check
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
@@ -34,8 +35,8 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.policy import DECISIONS, STATE
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
-from tests.integration import copying
-from tests.integration.copying import config, create
+from tests.integration import copying, plain
+from tests.integration.copying import config, create, properties_of
 
 WRITER = Path(__file__).with_name("ledger_writer.py")
 PROCESSES, WRITERS, TIMES = 4, 5, 6
@@ -49,8 +50,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def admin(cluster: Cluster) -> Iterator[ClusterAdmin]:
-    """A cluster without a ledger."""
+def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterAdmin]:
+    """A cluster without a ledger. What other tests have left there is no trace of a lost one."""
+    monkeypatch.setattr(Ledger, "require_never_was", lambda _: None)
     with ClusterAdmin(config(cluster)) as admin:
         remove(admin)
         yield admin
@@ -300,3 +302,86 @@ def test_a_plan_onto_data_begins_no_ledger(cluster: Cluster, admin: ClusterAdmin
     with pytest.raises(LedgerMissing):
         begin(planned("filled"), admin)
     assert not Ledger(admin).exists()
+
+
+# --- lost under mirrors -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def losing() -> Iterator[Cluster]:
+    """A target whose ledger is lost while mirrors copy to it: what they leave there would be traces to other tests."""
+    with Cluster("ledger-lost") as cluster:
+        yield cluster
+
+
+def gone(admin: ClusterAdmin, topic: str) -> None:
+    admin.delete_topics([topic])
+    copying.wait_until(lambda: topic not in admin.topic_names(), f"{topic} is gone")
+
+
+@pytest.mark.parametrize("lost", ["deleted", "created again", "all of it"])
+def test_nothing_is_begun_where_a_ledger_was_lost(
+    source_cluster: Cluster,
+    losing: Cluster,
+    topic_name: str,
+    tmp_path: Path,
+    lost: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not on a topic that is in production, whose settings a hold would change, and not on a new and empty one."""
+    new, log = f"{topic_name}-new", tmp_path / "copy.log"
+    clusters = properties_of(tmp_path, source_cluster, losing)
+    for name in (topic_name, new):
+        create(source_cluster, name)
+        copying.write(source_cluster, name, 20, seed=1)
+    flow = [*clusters, "--include", topic_name, "--name", topic_name, "--no-probe"]
+    with ClusterAdmin(config(losing)) as admin:
+        Ledger(admin).create()
+        assert plain.copy(*flow, log=log) == 0, log.read_text()
+        ledger = Ledger(admin)
+        assert (plan_hash := last_hash(ledger.values(), topic_name)) is not None
+        plan = fetch(plan_hash, topic_name, admin, ledger)
+        mark_cut_over(ledger, plan, {topic_name: admin.topics([topic_name])[topic_name].topic_id}, "noon")
+        admin.alter_topic_configs(topic_name, {"retention.ms": "86400000"})  # as applications have it
+        copying.write(source_cluster, topic_name, 20, seed=2)
+        gone(admin, DECISIONS)
+        if lost == "created again":
+            admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
+        if lost == "all of it":
+            gone(admin, STATE)
+        end = copying.ends(losing, topic_name)[0][2]
+        for hold in ("--hold",), ():
+            assert plain.copy(*flow, *hold, log=log) != 0
+            assert "the ledger on the target is lost" in (said := log.read_text()) and "delete none" in said
+        assert plain.copy(*clusters, "--include", new, "--name", "new", "--no-probe", log=log) != 0
+        assert "the ledger on the target is lost" in log.read_text() and new not in admin.topic_names()
+        assert main(["plan", *flow[:-1]]) != 0
+        said = capsys.readouterr().err
+        assert "is lost" in said and "ledger restore" in said and "mpty the topic" not in said
+        assert main(["ledger", "init", *clusters[2:]]) != 0 and "is lost" in capsys.readouterr().err
+        assert copying.ends(losing, topic_name)[0][2] == end
+        assert admin.topic_configs([topic_name])[topic_name]["retention.ms"].value == "86400000"
+        if DECISIONS in admin.topic_names():
+            gone(admin, DECISIONS)
+        assert main(["ledger", "init", "--anew", *clusters[2:]]) == 0
+
+
+def test_tail_whose_state_was_deleted_can_be_failed_over(
+    source_cluster: Cluster, losing: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """It copies on, and writes again what a failover needs: nobody else has it."""
+    create(source_cluster, topic_name)
+    copying.write(source_cluster, topic_name, 20, seed=1)
+    flow = [*properties_of(tmp_path, source_cluster, losing), "--include", topic_name, "--name", topic_name]
+    with ClusterAdmin(config(losing)) as admin, plain.Follow(*flow, "--no-probe", log=tmp_path / "log") as follow:
+        Ledger(admin).create()
+        copying.wait_until(
+            lambda: topic_name in admin.topic_names() and copying.ends(losing, topic_name)[0][2] == 20, "copy"
+        )
+        assert check(admin, topic_name).plan.mirror.name == topic_name
+        gone(admin, STATE)
+        follow.says("had lost the plan by which this tail copies", 120)
+        found = check(admin, topic_name)
+        assert found.tail.status == "RUNNING" and [t.source_topic for t in found.plan.topics] == [topic_name]
+        copying.write(source_cluster, topic_name, 5, seed=2)
+        copying.wait_until(lambda: copying.ends(losing, topic_name)[0][2] == 25, "it copies on")

@@ -17,14 +17,15 @@ from dataclasses import replace
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
+from airflow_mirror.errors import LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.decide import NOTHING
@@ -46,18 +47,18 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
 
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
+    :raises LedgerLost: nobody knows whose they are. :raises LedgerMissing: there is none, and topics hold data.
     :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
         ledger = Ledger(target)
         last = last_between(mirror.name, source, target, ledger)
         earlier = last.final_configs if last else {}
-        known: Mapping[str, str] | None = None
-        with suppress(LedgerLost):  # then whatever the topics hold may be the mirror's: each partition's copy compares
-            known = known_by_hand(mirror, source, target, ledger)
-        probe = not arguments.no_probe
-        plan = plan_clusters(mirror, source, target, known=known, earlier=earlier, probe_target=probe)
-        with suppress(LedgerMissing, LedgerLost):  # whose they are says more than that they hold data
+        known, probe = known_by_hand(mirror, source, target, ledger), not arguments.no_probe
+        plan = plan_clusters(
+            mirror, source, target, known=known, earlier=earlier, probe_target=probe, decisions=decisions_of(ledger)
+        )
+        with suppress(LedgerMissing):  # whose they are says more than that they hold data
             require_active(ledger, plan, target)
         plan.raise_if_blocked()
         for finding in plan.findings:
@@ -66,8 +67,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)
-        with suppress(LedgerMissing, LedgerLost):  # the job says so when it claims the topics, and goes on
-            begin(plan, target)
+        begin(plan, target)
         create_target_topics(plan, target)
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
@@ -88,7 +88,7 @@ def _keep(plan: Plan, last: Plan | None, source: ClusterAdmin, target: ClusterAd
     left_out = [t.source_topic for t in last.topics if t.source_topic not in planned] if last else []
     try:
         keep_on(target, plan, ledger, as_last=not source.topics(left_out))
-    except (LedgerMissing, LedgerLost, MissingRight) as e:
+    except MissingRight as e:
         log.warning("the plan is not stored, and the copy goes on; a failover would not know what was copied: %s", e)
 
 
@@ -138,17 +138,20 @@ def known_by_hand(
 
 def plan_clusters(
     mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, known: Mapping[str, str] | None = None,
-    probe_target: bool = False, earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+    probe_target: bool = False, earlier: Mapping[str, Mapping[str, str]] = NOTHING, decisions: Values = NOTHING,
 ) -> Plan:  # fmt: skip
     """Plan for a job without a plan.
 
     :param known: target topics whose records are the mirror's; None: as if all were, and whoever compares finds out.
-    :param earlier: as in :func:`.plan.build`.
+    :param earlier: as in :func:`.plan.build`, as ``decisions``.
     """
     if known is None:
         known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
-    return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun, earlier=earlier)
+    return build(
+        mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun, earlier=earlier,
+        decisions=decisions,
+    )  # fmt: skip
 
 
 def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmin) -> Mapping[str, str]:

@@ -102,6 +102,7 @@ def _copy(
         with muster(tail.stopping) as crew:
             tail.slots = crew.slots
             tail.hear(there.wishes)
+            there.plan = lambda: tail.job.plan
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(crew, tail, job, held, there, arguments, status, publication)

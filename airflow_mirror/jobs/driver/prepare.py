@@ -17,7 +17,7 @@ from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerLost, LedgerMissing, WritingEnded
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, WritingEnded
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
@@ -70,12 +70,13 @@ def prepare(
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises MirrorLoop: records would return to the target that they come from.
+    :raises LedgerLost: nobody knows which topics are in production. A copy that runs goes on, and none is begun.
     :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
     """
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         path = Path(arguments.plan) if arguments.plan else None
         ledger = Ledger(admin)
-        plan = _stored(path, mirror, admin, ledger, writes) if path else without_plan(arguments, mirror)
+        plan = _stored(path, mirror, admin, ledger) if path else without_plan(arguments, mirror)
         plan.raise_if_blocked()
         if writes:
             _claim(plan, arguments.source, admin, ledger)
@@ -139,21 +140,14 @@ def wishes_at_start(job: CopyJob) -> Wishes:
     return wishes
 
 
-def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, ledger: Ledger, writes: bool) -> Plan:
+def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, ledger: Ledger) -> Plan:
     """Return the plan of a file, as it is amended by now. A host without the file fetches the plan from the target.
 
-    :raises LedgerLost: nobody knows what was added to the plan since it was made. A copy goes on without; a comparison
-        that lacks topics must not pass.
+    :raises LedgerLost: nobody knows what was added to the plan since it was made, nor which topics are in production.
     """
     elsewhere = is_hash(path.stem) and not path.exists()
     plan = fetch_rule(path.stem, mirror.name, target) if elsewhere else Plan.load(path)
-    try:
-        return with_amendments(plan, target, ledger)
-    except LedgerLost as e:
-        if not writes:
-            raise
-        log.warning("what was added to the plan since is not known, and the copy goes on without: %s", e)
-        return plan
+    return with_amendments(plan, target, ledger)
 
 
 def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -> None:
@@ -164,7 +158,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
             feeds = upstream_of(plan, Ledger(source).peek()).of
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
-    with _unless_unknown():
+    with _unless_unknown(LedgerMissing):
         claim(ledger, plan, target, feeds)
 
 
@@ -173,16 +167,16 @@ def require_still_ours(job: CopyJob) -> None:
 
     :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
     """
-    with ClusterAdmin(load(job.target, "target")) as target, _unless_unknown():
+    with ClusterAdmin(load(job.target, "target")) as target, _unless_unknown(LedgerMissing, LedgerLost):
         require_active(Ledger(target), job.plan, target)
 
 
 @contextmanager
-def _unless_unknown() -> Iterator[None]:
-    """Warn where the ledger that says whose the topics are is not there: copying does not wait for a lost one."""
+def _unless_unknown(*errors: type[MirrorError]) -> Iterator[None]:
+    """Warn where the ledger that says whose the topics are is not there: what copies does not wait for a lost one."""
     try:
         yield
-    except (LedgerMissing, LedgerLost) as e:
+    except errors as e:
         log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 
 

@@ -37,16 +37,20 @@ from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import require_active
+from airflow_mirror.policy import STATE
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.driver.entry import Outcome
     from airflow_mirror.jobs.driver.prepare import CopyJob
+    from airflow_mirror.ledger.state import State
     from airflow_mirror.plan import Plan
 
 log = logging.getLogger(__name__)
 
 _LISTEN_EVERY_S = 1.0
+_KEEP_EVERY_S = 30.0
 _PATIENCE_S = 5.0  # for one write, after which it listens again
 
 
@@ -57,14 +61,16 @@ class Presence:
     :param target: reference to the target's settings.
     :param stopping: set if the tail has to end.
     :param wishes: what is wished of the mirror at its start.
+    :param plan: returns what the tail copies by now.
     :ivar wishes: what is wished by now.
     """
 
     def __init__(
-        self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event, wishes: Wishes
-    ) -> None:
+        self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event, wishes: Wishes,
+        plan: Callable[[], Plan],
+    ) -> None:  # fmt: skip
         self._me, self._reference, self._status, self._stopping = me, target, status, stopping
-        self.wishes = wishes
+        self.wishes, self.plan = wishes, plan
         self._replaced: TailReplaced | None = None
         self._told = False
         self._ended = threading.Event()
@@ -129,7 +135,8 @@ class Presence:
         assert self._me is not None
         with ClusterAdmin(load(self._reference, "target")) as target:
             signs: Signs | None = None
-            given = float("-inf")
+            given, kept_s = float("-inf"), time.monotonic()
+            plans = state_of(target, kept.prefix(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
                 if signs is None and self._attempt(partial(_require, Ledger(target), self._me)):
@@ -146,7 +153,15 @@ class Presence:
                     self._attempt(partial(_require, Ledger(target), self._me))
                 if last:
                     return
+                if time.monotonic() - kept_s >= _KEEP_EVERY_S:
+                    self._attempt(partial(self._keep, plans))
+                    kept_s = time.monotonic()
                 self._ended.wait(_LISTEN_EVERY_S)
+
+    def _keep(self, plans: State) -> None:
+        """See that the target has the plan: without it nobody could fail the mirror over."""
+        if kept.keep_again(self.plan(), plans):
+            log.error("topic %s had lost the plan by which this tail copies: it is written again", STATE)
 
     def _attempt(self, step: Callable[[], object]) -> bool:
         """Take a step and return whether that was possible. Each by itself: some topics can be read, and not written."""
@@ -226,7 +241,7 @@ def presence(
                 require_not_paused(state, me.name)
             log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
             known = None
-    there = Presence(known, arguments.target, status, stopping, wishes)
+    there = Presence(known, arguments.target, status, stopping, wishes, lambda: plan)
     there.start()
     try:
         yield there

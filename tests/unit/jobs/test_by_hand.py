@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import BrokerError, NotHeldOpen
+from airflow_mirror.errors import BrokerError, LedgerLost, NotHeldOpen
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
@@ -54,6 +56,28 @@ class FakeAdmin:
 def plan_of(starts: dict[int, int], mirror: Mirror = MIRROR) -> Plan:
     plan = a_plan("orders")
     return replace(plan, mirror=mirror, topics=(replace(plan.topics[0], starts=starts, ends={0: 900}),))
+
+
+def test_nothing_is_touched_where_the_ledger_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may be in production: to hold its settings, or to write there, is not the copy's to try."""
+
+    class Lost:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def values(self) -> Any:
+            raise LedgerLost("deleted")
+
+    touched = list[str]()
+    for name in ("create_target_topics", "sync_configs", "remember", "begin"):
+        monkeypatch.setattr(by_hand, name, lambda *_, name=name, **__: touched.append(name))
+    clusters = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 0)]})
+    monkeypatch.setattr(by_hand, "_clusters", lambda _: nullcontext(clusters))
+    monkeypatch.setattr(by_hand, "Ledger", Lost)
+    for hold in (True, False):
+        with pytest.raises(LedgerLost):
+            by_hand.plan_by_hand(Namespace(no_probe=True, hold=hold), MIRROR)
+    assert touched == []
 
 
 def test_latest_start_is_stored_on_target_and_found_again() -> None:

@@ -20,7 +20,10 @@ from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.ledger.state import whole
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import kept
+from airflow_mirror.plan.amendment import amended, next_amendment
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -112,6 +115,24 @@ def test_a_tail_of_a_mirror_that_was_failed_over_or_retired_has_no_successor(tar
             TailReplaced, match="was ended: it was failed over, rolled back or retired. This one copies no"
         ):
             there.require_active()
+
+
+def test_tail_writes_its_plan_again_where_the_target_has_lost_it(
+    target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody deleted the topic: without the plan, nobody could fail the mirror over."""
+    monkeypatch.setattr(module, "_KEEP_EVERY_S", 0.01)
+    amendment = next_amendment(target.plan, [topic_plan("later", {0: 0}, source_topic_id="l")], (), "now")
+    plan = amended(target.plan, [amendment])
+    with target.tail() as there:
+        there.plan = lambda: plan
+        for _ in range(2):
+            until(lambda: whole(target.state.read(), f"plan/m/{plan.hash}+{amendment.hash}") is not None)
+            found = target.state.read()
+            assert kept.plan_in(found, "m", plan.hash) == target.plan
+            assert kept.amendments_in(found, "m", plan.hash, plan.revision) == [amendment]
+            target.state.write(dict.fromkeys(target.state.read()))
+    assert "had lost the plan by which this tail copies" in caplog.text
 
 
 def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:

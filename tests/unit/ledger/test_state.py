@@ -59,6 +59,20 @@ def test_each_reader_sees_the_newest_values(cluster: DrivenCluster, wire: WireCl
     assert theirs.read() == ours.read() == state_on(cluster, wire).read() == {"b": b"2"}
 
 
+def test_log_that_has_lost_its_newest_records_is_said_and_read_anew(
+    cluster: DrivenCluster, wire: WireCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unclean election: what comes later has offsets that were read already, and would never be seen."""
+    state = state_on(cluster, wire)
+    for n in range(3):
+        state.write({f"{n}": b"1"})
+    assert list(state.read()) == ["0", "1", "2"]
+    cluster.log(TP).truncate(1)
+    state_on(cluster, wire).write({"new": b"1"})
+    assert list(state.read()) == ["0", "new"]
+    assert f"topic {STATE} was created again, or has lost its newest records" in caplog.text
+
+
 def test_only_keys_that_were_asked_for_are_kept(cluster: DrivenCluster, wire: WireCluster) -> None:
     state_on(cluster, wire).write({"job/m/1": b"1", "plan/m/1": b"2", "stop/m/1": b"3"})
     assert list(state_on(cluster, wire, "job/m/", "stop/m/").read()) == ["job/m/1", "stop/m/1"]

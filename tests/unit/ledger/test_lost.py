@@ -1,0 +1,120 @@
+"""A ledger that was lost is told from one that never was by whatever else mirrors have left on the target."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import ledger as console
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
+from airflow_mirror.ledger import decisions
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import life
+from airflow_mirror.policy import MAPS, STATE, lease_id, marker_id, progress_group, scratch_topic, starts_group
+from tests.unit.ledger.kinds import PLAN
+
+
+class Target:
+    """A cluster without a topic of decisions, whose topics are empty."""
+
+    wire = None
+
+    def __init__(self, *topics: str, groups: Collection[str] = (), ids: Collection[str] = ()) -> None:
+        self._topics, self._groups, self._ids, self.created = topics, groups, ids, list[str]()
+        self.may_see = True
+
+    def topics(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(name=name, partitions=1, topic_id="id") for name in names if name in self._topics}
+
+    def offsets(self, partitions: Collection[TopicPartition], _: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def groups(self, *, every: bool) -> list[Any]:
+        if not self.may_see:
+            raise MissingRight("list groups", "Describe", "all groups")
+        return [SimpleNamespace(group_id=one) for one in self._groups]
+
+    def transactional_ids(self) -> dict[int, str]:
+        return dict(enumerate(self._ids))
+
+    def create_topics(self, specs: Collection[Any]) -> None:
+        self.created += [one.name for one in specs]
+
+
+LEFT = {
+    "state": (Target(STATE), STATE),
+    "maps": (Target(MAPS), MAPS),
+    "progress": (Target(groups=["app", progress_group("m")]), progress_group("m")),
+    "beginning": (Target(groups=[starts_group("a.b")]), starts_group("a.b")),
+    "lease": (Target(ids=["app", lease_id("m")]), lease_id("m")),
+}
+NOTHING = Target(
+    "orders", "audit",
+    groups=["airflow-mirror", "airflow-mirror-app"],
+    ids=["airflow-mirror/lease", marker_id("m", TopicPartition(scratch_topic("m"), 0))],  # by a plan that tried rights
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "_LOOK_AGAIN_S", 0.0)
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_mirrors_have_left_makes_it_a_lost_one(what: str) -> None:
+    """Nothing is begun beside it, not even by a mirror of other topics, which are empty."""
+    target: Any
+    target, name = LEFT[what]
+    for ask in (Ledger(target).values, lambda: Ledger(target).decide(lambda _: None), lambda: life.begin(PLAN, target)):
+        with pytest.raises(LedgerLost, match=f"{name}.*delete none.*ledger restore"):
+            ask()
+    assert target.created == []
+
+
+def test_without_any_of_it_there_never_was_one() -> None:
+    target: Any = NOTHING
+    with pytest.raises(LedgerMissing):
+        Ledger(target).values()
+
+
+def test_who_may_not_see_groups_goes_by_what_it_sees() -> None:
+    target: Any = Target(groups=[progress_group("m")])
+    target.may_see = False
+    with pytest.raises(LedgerMissing):
+        Ledger(target).values()
+
+
+def test_one_that_is_created_at_this_moment_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker that was asked first had not heard of it, and the second one knows what came after it."""
+    target: Any = LEFT["state"][0]
+    monkeypatch.setattr(Ledger, "_read", lambda *_: {})
+    monkeypatch.setattr(Ledger, "_there", lambda _: None)
+    Ledger(target).require_never_was()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_init_begins_none_beside_a_lost_one_unless_that_is_wanted(monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+    target: Any = LEFT["lease"][0]
+    begun = list[str]()
+    monkeypatch.setattr(Ledger, "create", lambda _: begun.append("begun"))
+    monkeypatch.setattr(console, "owned_topics", lambda _: {})
+
+    class Opened:
+        def __enter__(self) -> Any:
+            return target
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(console, "target_of", lambda _: Opened())
+    arguments: Any = SimpleNamespace(anew=anew)
+    if anew:
+        console._init(arguments)
+    else:
+        with pytest.raises(LedgerLost):
+            console._init(arguments)
+    assert begun == ["begun"] * anew
