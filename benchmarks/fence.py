@@ -256,11 +256,7 @@ class World:
             while len(admin.topics(self.topics)) < len(self.topics):
                 time.sleep(0.5)
         mirror = Mirror(name=_MIRROR, source="a", target="b", topics=self.topics, groups=["fence-.*"])
-        ledger = Ledger(self.target, PATIENCE_S)
-        ledger.create_topic()
-        while not ledger.exists():  # the brokers have not heard of it
-            time.sleep(0.5)
-        ledger.create()
+        Ledger(self.target, PATIENCE_S).create()
         self.plan = build(mirror, self.source, self.target)
         self.plan.raise_if_blocked()
         begin(self.plan, self.target)

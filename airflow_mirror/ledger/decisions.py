@@ -77,10 +77,6 @@ class Ledger:
         self._target, self._patience_s = target, patience_s
         self._fold, self._young = Fold(), Backoff(0.0)
 
-    def exists(self) -> bool:
-        """Return whether there is a topic of decisions at all."""
-        return self._found() is not None
-
     def create(self) -> None:
         """Create the ledger unless it is there. May be repeated, and called by several at once.
 

@@ -126,8 +126,8 @@ def test_topic_that_was_created_again_is_read_from_its_start(cluster: DrivenClus
     state.write({"a": b"1", "b": b"1"})
     assert len(reader.read()) == 2
     cluster.delete(STATE)
-    state.write({"c": b"1"})
-    assert reader.read() == {"c": b"1"}
+    state.write({"c": b"1", "d": b"1", "e": b"1"})  # longer than what was read of the old one
+    assert reader.read() == {"c": b"1", "d": b"1", "e": b"1"}
 
 
 @pytest.mark.parametrize(
