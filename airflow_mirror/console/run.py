@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import keep
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -65,6 +66,7 @@ def add(commands: Any) -> None:
         "--hold", action="store_true",
         help="turn retention and compaction off on target topics that already hold data, instead of refusing them",
     )  # fmt: skip
+    add_alarm(p)
     p.set_defaults(run=_run)
 
 
@@ -95,7 +97,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
-        spec = JobSpec(kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",) if arguments.hold else ())
+        spec = JobSpec(
+            kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",) if arguments.hold else (),
+            alarm=arguments.alarm,
+        )  # fmt: skip
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         return keep(runner, spec, secrets, stopping, partial(_say, "->".join(flow)))

@@ -1,8 +1,8 @@
 """Calls a person: a function of yours, such as one that pages whoever is on duty, named by its path.
 
-The path is decided with the fence, so that every guard knows it, on any host, also of a mirror that it has never
-heard of. A function that fails or hangs keeps no fence up: each call has a thread of its own, and what it raises is
-logged.
+The path comes from whoever starts a guard, on the host of that guard, and from nowhere else: in the target's ledger it
+would let everybody run code who may write there. A function that fails or hangs keeps no fence up: each call has a
+thread of its own, and what it raises is logged.
 """
 
 from __future__ import annotations
@@ -35,21 +35,18 @@ def alarm_of(path: str) -> Callable[[str], object]:
 
 
 class Alarm:
-    """Calls the function that :attr:`path` names; nobody while that is "".
-
-    :ivar path: of the function.
-    """
+    """Calls the function that a path names; nobody if that is ""."""
 
     def __init__(self, path: str = "") -> None:
-        self.path = path
+        self._path = path
         self._calls: list[threading.Thread] = []
 
     def call(self, text: str) -> None:
         """Call it with a text, and go on."""
-        if not self.path:
+        if not self._path:
             return
         self._calls = [one for one in self._calls if one.is_alive()]
-        order = self.path, text, self._calls[-1] if self._calls else None
+        order = self._path, text, self._calls[-1] if self._calls else None
         self._calls.append(threading.Thread(target=_call, args=order, name="alarm", daemon=True))
         self._calls[-1].start()
 

@@ -110,7 +110,6 @@ class Run:
     :param accept_still_groups: groups with members and lag whose positions count once they stand still.
     :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target.
     :param fence_name: as it was asked for, for people.
-    :param alarm: path of the function by which guards call a person; "": none.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
     :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
@@ -154,7 +153,6 @@ class Run:
     accept_still_groups: Collection[str] = ()
     leave_out_groups: Collection[str] = ()
     fence_name: str = ""
-    alarm: str = ""
     open_target: Callable[[], object] | None = None
     compared_to: Offsets | None = None
     compared: Sequence[str] = ()

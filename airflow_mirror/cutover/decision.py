@@ -54,7 +54,6 @@ class FenceState:
     :param lifter: names the process that lifts it.
     :param process: of the owner, as in :class:`~airflow_mirror.cutover.report.CutoverReport`: by its signs of life others
         see that it lives.
-    :param alarm: path of the function by which guards call a person; "": none (:mod:`.alarm`).
     """
 
     run: str
@@ -70,7 +69,6 @@ class FenceState:
     phase: str = UP
     lifter: str = ""
     process: Mapping[str, Any] = field(default_factory=dict)
-    alarm: str = ""
 
     @property
     def stands(self) -> bool:

@@ -24,7 +24,7 @@ import sys
 import time
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.alarm import Alarm
+from airflow_mirror.cutover.alarm import Alarm, alarm_of
 from airflow_mirror.cutover.alive import owner_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
@@ -46,10 +46,10 @@ _ALARM_S = 30.0  # for a person to be called before a guard ends
 class Guard:
     """Guards the fence of one mirror.
 
-    :param beside_owner: a fence that nobody can tell of may be its owner's.
+    :param beside_owner: a fence that nobody can tell of may be its owner's. :param alarm: calls a person.
     """
 
-    def __init__(self, mirror: str, on: Platform, *, beside_owner: bool = True) -> None:
+    def __init__(self, mirror: str, on: Platform, *, beside_owner: bool = True, alarm: Alarm | None = None) -> None:
         self._mirror, self._on, self._clock = mirror, on, on.clock.monotonic
         self._life = on.target.ledger
         self._watch = on.target.watch_cutover(mirror)
@@ -61,7 +61,7 @@ class Guard:
         self._asked = not beside_owner
         self._beside_owner = beside_owner
         self._complained = float("-inf")
-        self.alarm = Alarm()
+        self.alarm = alarm or Alarm()
 
     @property
     def is_needed(self) -> bool:
@@ -123,7 +123,7 @@ class Guard:
         """Keep what is needed to lift it without the target."""
         if self._fence is None or self._fence.id != fence.id:
             self._raised, self._is_down, self._since = None, False, self._clock()
-        self._fence, self.alarm.path = fence, fence.alarm
+        self._fence = fence
         if self._raised is None:
             self._raised = self._looked_up(fence)
 
@@ -191,7 +191,8 @@ def main() -> int:
         ClusterAdmin(ClientConfig(order["source"], "source")) as source,
         ClusterAdmin(ClientConfig(order["target"], "target")) as target,
     ):
-        guard = Guard(mirror, Platform.of(source, target), beside_owner=order["beside_owner"])
+        on, alarm = Platform.of(source, target), _alarm_of(order["alarm"])
+        guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm)
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         alone_since: float | None = None
@@ -209,6 +210,16 @@ def main() -> int:
                 time.sleep(every_s)
             elif select.select([sys.stdin], [], [], every_s)[0] and not os.read(sys.stdin.fileno(), 1):
                 alone_since = time.monotonic()
+
+
+def _alarm_of(path: str) -> Alarm:
+    """Return what calls the function of an order. One that can't be called is said now, and keeps no guard away."""
+    if path:
+        try:
+            alarm_of(path)
+        except Exception:  # a module of somebody else
+            _LOG.exception("nobody will be called if a fence has to be lifted")
+    return Alarm(path)
 
 
 if __name__ == "__main__":

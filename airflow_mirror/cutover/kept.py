@@ -68,6 +68,11 @@ class Kept:
         """Where a person finds the run."""
         return f"run {self.run!r}" if self.directory is None else str(self.directory)
 
+    @property
+    def guard_log(self) -> Path | None:
+        """Where the run's guard writes; None: to our own standard error."""
+        return None if self.directory is None else self.directory / "guard.log"
+
     def load(self) -> CutoverReport | None:
         """Return the report; None if there was no attempt.
 

@@ -171,10 +171,13 @@ class Platform:
             yield
 
     @contextmanager
-    def guarded(self, mirror: str, log: Path | None) -> Iterator[Callable[[], object]]:
-        """Have a fence guarded while the block lasts, and longer while one stands; yields what raises if nobody does."""
+    def guarded(self, mirror: str, log: Path | None, alarm: str = "") -> Iterator[Callable[[], object]]:
+        """Have a fence guarded while the block lasts, and longer while one stands; yields what raises if nobody does.
+
+        :param log: of the guard. :param alarm: path of the function by which it calls a person; "": none.
+        """
         with guarded(
-            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, log=log
+            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm, log=log
         ) as ready:  # fmt: skip
             yield ready
 

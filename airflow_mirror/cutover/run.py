@@ -105,7 +105,8 @@ def run_cutover(
     :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
     :param leave_out_groups: selected groups that don't move; the report says what that means for each of them.
     :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
-    :param alarm: path of a function by which guards call a person (:mod:`.alarm`), if this process dies behind its fence.
+    :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind
+        its fence.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
@@ -138,7 +139,7 @@ def run_cutover(
         locked(kept),
         _interruptible(stop),
         on.signs_of_life(report),
-        on.guarded(mirror.name, None if kept.directory is None else kept.directory / "guard.log") as ready,
+        on.guarded(mirror.name, kept.guard_log, alarm) as ready,
     ):
         run = Run(
             on=on,
@@ -158,7 +159,6 @@ def run_cutover(
             accept_still_groups=accept_still_groups,
             leave_out_groups=leave_out_groups,
             fence_name=fence_name,
-            alarm=alarm,
             open_target=open_target,
             compared=compared,
             compared_to=compared_to,

@@ -98,7 +98,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
     up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
-        intent=intent.value(), process=run.report.process or {}, alarm=run.alarm,
+        intent=intent.value(), process=run.report.process or {},
     )  # fmt: skip
     run.fenced_until = run.now() + run.limits.max_fence_s
     try:

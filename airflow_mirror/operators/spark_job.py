@@ -11,7 +11,7 @@ from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.errors import InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
-from airflow_mirror.hooks.home import metrics_file, plans_of, poll_interval_s
+from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
@@ -111,6 +111,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             inputs=plan.digest,
             plan=str(plans_of(mirror).path(plan.hash)),
             metrics=metrics_file(mirror) if self.kind in WRITERS else "",
+            alarm=alarm() if self.kind == "streaming_tail" else "",
         )
 
     # --- the mixin's questions ---

@@ -9,14 +9,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from airflow_mirror.cutover.marker import set_marker
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.alive import watch_of
 from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, UP, FenceState, fence_state
 from airflow_mirror.cutover.guard import Guard
 from airflow_mirror.cutover.kept import reports_of
-from airflow_mirror.cutover.marker import set_marker
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
@@ -25,6 +26,7 @@ from sandbox import Cluster
 from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
 
 DENIED = "DENY WRITE User:*"
+PAGE = "tests.integration.cutover_once.page"
 
 
 @pytest.fixture
@@ -65,16 +67,19 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
 
 
 def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cutover's host is lost. The tail's driver stands elsewhere, and was deposed, and stays until it is decided."""
+    """The cutover's host is lost. The tail's driver stands elsewhere, and was deposed, and stays until it is decided.
+
+    It calls whom its own settings name.
+    """
     monkeypatch.setenv("CALLED", str(world.called))  # this process is the tail's driver
     clusters = world.source.config, world.target.config
     with writer_lease(world):
-        with guarded(*clusters, world.mirror.name, every_s=1.0, wait_s=120.0) as ready:
+        with guarded(*clusters, world.mirror.name, every_s=1.0, alarm=PAGE, wait_s=120.0) as ready:
             ready()
             world.lose(world.process())
         # The tail's driver has ended by now: it could not, while the fence stood.
         assert world.acls() == [] and decided(world).phase == LIFTED
-    assert not is_open(world) and "is lifted" in world.called.read_text(), "it knows from the ledger whom to call"
+    assert not is_open(world) and "is lifted" in world.called.read_text()
 
 
 @pytest.mark.faults
@@ -107,7 +112,8 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
     nowhere = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "target")
     with ClusterAdmin(nowhere, timeout_s=0.5) as away, writer_lease(world):
         life, cut_off = Ledger(target, PATIENCE_S), Ledger(away, 0.5)
-        guard = Guard(name, world.source, target, life, reports_of(target, name), watch_of(target, name))
+        seen = watch_of(target, name)
+        guard = Guard(name, world.source, target, life, reports_of(target, name), seen, alarm=Alarm(PAGE))
         process = world.process(max_fence_s=30.0)
         wait_for(lambda: guard.look() or guard._fence is not None or process.poll() is not None, 300)
         if marked:

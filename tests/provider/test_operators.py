@@ -186,11 +186,22 @@ def test_copies_keep_their_figures_where_airflow_is_told_to(
     fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("AIRFLOW__MIRROR__METRICS_DIR", "/textfile")
+    monkeypatch.setenv("AIRFLOW__MIRROR__ALARM", "company.oncall.page")
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     VerifyMirrorOperator(plan=PLAN, task_id="v", mirror=mirror).execute(context)
     copy, compare = fake_spark[0]
     assert copy[copy.index("--metrics-file") + 1] == "/textfile/m.prom"
     assert "--metrics-file" not in compare, "it has none"
+    assert "--alarm" not in [*copy, *compare], "they guard no fence"
+
+
+def test_tails_guard_calls_whom_airflow_is_told_to_call(
+    monkeypatch: pytest.MonkeyPatch, mirror: dict[str, Any], plan: Plan
+) -> None:
+    """Of the worker that starts the tail, wherever its driver runs: nothing in the target's ledger names a function."""
+    monkeypatch.setenv("AIRFLOW__MIRROR__ALARM", "company.oncall.page")
+    task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail")
+    assert task.spec(Mirror.from_dict(mirror), plan).alarm == "company.oncall.page"
 
 
 def test_copys_figures_become_gauges_while_its_task_waits(

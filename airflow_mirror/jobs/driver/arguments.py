@@ -139,6 +139,15 @@ def add_tail(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     p.add_argument("--takeover", action="store_true", help="replace the mirror's tail even if it gives signs of life")
     p.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # what was found to be lost
+    add_alarm(p)
+
+
+def add_alarm(p: argparse.ArgumentParser) -> None:
+    """Add the option of a tail, whose driver guards its mirror's fence: how that calls a person."""
+    p.add_argument(
+        "--alarm", default="", metavar="FUNCTION",
+        help="package.module.function that calls a person if a cutover dies behind its fence (default: none)",
+    )  # fmt: skip
 
 
 def add_late(p: argparse.ArgumentParser) -> None:

@@ -81,7 +81,7 @@ def follow(
     clusters = load(arguments.source, "source"), load(arguments.target, "target")
     with (
         presence(job, arguments, status, stopping, known_as) as there,
-        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, wait_s=_GUARD_WAIT_S),
+        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, alarm=arguments.alarm, wait_s=_GUARD_WAIT_S),
     ):
         on_present()
         tail = _copy(job, arguments, status, stopping, there, publication, muster)

@@ -62,9 +62,14 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
         spec.kind, "--job-dir", str(directory), "--mirror", str(directory / "mirror.json"),
         "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}",
         *(("--plan", spec.plan) if spec.plan else ()),
-        *(("--replaces", spec.replaces) if spec.replaces else ()),
-        *(("--metrics-file", spec.metrics) if spec.metrics else ()), *spec.args,
+        *(("--metrics-file", spec.metrics) if spec.metrics else ()), *anywhere(spec),
     ]  # fmt: skip
+
+
+def anywhere(spec: JobSpec) -> list[str]:
+    """Return the arguments that a job takes wherever its driver runs."""
+    given = {"--replaces": spec.replaces, "--alarm": spec.alarm}
+    return [*(text for option, value in given.items() if value for text in (option, value)), *spec.args]
 
 
 def cluster_conf() -> dict[str, str]:

@@ -20,7 +20,7 @@ from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.jobs.runner import process, reports
 from airflow_mirror.jobs.runner.active import SILENCE_S, ask_to_stop
 from airflow_mirror.jobs.runner.client import is_here, is_running
-from airflow_mirror.jobs.runner.command import Submission, Submit, cluster_conf, environment, py_files
+from airflow_mirror.jobs.runner.command import Submission, Submit, anywhere, cluster_conf, environment, py_files
 from airflow_mirror.jobs.runner.directory import read_json, write_json
 from airflow_mirror.jobs.runner.place import Launch
 from airflow_mirror.jobs.runner.state import FINAL, RUNNING
@@ -93,8 +93,7 @@ class Elsewhere:
         plan = ("--plan", Path(spec.plan).stem) if spec.plan else ()  # by its hash: the driver fetches it from the target
         arguments = [
             spec.kind, "--report", reports.report_key(str(spec.mirror["name"]), job), "--mirror", "mirror.json",
-            "--source", source, "--target", target, *plan, *(("--replaces", spec.replaces) if spec.replaces else ()),
-            *self.arguments(spec), *spec.args,
+            "--source", source, "--target", target, *plan, *self.arguments(spec), *anywhere(spec),
         ]  # fmt: skip
         files = [str(directory / "mirror.json"), *filter(None, [spec.spark_conf.get("spark.files")])]
         submission = Submission(

@@ -40,18 +40,20 @@ def guarded(
     mirror: str,
     *,
     every_s: float,
+    alarm: str = "",
     log: Path | None = None,
     wait_s: float | None = None,
 ) -> Iterator[Callable[[], None]]:
     """Have a mirror's fence guarded until the block ends, and longer as long as a fence stands then.
 
     :param every_s: how often it is looked whether a fence stands. :param log: file of the guard; None: our own stderr.
+    :param alarm: path of the function by which the guard calls a person; "": none.
     :param wait_s: how long to wait at the end until no fence stands: where this process ends, its pod may, and the guard
         with it. None: this process is the one that raises fences, and its guard must outlive it.
     :return: a function that returns once the guard is at work, and raises :class:`TryAgain` if it is not.
     """
     order = {
-        "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None,
+        "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None, "alarm": alarm,
         "source": dict(source.properties), "target": dict(target.properties),
     }  # fmt: skip
     with nullcontext() if log is None else _opened(log) as stderr:

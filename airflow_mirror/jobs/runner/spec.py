@@ -34,6 +34,7 @@ class JobSpec:
         part of the hash.
     :param metrics: file for the figures of a job that copies; empty: none. Not part of the hash either: whoever begins to
         watch a mirror finds its job running.
+    :param alarm: path of the function by which a tail's guard calls a person; "": none. Not part of the hash.
     :raises InvalidField: the kind is unknown.
     """
 
@@ -46,6 +47,7 @@ class JobSpec:
     plan: str = ""
     replaces: str = ""
     metrics: str = ""
+    alarm: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -55,7 +57,7 @@ class JobSpec:
     @property
     def hash(self) -> str:
         """16 hex digits over everything that defines the job."""
-        asked = {k: v for k, v in self.to_dict().items() if k not in ("plan", "replaces", "metrics")}
+        asked = {k: v for k, v in self.to_dict().items() if k not in ("plan", "replaces", "metrics", "alarm")}
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

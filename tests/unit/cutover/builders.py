@@ -225,7 +225,7 @@ def go_up(run: Run) -> None:
     run.up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=getattr(run.fence, "kind", "acl"),
-        intent=run.intent.value(), process=run.report.process or {}, alarm=run.alarm,
+        intent=run.intent.value(), process=run.report.process or {},
     )  # fmt: skip
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, None)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.guard import GRACE_S, Guard
@@ -94,10 +95,10 @@ class World:
         assert found is not None
         return found.phase
 
-    def decide_alarm(self, path: str) -> None:
-        """Name the function by which the guard is to call a person."""
+    def decide(self, **forged: Any) -> None:
+        """Write into the decision about the fence, as whoever may write to its topic can."""
         life = ledger_of(dir_of(self.run))
-        life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "alarm": path}})
+        life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), **forged}})
 
     def seconds(self, count: int, *, signs: bool = False) -> None:
         """Let time pass, and the guard look once a second."""
@@ -138,10 +139,9 @@ def test_person_is_called_if_nobody_goes_on_behind_an_opening(
     """The old source of a rollback is still fenced then. Nothing is lifted: it is open elsewhere."""
     called: list[str] = []
     monkeypatch.setattr(f"{__name__}.page", called.append)
-    world.decide_alarm(f"{__name__}.page")
+    world.guard.alarm = Alarm(f"{__name__}.page")
     world.seconds(10, signs=True)
-    life = ledger_of(dir_of(world.run))
-    life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "phase": "opened"}})
+    world.decide(phase="opened")
     world.seconds(30, signs=True)
     assert called == [] and world.guard.is_needed, "its owner works on"
     if ends == "in order":
@@ -164,19 +164,33 @@ def test_fence_comes_down_within_half_a_minute_of_a_death(world: World) -> None:
     assert not world.guard.is_needed
 
 
-def test_guard_calls_whom_the_fence_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_calls_whom_its_order_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once when it begins to lift, once when it has; what only repeats itself calls nobody for half a minute."""
     called: list[str] = []
     monkeypatch.setattr(f"{__name__}.page", called.append)
-    world.decide_alarm(f"{__name__}.page")
+    world.guard.alarm = Alarm(f"{__name__}.page")
     world.seconds(30)
     world.guard.alarm.wait(60)
     assert [line.split(" run")[0] for line in called] == ["mirror 'flow': the cutover of", "mirror 'flow': the fence of"]
     assert "behind its fence: lifting it" in called[0] and "is lifted: DENY WRITE" in called[1]
 
 
+@pytest.mark.parametrize("own", ["", f"{__name__}.page"])
+def test_decision_names_nobody_to_be_called(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str
+) -> None:
+    """A guard stands beside every tail, with the passwords of both clusters, and reads what others may write."""
+    called: list[str] = []
+    monkeypatch.setattr(f"{__name__}.page", called.append)
+    world.guard.alarm = Alarm(own)
+    world.decide(alarm="os.system", run=f"'$(touch {tmp_path}/ran)'")
+    world.seconds(30)
+    world.guard.alarm.wait(60)
+    assert not (tmp_path / "ran").exists() and bool(called) == bool(own)
+
+
 def test_function_that_fails_keeps_no_fence_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.decide_alarm(f"{__name__}.page")
+    world.guard.alarm = Alarm(f"{__name__}.page")
     world.seconds(30)
     world.guard.alarm.wait(60)
     assert not world.is_up and "so nobody was told: mirror 'flow': the fence of run" in caplog.text

@@ -114,12 +114,15 @@ def submitter_is_gone(handle: Mapping[str, Any]) -> None:
 def test_driver_gets_references_and_the_hash_of_its_plan(runner: LocalRunner, manager: Manager) -> None:
     """No path of this host means anything to it."""
     handle = runner.ensure_started(
-        "bulk", spec(plan="/home/x/plans/abc.json", replaces="old", args=("--end", "latest")), SECRETS
+        "bulk",
+        spec(plan="/home/x/plans/abc.json", replaces="old", alarm="company.page", args=("--end", "latest")),
+        SECRETS,
     )
     (submission,) = manager.submitted
     assert submission.arguments == [
         "bulk_copy", "--report", f"run/m/{handle['id']}", "--mirror", "mirror.json", "--source", "hadoop:s",
-        "--target", "hadoop:t", "--plan", "abc", "--replaces", "old", "--settings-from", "executor", "--end", "latest",
+        "--target", "hadoop:t", "--plan", "abc", "--settings-from", "executor", "--replaces", "old",
+        "--alarm", "company.page", "--end", "latest",
     ]  # fmt: skip
     assert submission.files == f"{handle['dir']}/mirror.json" and str(submission.py_files).endswith("airflow_mirror.zip")
     environment = Path(f"/proc/{handle['pid']}/environ").read_bytes()

@@ -64,6 +64,7 @@ def test_how_a_job_is_watched_is_not_in_its_hash() -> None:
     """A mirror's tail may have run for weeks when somebody wants its figures: a retry finds it all the same."""
     base = JobSpec(kind="streaming_tail", mirror={"name": "m"})
     assert JobSpec(kind="streaming_tail", mirror={"name": "m"}, metrics="/x/m.prom").hash == base.hash
+    assert JobSpec(kind="streaming_tail", mirror={"name": "m"}, alarm="company.oncall.page").hash == base.hash
     older = {key: value for key, value in base.to_dict().items() if key != "metrics"}
     assert JobSpec.from_dict(older) == base
 

@@ -43,6 +43,6 @@ def test_a_tail_demands_who_the_mirror_is(monkeypatch: pytest.MonkeyPatch) -> No
     nobody: Any = None
     with pytest.raises(InvalidField, match=DEMANDED):
         following.follow(
-            argparse.Namespace(source="a", target="b"), FOLLOWS, StatusFile(None), nobody, nobody,
+            argparse.Namespace(source="a", target="b", alarm=""), FOLLOWS, StatusFile(None), nobody, nobody,
             stopping=threading.Event(),
         )  # fmt: skip
