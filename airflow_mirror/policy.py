@@ -24,6 +24,10 @@ _SEPARATOR = re.compile(r"[A-Za-z0-9._-]+")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
+class Planned(str):
+    """The policy that a stored plan names. A class is not imported because of it: others may write plans, too."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """How topic names are mapped: ``identity`` keeps them, ``prefix`` prepends ``<alias><separator>``.
@@ -78,6 +82,11 @@ class Policy:
         return prefixes[self.kind] + source_prefix if self.kind in prefixes else None
 
     def _named(self, source_topic: str) -> Any:
+        if isinstance(self.kind, Planned):
+            raise InvalidField(
+                "policy", str(self.kind), "a stored plan names this class, and nothing here does",
+                "If it is yours, name it where the job or the command gets its Mirror: policy, or --policy.",
+            )  # fmt: skip
         naming = _loaded(self.kind)
         try:
             return naming.target_topic(source_topic)

@@ -145,4 +145,5 @@ def _file(mirror: Mirror) -> str:
     usual = Mirror(name=mirror.name, source=mirror.source, target=mirror.target).to_dict()
     always = ("name", "source", "target", "topics")
     told = {key: value for key, value in mirror.to_dict().items() if key in always or value != usual[key]}
+    told |= {"policy": str(told["policy"])} if "policy" in told else {}  # it dumps no other kind of text
     return yaml.safe_dump(told, sort_keys=False, default_flow_style=None, width=100)

@@ -47,9 +47,13 @@ class Guard:
     """Guards the fence of one mirror.
 
     :param beside_owner: a fence that nobody can tell of may be its owner's. :param alarm: calls a person.
+    :param fence: what the cutover beside it fences by; "acl" if that is unknown.
     """
 
-    def __init__(self, mirror: str, on: Platform, *, beside_owner: bool = True, alarm: Alarm | None = None) -> None:
+    def __init__(
+        self, mirror: str, on: Platform, *, beside_owner: bool = True, alarm: Alarm | None = None,
+        fence: str = AclFence.kind,
+    ) -> None:  # fmt: skip
         self._mirror, self._on, self._clock = mirror, on, on.clock.monotonic
         self._life = on.target.ledger
         self._watch = on.target.watch_cutover(mirror)
@@ -59,7 +63,7 @@ class Guard:
         self._since = 0.0
         self._is_down = False  # we have lifted it, and it has to be decided yet
         self._asked = not beside_owner
-        self._beside_owner = beside_owner
+        self._beside_owner, self._named = beside_owner, fence
         self._complained = float("-inf")
         self.alarm = alarm or Alarm()
 
@@ -127,8 +131,17 @@ class Guard:
         if self._raised is None:
             self._raised = self._looked_up(fence)
 
-    def _looked_up(self, fence: FenceState) -> Raised:
-        given = None if fence.kind == AclFence.kind else fence_of(fence.name, self._on.source.admin)
+    def _looked_up(self, fence: FenceState) -> Raised | None:
+        """Return it; None: it is none by ACL, and nobody has told us which.
+
+        A decision names the function that raised it. Whoever may write there must not choose what runs here.
+        """
+        if fence.kind == AclFence.kind:
+            given = None
+        elif fence.name == self._named:
+            given = fence_of(self._named, self._on.source.admin)
+        else:
+            return None
         return Raised.of(self._on, self._mirror, fence, given, None)
 
     def give_up(self) -> None:
@@ -192,7 +205,7 @@ def main() -> int:
         ClusterAdmin(ClientConfig(order["target"], "target")) as target,
     ):
         on, alarm = Platform.of(source, target), _alarm_of(order["alarm"])
-        guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm)
+        guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm, fence=order["fence"])
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         alone_since: float | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import alive
+from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.kept import prefix
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
@@ -171,13 +172,14 @@ class Platform:
             yield
 
     @contextmanager
-    def guarded(self, mirror: str, log: Path | None, alarm: str = "") -> Iterator[Callable[[], object]]:
+    def guarded(self, mirror: str, log: Path | None, alarm: str, fence: str) -> Iterator[Callable[[], object]]:
         """Have a fence guarded while the block lasts, and longer while one stands; yields what raises if nobody does.
 
         :param log: of the guard. :param alarm: path of the function by which it calls a person; "": none.
+        :param fence: by what the cutover fences; "": by ACL.
         """
         with guarded(
-            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm, log=log
+            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm, fence=fence or ACL, log=log
         ) as ready:  # fmt: skip
             yield ready
 

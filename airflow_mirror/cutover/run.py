@@ -104,7 +104,8 @@ def run_cutover(
     :param translate_offset: exact offset translation; needed for mapped topics.
     :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
     :param leave_out_groups: selected groups that don't move; the report says what that means for each of them.
-    :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
+    :param fence_name: what ``fence`` was made of: the path of a function, say. By it this call's guard makes the fence
+        that it lifts; others are told it.
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind
         its fence.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
@@ -139,7 +140,7 @@ def run_cutover(
         locked(kept),
         _interruptible(stop),
         on.signs_of_life(report),
-        on.guarded(mirror.name, kept.guard_log, alarm) as ready,
+        on.guarded(mirror.name, kept.guard_log, alarm, fence_name) as ready,
     ):
         run = Run(
             on=on,

@@ -30,7 +30,8 @@ def reached_from_here(reverse: Mirror, mirror: Mirror) -> Mirror:
 
     :param mirror: the one that was cut over, as this Airflow names its clusters.
     """
-    return replace(reverse, source=mirror.target, target=mirror.source)
+    # Later tasks take these fields as their own, so no class that a stored plan names may be among them.
+    return replace(reverse, source=mirror.target, target=mirror.source, policy="identity")
 
 
 class PrepareFailbackOperator(MirrorOperator):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.policy import Planned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -337,7 +338,7 @@ class Plan:
             plan = cls(
                 **{
                     **values,
-                    "mirror": Mirror.from_dict(values["mirror"]),
+                    "mirror": Mirror.from_dict({**values["mirror"], "policy": Planned(values["mirror"]["policy"])}),
                     "topics": tuple(TopicPlan.from_dict(t) for t in values["topics"]),
                     "findings": tuple(Finding(**f) for f in values["findings"]),
                     "capabilities": Capabilities(

@@ -23,6 +23,8 @@ def reverse_name(mirror: str) -> str:
 def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
     """Return the mirror that copies back what applications write to the target, but for some topics.
 
+    Topics keep their names, whatever the mirror's policy is: see :func:`not_reversible`.
+
     Groups don't follow: a position that moves on the old source tells that somebody still reads there. The rollback sets
     them. Rights don't follow either: those of the old source are as they were. It leaves no traces there: the aliases are
     those of the mirror.
@@ -31,8 +33,8 @@ def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
     own = {"source": "target", "target": "source"}
     return replace(
         mirror, name=reverse_name(mirror.name), source=mirror.target, target=mirror.source, offsets="identical",
-        start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={}, replication_factor=None,
-        traces=(), target_alias=None,
+        policy="identity", start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={},
+        replication_factor=None, traces=(), target_alias=None,
         exclude_topics=(*mirror.exclude_topics, *left),
         own_principals={own[role]: name for role, name in mirror.own_principals.items()},
     )  # fmt: skip

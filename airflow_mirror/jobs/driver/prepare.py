@@ -147,6 +147,8 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, ledger: Ledger) ->
     """
     elsewhere = is_hash(path.stem) and not path.exists()
     plan = fetch_rule(path.stem, mirror.name, target) if elsewhere else Plan.load(path)
+    if plan.mirror.policy == mirror.policy:  # a class that our own Mirror names may name new topics
+        plan = replace(plan, mirror=replace(plan.mirror, policy=mirror.policy))
     return with_amendments(plan, target, ledger)
 
 

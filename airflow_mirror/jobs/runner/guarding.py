@@ -41,6 +41,7 @@ def guarded(
     *,
     every_s: float,
     alarm: str = "",
+    fence: str = "acl",
     log: Path | None = None,
     wait_s: float | None = None,
 ) -> Iterator[Callable[[], None]]:
@@ -48,12 +49,13 @@ def guarded(
 
     :param every_s: how often it is looked whether a fence stands. :param log: file of the guard; None: our own stderr.
     :param alarm: path of the function by which the guard calls a person; "": none.
+    :param fence: ``acl``, or path of the function that makes the fence, without which the guard can't lift it.
     :param wait_s: how long to wait at the end until no fence stands: where this process ends, its pod may, and the guard
         with it. None: this process is the one that raises fences, and its guard must outlive it.
     :return: a function that returns once the guard is at work, and raises :class:`TryAgain` if it is not.
     """
     order = {
-        "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None, "alarm": alarm,
+        "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None, "alarm": alarm, "fence": fence,
         "source": dict(source.properties), "target": dict(target.properties),
     }  # fmt: skip
     with nullcontext() if log is None else _opened(log) as stderr:

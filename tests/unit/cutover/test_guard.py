@@ -189,6 +189,30 @@ def test_decision_names_nobody_to_be_called(
     assert not (tmp_path / "ran").exists() and bool(called) == bool(own)
 
 
+calls: list[str] = []
+
+
+def by_function(_: object) -> CallableFence:
+    """Make a fence, as a function of a user does."""
+    calls.append("made")
+    return CallableFence(lambda: None, lambda: calls.append("off"))
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_fence_by_a_function_is_lifted_by_a_guard_that_was_told_the_function(
+    world: World, caplog: pytest.LogCaptureFixture, told: bool
+) -> None:
+    """That beside the cutover was. A report names one, too, and who may write reports could name any other."""
+    calls.clear()
+    path = f"{__name__}.by_function"
+    world.decide(kind="callable", name=path)
+    world.guard._named = path if told else "acl"
+    world.seconds(30)
+    assert calls == (["made", "off"] if told else []) and world.phase == (LIFTED if told else UP)
+    said = f"is of kind 'callable' ({path}), and none was given. Pass the fence that was used: airflow-mirror lift-fence"
+    assert (said in caplog.text) is not told
+
+
 def test_function_that_fails_keeps_no_fence_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.guard.alarm = Alarm(f"{__name__}.page")
     world.seconds(30)
