@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.drill.clean_up import clean_up_drill
+from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
 from airflow_mirror.drill.kept import drills_of, mirrors_in
 from airflow_mirror.drill.page import render
 from airflow_mirror.errors import DrillLeftBehind, InputError
@@ -49,6 +49,10 @@ def add(commands: Any) -> None:
     p.add_argument("--json", action="store_true", help="print JSON")
     p.add_argument("--clean-up", metavar="RUN", help="delete what this drill has left; name the run as --json does")
     p.add_argument("--source", metavar="CLUSTER", help=f"for --clean-up, the drill's source: {HELP}")
+    p.add_argument(
+        "--prefix", default=PREFIX, metavar="TEXT",
+        help="for --clean-up, what the names of its topics begin with; no other is deleted (default: %(default)s)",
+    )  # fmt: skip
     p.set_defaults(run=_run)
 
 
@@ -83,12 +87,12 @@ def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
         raise InputError("--clean-up needs --source as well: a drill has topics and groups on both sides.")
     source = config_of(arguments.source, "source")
     with ClusterAdmin(source) as admin:
-        if drill.source_id not in ("", its_id := admin.cluster_id()):
+        if drill.source_id != (its_id := admin.cluster_id()):
             raise InputError(
                 f"--source {arguments.source} has cluster id {its_id}, the drill's had {drill.source_id}. Name that one."
             )
     topics = list(drill.topics)
-    left = clean_up_drill(drill, [source, config_of(arguments.target, "target")])
+    left = clean_up_drill(drill, [source, config_of(arguments.target, "target")], arguments.prefix)
     drills.save(drill)
     if left:
         raise DrillLeftBehind(left)

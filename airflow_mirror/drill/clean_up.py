@@ -1,4 +1,8 @@
-"""Delete what a drill created: its own run, else the next drill, or a person."""
+"""Delete what a drill created: its own run, else the next drill, or a person.
+
+What is kept of a drill names its topics, and others may write there. So whoever deletes says, from settings of its own,
+what the names of drills begin with; any other name stays.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,33 @@ if TYPE_CHECKING:
 DEAD_AFTER_S = 24 * 3600.0
 
 
-def clean_up_drill(drill: Drill, clusters: list[ClientConfig]) -> list[str]:
-    """Delete what a drill has created. What could not be deleted is returned, one line each, and stays noted in it."""
+PREFIX = "mirror-drill."  # of the topics and groups of drills, unless somebody chooses another one
+
+
+def clean_up_drill(drill: Drill, clusters: list[ClientConfig], begins: str) -> list[str]:
+    """Delete what a drill has created. What could not be deleted is returned, one line each, and stays noted in it.
+
+    :param begins: what the names of its topics begin with; see the module.
+    """
     left, stays = [], []
     for topic in drill.topics:
-        lines = clean_up(clusters, topic, topic)
+        own = topic.startswith(begins)
+        lines = (
+            clean_up(clusters, topic, topic) if own else [f"clusters: no name of a drill, which begins with {begins!r}"]
+        )
         left += [f"{topic!r} on the {line}" for line in lines]
         stays += [topic] if lines else []
     drill.topics = stays
     return left
 
 
-def clean_up_earlier(drills: Drills, clusters: list[ClientConfig], source_id: str, now_s: float) -> list[str]:
+def clean_up_earlier(
+    drills: Drills, clusters: list[ClientConfig], source_id: str, now_s: float, begins: str
+) -> list[str]:
     """Delete what drills have left that began a day ago or before: nothing of them runs any more.
 
     :param source_id: of the source among ``clusters``; the topics of a drill with another source stay.
+    :param begins: as for :func:`clean_up_drill`.
     :returns: what was deleted and what was not, one line each.
     """
     said = []
@@ -38,10 +54,10 @@ def clean_up_earlier(drills: Drills, clusters: list[ClientConfig], source_id: st
         topics = list(drill.topics)
         if not topics or now_s - drill.at_ms / 1000 < DEAD_AFTER_S:
             continue
-        if drill.source_id not in ("", source_id):
-            said.append(f"{', '.join(topics)} of drill {drill.run} stay: on a source with cluster id {drill.source_id}")
+        if drill.source_id != source_id:
+            said.append(f"{', '.join(topics)} of drill {drill.run} stay: on a source with cluster id {drill.source_id!r}")
             continue
-        left = clean_up_drill(drill, clusters)
+        left = clean_up_drill(drill, clusters, begins)
         drills.save(drill)
         said += [f"{topic} of drill {drill.run} is deleted" for topic in topics if topic not in drill.topics]
         said += [f"drill {drill.run}: could not delete {line}" for line in left]

@@ -31,7 +31,7 @@ class Drill:
 
     :param at_ms: when it began, epoch ms; 0: it can't be read.
     :param topics: which it has created, or was about to; empty: it has none, or none any more.
-    :param source_id: cluster id of the source that has them; empty: a version kept it that did not say.
+    :param source_id: cluster id of the source that has them.
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
     :param wanted: the objectives, by the names of the figures that must not be above them.
     :param groups: see :meth:`.groups.Outlook.to_dict`; empty: nobody looked.

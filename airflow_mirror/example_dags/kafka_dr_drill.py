@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
+from airflow_mirror.drill.clean_up import PREFIX
 from airflow_mirror.drill.rehearsal import FAULTS
 from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.drill import (
@@ -37,7 +38,9 @@ __all__ = ["dag"]
 PARAMS = {
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to fail over to."),
-    "prefix": Param("mirror-drill.", type="string", minLength=3, description_md="Prefix of the drill's topics."),
+    "prefix": Param(
+        PREFIX, type="string", minLength=3, description_md="Prefix of the topics of drills. No other is deleted."
+    ),
     "groups_of": Param(
         "",
         type=["string", "null"],
@@ -79,7 +82,8 @@ MIRROR = {
 }
 FAULTY = {**MIRROR, "topics": [f"{TOPIC}.faults"]}  # what was measured must not depend on what a fault has left
 OPEN = {
-    "partitions": "{{ params.partitions }}", "rpo_objective_s": "{{ params.rpo_objective_s }}",
+    "partitions": "{{ params.partitions }}", "prefix": "{{ params.prefix }}",
+    "rpo_objective_s": "{{ params.rpo_objective_s }}",
     "rto_objective_s": "{{ params.rto_objective_s }}", "rehearse": "{{ params.rehearse }}",
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.drill.clean_up import PREFIX
 from airflow_mirror.drill.page import JSON_NAME
 from airflow_mirror.drill.rehearsal import (
     KILL_TAIL,
@@ -20,6 +21,7 @@ from airflow_mirror.drill.rehearsal import (
     rehearse,
 )
 from airflow_mirror.errors import (
+    BrokerError,
     DrillLeftBehind,
     DrillMissed,
     InputError,
@@ -134,24 +136,26 @@ class OpenDrillOperator(_DrillOperator):
     Before that it deletes what drills of this mirror have left that began a day ago or before, in whichever Airflow.
 
     :param partitions: of the topic (templated).
+    :param prefix: what the names of those begin with: no other topic is deleted (templated).
     :param rpo_objective_s: most seconds between the oldest lost record and the disaster (templated).
     :param rto_objective_s: most seconds from the disaster until the target is read and written (templated).
     :param rehearse: faults that RehearseFaultsOperator is to inject later; the drill fails unless it does (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "partitions", "rpo_objective_s", "rto_objective_s", "rehearse")
+    template_fields: Sequence[str] = ("mirror", "partitions", "prefix", "rpo_objective_s", "rto_objective_s", "rehearse")
 
     def __init__(
         self,
         *,
         partitions: int | str = 3,
+        prefix: str = PREFIX,
         rpo_objective_s: float | str = 5.0,
         rto_objective_s: float | str = 120.0,
         rehearse: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.rehearse = rehearse
+        self.rehearse, self.prefix = rehearse, prefix
         self.partitions, self.rpo_objective_s, self.rto_objective_s = partitions, rpo_objective_s, rto_objective_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
@@ -165,12 +169,15 @@ class OpenDrillOperator(_DrillOperator):
         from airflow_mirror.drill.kept import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
+        from airflow_mirror.wire.error_codes import ErrorCode
 
         if mirror.offsets == "mapped":
             raise InvalidField(
                 "offsets", mirror.offsets, "a drill reads the same positions on both sides", "Use offsets='identical'."
             )
         topic, partitions = drill_topic(mirror), int(number("partitions", self.partitions, least=1))
+        if len(str(self.prefix)) < 3:
+            raise InvalidField("prefix", self.prefix, "what begins with it is deleted", "Give at least three characters.")
         wanted = {
             name: number(f"{name[:3]}_objective_s", value)
             for name, value in (("rpo_s", self.rpo_objective_s), ("rto_s", self.rto_objective_s))
@@ -180,7 +187,8 @@ class OpenDrillOperator(_DrillOperator):
         check_logins(clusters)
         with admins_of(mirror) as (source, target):
             source_id = source.cluster_id()
-            for line in clean_up_earlier(drills_of(target, mirror.name), clusters, source_id, time.time()):
+            drills, prefix = drills_of(target, mirror.name), str(self.prefix)
+            for line in clean_up_earlier(drills, clusters, source_id, time.time(), prefix):
                 self.log.warning("left by an earlier drill: %s", line)
             for admin in (source, target):
                 if topic in admin.topics([topic]):
@@ -190,7 +198,13 @@ class OpenDrillOperator(_DrillOperator):
                 drill.topics.append(topic)
                 drill.source_id = source_id
                 drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)
-            source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
+            try:
+                source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
+            except BrokerError as e:
+                if e.code == ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was quicker, and it is theirs
+                    with self.kept(mirror, context) as drill:
+                        drill.topics.remove(topic)
+                raise
         return {"topic": topic}
 
 
@@ -393,7 +407,7 @@ class CleanUpDrillOperator(_DrillOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Delete topics and groups on both sides, if this drill has created them; then judge.
 
-        :raises DrillLeftBehind: names what could not be deleted.
+        :raises DrillLeftBehind: names what could not be deleted, or does not begin with the name of the mirror's topic.
         :raises ObjectiveMissed: names each figure that was measured above its objective.
         :raises DrillMissed: nothing was measured, the way back was not exact, the group skipped records or read some
             twice, or a fault was not noticed.
@@ -404,7 +418,7 @@ class CleanUpDrillOperator(_DrillOperator):
 
         with self.kept(mirror, context) as drill:
             topics = list(drill.topics)
-            left = clean_up_drill(drill, list(configs_of(mirror).values()))
+            left = clean_up_drill(drill, list(configs_of(mirror).values()), drill_topic(mirror))
             drill.missed = failures(drill) + [f"left behind: {line}" for line in left]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:

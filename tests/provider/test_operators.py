@@ -36,7 +36,7 @@ from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.drill.page import render
 from airflow_mirror.drill.rehearsal import planned
 from airflow_mirror.drill.report import DrillReport
-from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
+from airflow_mirror.errors import BrokerError, InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.health.judging import TailFacts
@@ -1285,7 +1285,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def clean_up(_clusters: Any, topic: str, group: str) -> list[str]:
         assert topic == group
         topics.append(topic)
-        return ["target: no broker answered"] if topic == "stuck" else []
+        return ["target: no broker answered"] if topic.endswith("stuck") else []
 
     monkeypatch.setattr("airflow_mirror.drill.clean_up.clean_up", clean_up)
     return topics
@@ -1312,7 +1312,7 @@ def test_a_drill_is_judged_after_its_clean_up(
     """Whatever ended it: a run that is marked as failed runs its teardowns, and must not turn green by them."""
     note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], figures=figures, wanted=WANTED, failback=BACK))
     with pytest.raises(AirflowFailException, match=error):
-        CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
+        CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
     (drill,) = Drills(state, "m").all()
     assert cleaned == ["drill-1"] and drill.topics == [] and drill.missed
 
@@ -1342,7 +1342,7 @@ def test_faults_that_were_planned_and_never_injected_fail_the_drill(
     rows = planned(["kill_tail"])
     note(state, Drill(run="manual__1", at_ms=7, figures=GOOD, wanted=WANTED, failback=BACK, rehearsal=rows))
     with pytest.raises(AirflowFailException, match="rehearsal of kill_tail: it was not injected"):
-        CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
+        CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
 
 
 @pytest.mark.usefixtures("connections", "home")
@@ -1387,7 +1387,7 @@ def test_good_drill_is_cleaned_up_once_and_its_page_is_linked(
     monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files.example.com/mirror")
     note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], figures=GOOD, wanted=WANTED, failback=BACK))
     for deleted in (["drill-1"], []):
-        task = CleanUpDrillOperator(task_id="t", mirror=mirror)
+        task = CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]})
         assert task.execute(context) == {"deleted": deleted}
     assert cleaned == ["drill-1"] and list(task.shown_links.values()) == [
         "https://files.example.com/mirror/m/runs/manual__1/drill.html"
@@ -1400,14 +1400,20 @@ def test_what_could_not_be_deleted_is_tried_again(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
 ) -> None:
     """A broker that is away for a minute leaves no topic behind; and what is left stays noted."""
-    note(state, Drill(run="manual__1", at_ms=7, topics=["stuck", "drill-1"], figures=GOOD, wanted=WANTED, failback=BACK))
+    note(
+        state,
+        Drill(run="manual__1", at_ms=7, topics=["drill-1.stuck", "drill-1"], figures=GOOD, wanted=WANTED, failback=BACK),
+    )
     for _ in range(2):
-        with pytest.raises(AirflowException, match="could not delete 'stuck' on the target: no broker answered") as e:
-            CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
+        with pytest.raises(
+            AirflowException, match="could not delete 'drill-1.stuck' on the target: no broker answered"
+        ) as e:
+            CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
         assert not isinstance(e.value, AirflowFailException)
     (drill,) = Drills(state, "m").all()
-    assert drill.topics == ["stuck"] and drill.missed == ["left behind: 'stuck' on the target: no broker answered"]
-    assert cleaned == ["stuck", "drill-1", "stuck"]
+    assert drill.topics == ["drill-1.stuck"]
+    assert drill.missed == ["left behind: 'drill-1.stuck' on the target: no broker answered"]
+    assert cleaned == ["drill-1.stuck", "drill-1", "drill-1.stuck"]
 
 
 @pytest.mark.usefixtures("connections", "home")
@@ -1416,7 +1422,7 @@ def test_clean_up_of_a_drill_that_was_never_opened_deletes_nothing(
 ) -> None:
     """Its topic may be somebody else's: that may be just why it was not opened."""
     with pytest.raises(AirflowFailException, match="nothing was measured"):
-        CleanUpDrillOperator(task_id="t", mirror=mirror).execute(context)
+        CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
     assert cleaned == []
 
 
@@ -1462,22 +1468,60 @@ def test_what_a_drill_of_a_lost_airflow_left_is_deleted_by_the_next_one(
 ) -> None:  # fmt: skip
     """One that began today may still run. What can't be deleted doesn't keep the new drill from being opened."""
     now_ms = int(time.time() * 1000)
-    note(state, Drill(run="old", at_ms=7, topics=["left", "stuck"]))
-    note(state, Drill(run="running", at_ms=now_ms, topics=["running"]))
+    note(state, Drill(run="old", at_ms=7, topics=["dr.left", "dr.stuck", "payments"], source_id="s"))
+    note(state, Drill(run="forged", at_ms=8, topics=["dr.left"]))
+    note(state, Drill(run="running", at_ms=now_ms, topics=["dr.running"], source_id="s"))
     for method, answer in (("topics", {}), ("broker_count", 1), ("cluster_id", "s"), ("create_topics", None)):
         monkeypatch.setattr(ClusterAdmin, method, lambda *_, answer=answer: answer)
     said: list[str] = []
     log = SimpleNamespace(warning=lambda *line: said.append(line[-1]), info=print)
     monkeypatch.setattr(OpenDrillOperator, "log", log)
-    opens = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]})
+    opens = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}, prefix="dr.")
     assert opens.execute(context) == {"topic": "drill-1"}
-    assert cleaned == ["left", "stuck"]
+    assert cleaned == ["dr.left", "dr.stuck"], "a name that no drill has is not deleted, whatever the ledger says"
     assert {one.run: one.topics for one in Drills(state, "m").all()} == {
-        "old": ["stuck"], "running": ["running"], "manual__1": ["drill-1"]
+        "old": ["dr.stuck", "payments"], "forged": ["dr.left"], "running": ["dr.running"], "manual__1": ["drill-1"]
     }  # fmt: skip
-    assert said[-2:] == [
-        "left of drill old is deleted", "drill old: could not delete 'stuck' on the target: no broker answered"
-    ]  # fmt: skip
+    assert said[-4:] == [
+        "dr.left of drill old is deleted",
+        "drill old: could not delete 'dr.stuck' on the target: no broker answered",
+        "drill old: could not delete 'payments' on the clusters: no name of a drill, which begins with 'dr.'",
+        "dr.left of drill forged stay: on a source with cluster id ''",
+    ]
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_clean_up_deletes_no_topic_that_only_its_record_names(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
+) -> None:
+    note(state, Drill(run="manual__1", at_ms=7, topics=["payments"], figures=GOOD, wanted=WANTED, failback=BACK))
+    with pytest.raises(AirflowException, match="'payments' on the clusters: no name of a drill"):
+        CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
+    assert cleaned == []
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_topic_that_somebody_creates_in_the_last_moment_is_theirs(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the creation; the clean-up would delete it."""
+
+    def create(*_: object) -> None:
+        raise BrokerError("create topic 'drill-1'", 36, "TOPIC_ALREADY_EXISTS")
+
+    for method, answer in (("topics", {}), ("broker_count", 1), ("cluster_id", "s")):
+        monkeypatch.setattr(ClusterAdmin, method, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(ClusterAdmin, "create_topics", create)
+    with pytest.raises(AirflowException, match="TOPIC_ALREADY_EXISTS"):
+        OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
+    (drill,) = Drills(state, "m").all()
+    assert drill.topics == []
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_prefix_that_would_fit_any_topic_is_refused(context: dict[str, Any], mirror: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailException, match="prefix.*what begins with it is deleted"):
+        OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}, prefix="").execute(context)
 
 
 def test_a_drill_deletes_only_a_topic_of_its_own(

@@ -35,7 +35,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
     monkeypatch.setattr(command, "target_of", target_of)
     monkeypatch.setattr(kept, "state_of", lambda *_, **__: one)
     Drills(one, "dr-drill").save(Drill(run="monday", at_ms=1_790_000_000_000, figures=FIGURES, missed=["RPO"]))
-    Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["left"]))
+    Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["mirror-drill.1"], source_id="id"))
     return one
 
 
@@ -43,7 +43,8 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
 def test_drills_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drills", "--target", "dst"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "2026-05-28 20:26 UTC: nothing measured: not judged; its topic left may still be there (--clean-up sunday)",
+        "2026-05-28 20:26 UTC: nothing measured: not judged; its topic mirror-drill.1 may still be there "
+        "(--clean-up sunday)",
         "2026-09-21 14:13 UTC: RPO 1.50 s, RTO 20.00 s, 1,200 lost, 3 read again: RPO",
     ]
     assert main(["drills", "--target", "dst", "--json"]) == 0
@@ -83,10 +84,10 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
     monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
     monkeypatch.setattr(module, "clean_up", delete)
     assert [clean_up("sunday", "--source", "src") for _ in range(3)] == [1, 0, 0]
-    assert asked == [(["source src", "target dst"], "left", "left")] * 2
+    assert asked == [(["source src", "target dst"], "mirror-drill.1", "mirror-drill.1")] * 2
     said = capsys.readouterr()
-    assert "could not delete 'left' on the source: no broker answered" in said.err
-    assert said.out.splitlines() == ["deleted on both sides: left", "sunday has left nothing"]
+    assert "could not delete 'mirror-drill.1' on the source: no broker answered" in said.err
+    assert said.out.splitlines() == ["deleted on both sides: mirror-drill.1", "sunday has left nothing"]
     assert [one.topics for one in Drills(state, "dr-drill").all()] == [[], []]
 
 
@@ -102,6 +103,18 @@ def test_what_another_source_has_is_not_looked_for_on_this_one(
     assert "has cluster id two, the drill's had one" in other and "--clean-up needs --source" in none
     assert "no drill has this name. Drills that left topics: friday, sunday." in unknown
     drills = Drills(state, "dr-drill")
-    said = module.clean_up_earlier(drills, [], "two", 9e9)
-    assert said[0] == "there of drill friday stay: on a source with cluster id one"
-    assert [one.topics for one in drills.all()] == [["there"], [], []]
+    said = module.clean_up_earlier(drills, [], "two", 9e9, "mirror-drill.")
+    assert said[0] == "there of drill friday stay: on a source with cluster id 'one'"
+    assert [one.topics for one in drills.all()] == [["there"], ["mirror-drill.1"], []]
+
+
+def test_topic_that_is_no_drills_is_not_deleted(
+    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may write to the target's ledger can name any."""
+    Drills(state, "dr-drill").save(Drill(run="forged", at_ms=9, topics=["payments"], source_id="id"))
+    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
+    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
+    monkeypatch.setattr(module, "clean_up", lambda *_: pytest.fail("it was deleted"))
+    assert clean_up("forged", "--source", "src") == 1
+    assert "'payments' on the clusters: no name of a drill, which begins with 'mirror-drill.'" in capsys.readouterr().err
