@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import shlex
 import threading
@@ -17,6 +18,7 @@ from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
 Get = Callable[..., str]
 _TIMEOUT_S = 20.0
+_URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 def token_provider(get: Get, role: str, bootstrap: str) -> Any:
@@ -67,9 +69,13 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
     for key in ("token.endpoint.url", "client.id", "client.secret"):
         if not get(f"sasl.oauthbearer.{key}"):
             raise InvalidField(f"sasl.oauthbearer.{key}", "", "method oidc needs it", "Set it in the connection.")
-    url = get("sasl.oauthbearer.token.endpoint.url")
-    if not url.startswith(("https://", "http://")):
-        raise InvalidField("sasl.oauthbearer.token.endpoint.url", url, "not an http(s) address", "Give a full URL.")
+    url = get(_URL)
+    there = urllib.parse.urlsplit(url)
+    host = there.hostname or ""
+    if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
+        cause = "the client's secret would go there unencrypted, or nowhere"
+        raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
+    opener = urllib.request.build_opener(_Stay)
 
     def fetch() -> tuple[str, float]:
         client, secret = get("sasl.oauthbearer.client.id"), get("sasl.oauthbearer.client.secret")
@@ -80,16 +86,33 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
         request.add_header("Authorization", "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode())
         request.add_header("Accept", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            with opener.open(request, timeout=_TIMEOUT_S) as response:
                 answer = json.load(response)
             return str(answer["access_token"]), float(answer.get("expires_in", 300))
         except (OSError, ValueError, KeyError) as e:  # never log the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
                 e.close()  # an error response holds a connection of its own
+                if to := 300 <= e.code < 400 and urllib.parse.urlsplit(e.headers.get("Location", "")).hostname:
+                    cause = f"it sends clients on to host {to} (HTTP {e.code}), and a secret is not sent on"
+                    raise InvalidField(_URL, url, cause, "Give the address that it sends to, if that is yours.") from None
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return fetch
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: urllib would take the Authorization header along, with the client's secret, to any host."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Refuse it; the answer is an error then."""
+
+
+def _is_this_host(name: str) -> bool:
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _unsecured(get: Get) -> Callable[[], tuple[str, float]]:

@@ -317,6 +317,7 @@ def test_fence_by_a_function_is_never_lifted_without_a_ledger(
     """No marker of it can stand at the source."""
     monkeypatch.setattr(f"{__name__}.gate", lambda _: CallableFence(print, print), raising=False)
     kind = {"kind": "callable", "name": f"{__name__}.gate"}
+    world.guard._named = kind["name"]
     world.life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), **kind}})
     world.seconds(1)
     world.cut_off(monkeypatch)

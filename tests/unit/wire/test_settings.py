@@ -187,12 +187,16 @@ def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
             seen.append({"authorization": self.headers["Authorization"], **dict(urllib.parse.parse_qsl(body))})
             status, answer = answers.pop(0)
             self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", str(answer))
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
+
+        do_GET = do_POST  # what urllib makes of a redirected POST
 
         def log_message(self, *_: object) -> None:
             pass
@@ -239,6 +243,29 @@ def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoin
     with pytest.raises(ClusterUnreachable, match="token endpoint .* returned no token: HTTPError 401") as caught:
         _mechanism(oidc(url), "b1").auth_bytes()
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_secret_is_not_sent_on_to_where_a_token_endpoint_redirects(token_endpoint: Any, status: int) -> None:
+    url, seen, answers = token_endpoint
+    elsewhere = url.replace("127.0.0.1", "localhost")
+    answers += [(status, elsewhere), (200, {"access_token": "stolen"})]
+    with pytest.raises(InvalidField, match=rf"on to host localhost \(HTTP {status}\), and a secret is not") as caught:
+        _mechanism(oidc(url), "b1").auth_bytes()
+    assert len(seen) == 1 and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://idp.example.com/token", "http://10.0.0.1/", "ftp://localhost/", "idp", "https:/x"]
+)
+def test_token_endpoint_without_encryption_is_refused(url: str) -> None:
+    with pytest.raises(InvalidField, match=r"token\.endpoint\.url.*unencrypted.*https://"):
+        oidc(url)
+
+
+@pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:1/", "http://[::1]:1/"])
+def test_token_endpoint_of_this_host_needs_no_encryption(url: str) -> None:
+    oidc(url)
 
 
 def test_unsecured_tokens_say_who_and_for_how_long() -> None:
