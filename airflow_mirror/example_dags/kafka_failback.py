@@ -21,6 +21,7 @@ from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.plan.wording import plain
 from airflow_mirror.rollback.reverse import reverse_name
 
 __all__ = ["dag"]
@@ -69,9 +70,9 @@ ACCEPTED = "{{ params.accept_groups }}"
 
 APPROVAL_TEXT = """The target is fenced, and applications return to the old source with what they wrote since.
 
-{{ ti.xcom_pull(task_ids='check')['text'] | join('\n\n') }}
+{{ ti.xcom_pull(task_ids='check')['text'] | map('plain') | join('\n\n') }}
 
-* comparison: {{ ti.xcom_pull(task_ids='verify') }}
+* comparison: {{ ti.xcom_pull(task_ids='verify') | plain }}
 
 Reject changes nothing: applications stay on the target."""
 
@@ -84,7 +85,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
-    user_defined_filters={"reverse_name": reverse_name},
+    user_defined_filters={"plain": plain, "reverse_name": reverse_name},
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     check = RollbackCutoverOperator(

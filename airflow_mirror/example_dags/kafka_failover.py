@@ -18,6 +18,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
+from airflow_mirror.plan.wording import plain
 
 __all__ = ["dag"]
 
@@ -53,7 +54,7 @@ GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.mirror_name 
 
 APPROVAL_TEXT = """The target is promoted: applications may write to it, and the mirror never copies into it again.
 
-{{ ti.xcom_pull(task_ids='check')['text'] | join('\n\n') }}
+{{ ti.xcom_pull(task_ids='check')['text'] | map('plain') | join('\n\n') }}
 
 Reject changes nothing."""
 
@@ -65,6 +66,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
+    user_defined_filters={"plain": plain},
     # A refusal is never retried, whatever this says; each try completes the one before.
     default_args={"retries": 5, "retry_delay": timedelta(seconds=10)},
 ) as dag:

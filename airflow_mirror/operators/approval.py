@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.base import flag, number
+from airflow_mirror.plan.wording import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,7 +22,7 @@ __all__ = ["ApproveCutoverOperator"]
 
 _BODY = """Cutting over fences the source: its producers are refused until the target is open.
 
-{% for line in ti.xcom_pull(task_ids=task.preview)['lines'] %}* {{ line }}
+{% for line in ti.xcom_pull(task_ids=task.preview)['lines'] %}* {{ task.plain(line) }}
 {% endfor %}
 
 Reject changes nothing: the tail continues, and applications stay on the source."""
@@ -38,6 +39,7 @@ class ApproveCutoverOperator(ApprovalOperator):
         counts from the preview on (templated).
     """
 
+    plain = staticmethod(plain)  # a line has names of groups and topics
     template_fields: Collection[str] = (*ApprovalOperator.template_fields, "fail_on_reject", "valid_s")
 
     def __init__(

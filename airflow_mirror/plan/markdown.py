@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import LEVELS, PRIME_OFFSETS_PER_S
-from airflow_mirror.plan.wording import count, duration, size
+from airflow_mirror.plan.wording import count, duration, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,10 +53,10 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     time = duration(plan.prime_offsets / PRIME_OFFSETS_PER_S)
     fill = f"; {plan.prime_offsets:,} to fill first (about {time})" if plan.prime_offsets else ""
     return [
-        ("source", f"connection `{mirror.source}`, cluster `{plan.source_cluster_id}`"),
-        ("target", f"connection `{mirror.target}`, cluster `{plan.target_cluster_id}`"),
+        ("source", f"connection {mirror.source}, cluster {plan.source_cluster_id}"),
+        ("target", f"connection {mirror.target}, cluster {plan.target_cluster_id}"),
         ("made", plan.created_at),
-        ("hash", f"`{plan.hash}`"),
+        ("hash", plan.hash),
         ("topics", f"{len(plan.topics)}, with {count(sum(t.partitions for t in plan.topics), 'partition')}"),
         ("work", f"at most {plan.offsets:,} records{fill}; more arrive while the mirror runs"),
         ("groups", str(len(plan.positions))),
@@ -109,7 +109,7 @@ def _settings(t: TopicPlan) -> tuple[str, ...]:
 
 
 def _pairs(configs: object) -> str:
-    return ", ".join(f"`{k}={v}`" for k, v in sorted(dict(configs).items()))  # type: ignore[call-overload]
+    return ", ".join(f"{k}={v}" for k, v in sorted(dict(configs).items()))  # type: ignore[call-overload]
 
 
 def _groups(plan: Plan) -> str:
@@ -124,8 +124,8 @@ def _groups(plan: Plan) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; a vertical bar in a cell stays one."""
-    lines = [_row(head), _row(["---"] * len(head)), *(_row([cell.replace("|", "\\|") for cell in row]) for row in rows)]
+    """Return a table; whatever a cell holds is shown as it is."""
+    lines = [_row(head), _row(["---"] * len(head)), *(_row(list(map(plain, row))) for row in rows)]
     return "\n".join(lines)
 
 

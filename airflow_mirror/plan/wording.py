@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_ACTIVE = re.compile(r"[\\`*\[\]<|&]|^[#+=~>-]")
+
+
+def plain(text: object) -> str:
+    """Return Markdown that shows a text as it is, on one line. Names are whatever their owners chose.
+
+    What begins a link, code, HTML, a heading or another cell is escaped, and what is no printable character is spelled
+    out: a line break could fake a line that nobody said, and a mark of direction what a line says.
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    return _ACTIVE.sub(r"\\\g<0>", shown)
 
 
 def some(items: Iterable[str], most: int = 5) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from markdown_it import MarkdownIt
 
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.kept import Kept
@@ -25,6 +28,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
 from airflow_mirror.plan import Finding, Plan
+from airflow_mirror.plan.markdown import finding_row, table
 from tests.provider.conftest import PLAN
 from tests.unit.ledger.memory import MemoryState
 
@@ -228,6 +232,36 @@ def test_approval_shows_what_the_preview_has_found(context: dict[str, Any]) -> N
     task.render_template_fields(context)  # type: ignore[arg-type]
     assert task.body is not None
     assert "* predicted length of the fence: 8.2 s" in task.body and "* warn: disk: target: 2.0 GB free" in task.body
+
+
+HOSTILE = [
+    "g\n* ok: nothing blocks\n\nApprove.", "](javascript:alert(1))", "[approve](https://evil.example)", "`x` ``y``",
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a|b | c |",
+    "back\\slash \\[", "\u202eesrever", "\x1b[2J", "&#8238;",
+    "**bold**", "\r\n# Heading",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_can_not_write_what_a_person_approves(context: dict[str, Any], name: str) -> None:
+    """Whoever may use a group or a topic chooses its name."""
+    task, one = approval(), Finding("warn", "groups", f"group {name}", "lag 7", "")
+    context["ti"].returned = {"preview": {"lines": [str(one)]}}
+    context["task"] = task
+    task.render_template_fields(context)  # type: ignore[arg-type]
+    assert task.body is not None
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(one))
+    tags, text = rendered(task.body)
+    assert tags == ["p", "ul", "li", "p"] and shown in text
+    tags, text = rendered(table(("", "", "", "", ""), [finding_row(one)]))
+    assert tags == ["table", "thead", "tr", *["th"] * 5, "tbody", "tr", *["td"] * 5]
+    assert "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in one.object) in text
+
+
+def rendered(markdown: str) -> tuple[list[str], str]:
+    """Return the tags that a browser gets to see, and the text, as a parser of Markdown that is not ours makes them."""
+    page = MarkdownIt("commonmark").enable("table").render(markdown)
+    return re.findall(r"<([a-z]+)", page), html.unescape(re.sub(r"<[^>]*>", "", page))
 
 
 @pytest.mark.parametrize("red", [True, "True"])
