@@ -184,7 +184,8 @@ def is_pattern(key: str) -> bool:
 DECISIONS = "airflow-mirror.decisions"
 STATE = "airflow-mirror.ledger"
 MAPS = "airflow-mirror.maps"
-LEDGER = frozenset({DECISIONS, STATE, MAPS})
+WISHES = "airflow-mirror.wishes"  # for people who may ask for a pause and nothing else
+LEDGER = frozenset({DECISIONS, STATE, MAPS, WISHES})
 SCRATCH_PREFIX = "__airflow-mirror.probe."
 KAFKAS_OWN = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata"}

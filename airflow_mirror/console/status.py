@@ -26,12 +26,12 @@ from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mir
 from airflow_mirror.drill.kept import DRILLS, is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
-from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
+from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.ledger.state import WISH, state_of
 from airflow_mirror.plan.kept import last_hash
 from airflow_mirror.plan.life import ended_by, owners, shares
 
@@ -128,7 +128,7 @@ class _View:
     """
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._ledger, self._state = Ledger(target), state_of(target, JOBS, DRILLS)
+        self._ledger, self._state = Ledger(target), state_of(target, JOBS, DRILLS, WISH)
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
 
@@ -159,7 +159,7 @@ class _View:
             | {"plan": self._known(f"plan/{name}", partial(last_hash, values, name), None)}
             | self._tail(
                 self._known(f"active/{name}", partial(active_tail, values, name), None),
-                self._known(f"{keys_of(name)}wish", partial(Wishes.of, said, name), Wishes()),
+                self._known(f"{WISH}{name}", partial(Wishes.of, said, name), Wishes()),
                 "unreadable" if f"active/{name}" in self.newer else "none",
                 self._known(f"drill/{name}", partial(_ended, values, said, name), ""),
             )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
-from airflow_mirror.jobs.runner.active import Watch, active_tail, bulk_copies, keys_of
+from airflow_mirror.jobs.runner.active import Watch, active_tail, bulk_copies, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish, wishes_of
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.life import mirrors
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> None:
     name, verb = arguments.mirror, arguments.verb
     rate = _rate(arguments.rate) if verb == "rate" else None
     with target_of(arguments) as target:
-        ledger, state = Ledger(target), state_of(target, keys_of(name))
+        ledger, state = Ledger(target), state_of(target, *heard_by(name))
         values = ledger.values()
         known = mirrors(values)
         if name not in known:
@@ -88,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _settled(state: State, job: ActiveTail) -> str:
     """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
-    watch = Watch(state)
+    watch = Watch(state, look=f"{wishes_of(job.name)}look")  # who may wish may write nothing else
     found, asked = watch.settled(job), monotonic()
     wished = Wishes.of(state.read(), job.name)
     while wished.pause is not None and (found := watch.status(job)) == RUNNING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_mirror.cutover.decision import permit
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import CutoverCancelled, FenceTooLong
-from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.jobs.runner.wishes import wishes_of
 from airflow_mirror.kafka.permit import recently
 from airflow_mirror.partition import TopicPartition
 
@@ -209,7 +209,7 @@ class Run:
     @cached_property
     def tail_state(self) -> State:
         """What is said by the mirror's tail, and to it."""
-        return self.on.target.state(keys_of(self.mirror.name))
+        return self.on.target.state(wishes_of(self.mirror.name))
 
     @property
     def topics(self) -> list[str]:

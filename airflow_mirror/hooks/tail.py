@@ -25,13 +25,13 @@ class TailView:
     """
 
     def __init__(self, target: ClusterAdmin, mirror: str, lost: str = "") -> None:
-        from airflow_mirror.jobs.runner.active import Watch, keys_of
+        from airflow_mirror.jobs.runner.active import Watch, heard_by
         from airflow_mirror.ledger import decisions
         from airflow_mirror.ledger import state as ledger_state
 
         self._mirror, self._target, self.ended = mirror, target, ""
         self._ledger = decisions.Ledger(target)
-        self._state = ledger_state.state_of(target, keys_of(mirror))
+        self._state = ledger_state.state_of(target, *heard_by(mirror))
         self._watch = Watch(self._state, lost=lost)
 
     def tail(self) -> ActiveTail | None:

@@ -1,8 +1,9 @@
 """What has one writer: values by key in a compacted topic of the target, the newest of each key.
 
-A plan, a job's sign of life, a request to stop. Nothing here needs a comparison with what others wrote, because nobody
-else writes these keys: those of a job carry the version of the decision that made it the mirror's. So a process that was
-frozen, and is no longer the one, writes keys that nobody reads any more.
+A plan, a job's sign of life, a request to stop. What people wish of a mirror has a topic of its own, so that who may ask
+for a pause can't write the rest, which is what others go by. Nothing here needs a comparison with what others wrote,
+because nobody else writes these keys: those of a job carry the version of the decision that made it the mirror's. So a
+process that was frozen, and is no longer the one, writes keys that nobody reads any more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_mirror.errors import BrokerError, InputError
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
-from airflow_mirror.policy import STATE
+from airflow_mirror.policy import STATE, WISHES
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
@@ -32,6 +33,7 @@ WISHED = {
     "segment.ms": "3600000",
     "unclean.leader.election.enable": "false",
 }
+WISH = "wish/"  # what the keys of all wishes begin with
 MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
 _PATIENCE_S = 60.0
 _LOG = logging.getLogger(__name__)
@@ -52,13 +54,39 @@ class State(Protocol):
         """
 
 
-def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE_S, keys_only: bool = False) -> StateLog:
-    """Return the state on a target cluster; see :class:`StateLog`."""
+def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE_S, keys_only: bool = False) -> State:
+    """Return the state on a target cluster, in one topic or in both; see :class:`StateLog`."""
 
-    def create_it() -> None:
-        create(target, STATE, SETTINGS, WISHED)
+    def of(topic: str, some: Iterable[str], *created: str) -> StateLog:
+        def create_it() -> None:
+            for name in created:
+                create(target, name, SETTINGS, WISHED, wait=name == topic)
 
-    return StateLog(target.wire, prefixes, create_it, patience_s=patience_s, keys_only=keys_only)
+        return StateLog(target.wire, some, create_it, topic, patience_s, keys_only)
+
+    wishes = [prefix for prefix in prefixes if prefix.startswith(WISH) or not prefix]
+    others = [prefix for prefix in prefixes if not prefix.startswith(WISH)]
+    # Whoever begins the state creates the topic of wishes before it: who may only wish may create nothing.
+    logs = [of(STATE, others, WISHES, STATE)] * bool(others) + [of(WISHES, wishes, WISHES)] * bool(wishes)
+    return logs[0] if len(logs) == 1 else _Both(*logs)
+
+
+class _Both:
+    """The state, and the wishes; see :class:`State`."""
+
+    def __init__(self, state: StateLog, wishes: StateLog) -> None:
+        self._state, self._wishes = state, wishes
+
+    def read(self) -> Values:
+        """See :class:`State`. Each topic has keys of its own, whatever somebody writes there."""
+        kept = {key: value for key, value in self._state.read().items() if not key.startswith(WISH)}
+        return kept | {key: value for key, value in self._wishes.read().items() if key.startswith(WISH)}
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        """See :class:`State`."""
+        for log, wishes in ((self._state, False), (self._wishes, True)):
+            if some := {key: value for key, value in values.items() if key.startswith(WISH) is wishes}:
+                log.write(some)
 
 
 class StateLog:

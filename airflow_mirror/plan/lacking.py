@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.rights import NEWEST, RIGHTS, SOURCE, TARGET
 from airflow_mirror.plan.wording import some
-from airflow_mirror.policy import DECISIONS, MAPS, STATE
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -53,6 +53,7 @@ def lacking(
         (TARGET, "topics"): lambda: target.allowed_on_topics(sorted({t.target_topic for t in plan.topics})),
         (TARGET, "ledger"): lambda: target.allowed_on_topics([DECISIONS]),
         (TARGET, "state"): lambda: target.allowed_on_topics([STATE]),
+        (TARGET, "wishes"): lambda: target.allowed_on_topics([WISHES]),
         (TARGET, "maps"): lambda: target.allowed_on_topics([MAPS]),
         (TARGET, "groups"): lambda: target.allowed_on_groups(groups),
         (TARGET, "cluster"): target.allowed_on_cluster,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow_mirror.cutover.marker import name_fence, remove_marker
 from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
@@ -27,7 +28,6 @@ from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
 from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
-from airflow_mirror.cutover.marker import name_fence, remove_marker
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
 from airflow_mirror.cutover.steps import STEPS

@@ -32,9 +32,10 @@ from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
-from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, writer_lease
+from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, wishes_at_start, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.jobs.runner.wishes import Wish, wish, wishes_of
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -175,6 +176,7 @@ class World:
             ["--source", files["source"], "--target", files["target"], "--plan", str(file)]
         )
         job = prepare(arguments, self.mirror)
+        wishes_at_start(job)
         with WireCluster(load(job.source, "source")) as here, WireCluster(load(job.target, "target")) as there:
             ranges = resolve_ranges(job, here, self.mirror.start, "latest")
             bytes_to_copy(here, there, ranges)
@@ -312,6 +314,8 @@ class World:
         self.command(user, "failover", self.mirror.name)
 
     def retire(self, user: str) -> None:
+        with self.admins(ROOT) as (_, target):
+            wish(state_of(target, wishes_of(self.mirror.name)), self.mirror.name, "rate", Wish.now(7))
         self.command(user, "retire", "--mirror", self.mirror.name, "--yes", "--end-writing")
 
     def do(self, role: str, user: str) -> None:

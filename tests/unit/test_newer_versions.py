@@ -134,8 +134,8 @@ def test_newer_decision_is_named_and_never_replaced(what: str, value: Any) -> No
 # --- state ------------------------------------------------------------------------------------------------------------
 
 READ: dict[str, Callable[[bytes], object]] = {
-    "pause": lambda value: Wishes.of({"job/m/wish/pause": value}, "m"),
-    "rate": lambda value: Wishes.of({"job/m/wish/rate": value}, "m"),
+    "pause": lambda value: Wishes.of({"wish/m/pause": value}, "m"),
+    "rate": lambda value: Wishes.of({"wish/m/rate": value}, "m"),
     "report of a job": lambda value: reports.read(kept_as("run/m/1/now", value), "run/m/1"),
     "last report of a job": lambda value: reports.read(kept_as("run/m/1/last/0/1", value), "run/m/1"),
     "plan": lambda value: kept.plan_in(in_pieces(f"plan/m/{PLAN.hash}", value), "m", PLAN.hash),
@@ -202,10 +202,10 @@ def test_piece_of_a_map_that_can_not_be_read_is_derived_again(value: bytes) -> N
 def test_a_tail_removes_nothing_of_a_kind_that_it_does_not_know() -> None:
     state = MemoryState()
     wish(state, "m", "pause", Wish.now())
-    unknown = {"job/m/hand-over": b"1", "job/m/wish/priority": b"1", "job/m/theirs/ballot": b"1"}
+    unknown = {"job/m/hand-over": b"1", "wish/m/priority": b"1", "job/m/theirs/ballot": b"1"}
     state.write({**unknown, "job/m/theirs/sign": b"1", "job/m/theirs/stop": b"1", "job/m/look": b"1"})
     Signs(state, ME).forget_others()
-    assert state.read().keys() == {*unknown, "job/m/wish/pause"}
+    assert state.read().keys() == {*unknown, "wish/m/pause"}
 
 
 def test_newer_proof_is_not_replaced_and_proves_nothing() -> None:

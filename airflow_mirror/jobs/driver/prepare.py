@@ -21,9 +21,8 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, Writin
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
-from airflow_mirror.jobs.runner.active import keys_of as jobs_of
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
+from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused, wishes_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.ledger.decisions import Decisions, Ledger
@@ -134,7 +133,7 @@ def wishes_at_start(job: CopyJob) -> Wishes:
     """
     name = job.mirror.name
     with ClusterAdmin(load(job.target, "target")) as target:
-        wishes = require_not_paused(state_of(target, jobs_of(name)), name)
+        wishes = require_not_paused(state_of(target, wishes_of(name)), name)
     if wishes.rate is not None:
         log.warning("%s", "; ".join(wishes.lines()))
     return wishes

@@ -28,7 +28,7 @@ from airflow_mirror.jobs.runner.active import (
     Watch,
     active_tail,
     begin,
-    keys_of,
+    heard_by,
 )
 from airflow_mirror.jobs.runner.reports import job_of
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
@@ -140,7 +140,7 @@ class Presence:
             while True:
                 last = self._ended.is_set()
                 if signs is None and self._attempt(partial(_require, Ledger(target), self._me)):
-                    signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
+                    signs = Signs(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
                     self._attempt(signs.forget_others)  # by the one that copies
                 if signs is not None:
                     self._attempt(partial(self._listen, signs))
@@ -232,7 +232,7 @@ def presence(
     known: ActiveTail | None = me
     wishes = Wishes()
     with ClusterAdmin(load(arguments.target, "target")) as admin:
-        state = state_of(admin, keys_of(me.name))
+        state = state_of(admin, *heard_by(me.name))
         try:
             begin(Ledger(admin), me, Watch(state, lost=arguments.replaces), takeover=arguments.takeover)
             wishes = Wishes.of(state.read(), me.name)

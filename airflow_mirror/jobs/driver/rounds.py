@@ -24,7 +24,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, keys_of
+from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
@@ -76,7 +76,7 @@ class Ear:
 
     def _run(self) -> None:
         with ClusterAdmin(load(self._reference, "target")) as target:
-            signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
+            signs = Signs(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
             speaks, given = self._is_known(target), float("-inf")
             while not self._ended.is_set():
                 try:

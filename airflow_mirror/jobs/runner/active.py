@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
-from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.jobs.runner.wishes import Wishes, wishes_of
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.ledger.state import names_below
 
@@ -251,8 +251,8 @@ class Signs:
 
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know."""
-        known = (key for key in self._state.read() if key.rpartition("/")[2] in _LEFT)
-        self._state.write({key: None for key in known if key not in self._mine})
+        jobs = (key for key in self._state.read() if key.startswith(keys_of(self._me.name)))
+        self._state.write({k: None for k in jobs if k.rpartition("/")[2] in _LEFT and k not in self._mine})
 
     def forget(self) -> None:
         """Remove what this job has left."""
@@ -269,6 +269,7 @@ class Watch:
     :param probe_every_s: after so much silence the observer looks whether anybody can write signs.
     :param lost: a job, and its last sign (:attr:`seen`), that another observer has listened for: lost until it gives
         another sign.
+    :param look: key that it writes to look whether anybody can write; "": one of the mirror's jobs.
     :ivar seen: the job that was last asked for, and its last sign; for another observer.
     """
 
@@ -280,8 +281,9 @@ class Watch:
         silence_s: float = SILENCE_S,
         probe_every_s: float = _PROBE_EVERY_S,
         lost: str = "",
+        look: str = "",
     ) -> None:
-        self._state, self._clock, self._pause, self._lost = state, clock, pause, lost
+        self._state, self._clock, self._pause, self._lost, self._look = state, clock, pause, lost, look
         self.seen = ""
         self._silence_s, self._probe_every_s = silence_s, probe_every_s
         self._job = ""
@@ -337,7 +339,7 @@ class Watch:
     def _probe(self, tail: ActiveTail, now: float) -> None:
         """Write to the topic ourselves: while nobody can, silence means nothing, and does not count."""
         try:
-            self._state.write({f"{keys_of(tail.name)}look": str(now).encode()})
+            self._state.write({self._look or f"{keys_of(tail.name)}look": str(now).encode()})
             self._heard += self._clock() - now
         except TryAgain:
             self._heard = self._clock()
@@ -366,6 +368,11 @@ def stop_asked(values: Mapping[str, bytes], tail: ActiveTail) -> str | None:
 def keys_of(mirror: str) -> str:
     """Return what the keys of a mirror's jobs begin with."""
     return f"{JOBS}{mirror}/"
+
+
+def heard_by(mirror: str) -> tuple[str, str]:
+    """Return what the keys begin with by which a mirror's jobs hear of each other, and what is wished of them."""
+    return keys_of(mirror), wishes_of(mirror)
 
 
 def ended(mirror: str) -> dict[str, None]:

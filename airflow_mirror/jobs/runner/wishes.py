@@ -2,7 +2,7 @@
 
 A wish is about the mirror, not about a job: it stands in the target's state until it is taken back, and a tail that is
 started anywhere reads it before it copies. Each kind has a key of its own, so that nobody who sets one has to read the
-other. Of two people who set the same one, the later record counts.
+other. Of two people who set the same one, the later record counts. They have a topic of their own (:data:`.state.WISH`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.errors import MirrorPaused
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.state import WISH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,8 +99,13 @@ def require_not_paused(state: State, mirror: str) -> Wishes:
     return wishes
 
 
+def wishes_of(mirror: str) -> str:
+    """Return what the keys of a mirror's wishes begin with."""
+    return f"{WISH}{mirror}/"
+
+
 def _key(mirror: str, kind: str) -> str:
-    return f"job/{mirror}/wish/{kind}"
+    return f"{wishes_of(mirror)}{kind}"
 
 
 def _read(value: bytes | None, mirror: str, kind: str) -> Wish | None:

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.policy import STATE
+from airflow_mirror.policy import STATE, WISHES
 from sandbox import Cluster
 from tests.integration import plain
 from tests.integration.copying import config, create, wait_until
@@ -166,7 +166,7 @@ def test_d2_without_offset_syncs(world: Callable[[str], World]) -> None:
     w.nodes[0].stop()
     new = [w.topics(side) - known for side, known in enumerate(before)]
     assert new[0] == set()
-    assert {name for name in new[1] if not name.startswith("__")} <= {copy, STATE}
+    assert {name for name in new[1] if not name.startswith("__")} <= {copy, STATE, WISHES}
 
 
 def test_d3_three_nodes_and_a_rolling_restart(world: Callable[[str], World]) -> None:

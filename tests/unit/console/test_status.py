@@ -170,7 +170,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
     own(ledger, "other", "c")
     Signs(state, tail(ledger, "other", "host-a")).give("FAILED", error="t-0: foreign data")
     if key == "wish":
-        state.write({"job/m/wish/pause": value})
+        state.write({"wish/m/pause": value})
     else:
         ledger.decide(lambda _: {key: value})
     assert main(["status", "--target", "dst", "--json"]) == 1
@@ -178,7 +178,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
     rows = {row["mirror"]: row for row in json.loads(printed.out)}
     assert (rows["m"]["topics"], rows["other"]["topics"], rows["other"]["tail"]) == (2, 1, "failed")
     assert rows["m"]["tail"] == ("unreadable" if key == "active/m" else "none") and rows["m"]["plan"] is None
-    key = "job/m/wish" if key == "wish" else key
+    key = "wish/m" if key == "wish" else key
     version = "unknown" if value == "text" else 9
     assert f"{key}: written by a newer version of airflow-mirror (version {version})" in printed.err
     assert main(["status", "--target", "dst"]) == 1

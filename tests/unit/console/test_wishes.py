@@ -74,7 +74,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(wishes, "target_of", target_of)
     monkeypatch.setattr(wishes, "Ledger", lambda _: one.ledger)
     monkeypatch.setattr(wishes, "state_of", lambda *_: one.state)
-    monkeypatch.setattr(wishes, "Watch", lambda state: Watch(state, lambda: one.now, one.sleep))
+    monkeypatch.setattr(wishes, "Watch", lambda state, **how: Watch(state, lambda: one.now, one.sleep, **how))
     monkeypatch.setattr(wishes, "sleep", one.sleep)
     monkeypatch.setattr(wishes, "monotonic", lambda: one.now)
     return one
@@ -93,6 +93,16 @@ def test_a_pause_without_a_tail_waits_for_the_next(world: World, capsys: pytest.
     said = capsys.readouterr().out
     assert world.wished.pause is not None and f"m: paused by {world.wished.pause.by} since" in said
     assert "nothing copies for it now: a job that is started keeps to it" in said
+
+
+def test_who_may_only_wish_writes_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a tail is silent, and somebody has to find out whether it could have given a sign."""
+    world.tail()
+    world.meanwhile = lambda: None
+    written, write = list[str](), world.state.write
+    monkeypatch.setattr(world.state, "write", lambda values: written.extend(values) or write(values))
+    assert [command("pause"), command("resume"), command("rate", "7")] == [0, 0, 0]
+    assert {*written} == {"wish/m/pause", "wish/m/rate", "wish/m/look"}
 
 
 def test_who_paused_first_stays_the_one(world: World) -> None:
@@ -180,9 +190,9 @@ def test_a_mirror_that_nobody_knows_is_refused(world: World, capsys: pytest.Capt
 
 
 def test_wishes_of_a_newer_version_are_not_guessed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    world.state.write({"job/m/wish/pause": b'{"v":2,"until":"tomorrow"}'})
+    world.state.write({"wish/m/pause": b'{"v":2,"until":"tomorrow"}'})
     assert command("rate", "5") == 2
-    assert "can't read" in capsys.readouterr().err and list(world.state.read()) == ["job/m/wish/pause"]
+    assert "can't read" in capsys.readouterr().err and list(world.state.read()) == ["wish/m/pause"]
 
 
 def test_a_job_that_tidies_up_leaves_wishes_alone(world: World) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
-from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_pieces, whole
+from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_pieces, state_of, whole
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import STATE
+from airflow_mirror.policy import STATE, WISHES
 from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -154,3 +155,44 @@ def test_large_values_are_written_in_several_batches(cluster: DrivenCluster, wir
     assert keys(cluster) == ["plan/0/3", "plan/1/3", "plan/2/3", "empty/0/1"]
     state.write({"plan/1/3": None})
     assert whole(state.read(), "plan") is None
+
+
+# --- wishes -------------------------------------------------------------------------------------------------------------
+
+
+class Admin:
+    """The calls of the admin facade that a driven broker does not answer."""
+
+    def __init__(self, cluster: DrivenCluster, wire: WireCluster) -> None:
+        self.cluster, self.wire = cluster, wire
+
+    def broker_count(self) -> int:
+        return len(self.cluster.brokers)
+
+    def topics(self, names: Collection[str]) -> dict[str, object]:
+        return {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
+
+    def create_topics(self, specs: Iterable[Any]) -> None:
+        for spec in specs:
+            self.cluster.create(spec.name, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+            self.wire.refresh([spec.name])
+
+
+def test_wishes_have_a_topic_of_their_own(cluster: DrivenCluster, wire: WireCluster) -> None:
+    """Whoever may write to it can wish, and that is all; what is written elsewhere is no wish."""
+    admin: Any = Admin(cluster, wire)
+    both, asks, plans = (state_of(admin, *keys) for keys in (("job/m/", "wish/m/"), ("wish/m/",), ("",)))
+    plans.write({"plan/m/1": b"1"})
+    assert {STATE, WISHES} <= cluster.topics.keys(), "who may only wish need not create it"
+    asks.write({"wish/m/pause": b"now"})
+    both.write({"job/m/1/sign": b"2", "wish/m/rate": b"7"})
+    assert both.read() == {"job/m/1/sign": b"2", "wish/m/pause": b"now", "wish/m/rate": b"7"}
+    assert {*plans.read()} == {"plan/m/1", "job/m/1/sign", "wish/m/pause", "wish/m/rate"}
+    assert [(row.key or b"").decode() for row in cluster.log(TopicPartition(WISHES, 0)).rows()] == [
+        "wish/m/pause", "wish/m/rate"
+    ]  # fmt: skip
+    forged = {STATE: {"wish/m/rate": b"forged"}, WISHES: {"job/m/1/sign": b"forged", "plan/m/1": b"forged"}}
+    for topic, values in forged.items():
+        StateLog(wire, [""], lambda: None, topic).write(values)
+    assert both.read() == {"job/m/1/sign": b"2", "wish/m/pause": b"now", "wish/m/rate": b"7"}
+    assert plans.read()["plan/m/1"] == b"1"

@@ -46,6 +46,7 @@ def test_a_plain_mirror_asks_for_this_on_its_target() -> None:
         *(f"{operation} TOPIC orders" for operation in of_topics),
         *(f"{o} TOPIC airflow-mirror.decisions" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         *(f"{o} TOPIC airflow-mirror.ledger" for o in ("CREATE", "READ", "WRITE")),
+        *(f"{o} TOPIC airflow-mirror.wishes" for o in ("CREATE", "READ")),
         *(f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         *(f"{o} TOPIC __airflow-mirror.probe.dc1-to-dc2" for o in ("CREATE", "READ", "WRITE", "DELETE")),
         "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
@@ -86,15 +87,16 @@ def test_who_only_looks_gets_no_right_to_write() -> None:
     assert asked(SOURCE, ("status",)) == asked(SOURCE, ("pause",)) == asked(SOURCE, ("retire",)) == set()
     assert asked(TARGET, ("status",)) == {
         "READ TOPIC airflow-mirror.decisions", "DESCRIBE_CONFIGS TOPIC airflow-mirror.decisions",
-        "READ TOPIC airflow-mirror.ledger", "DESCRIBE TOPIC orders",
+        "READ TOPIC airflow-mirror.ledger", "READ TOPIC airflow-mirror.wishes", "DESCRIBE TOPIC orders",
     }  # fmt: skip
-    assert asked(TARGET, ("pause",)) - asked(TARGET, ("status",)) == {"WRITE TOPIC airflow-mirror.ledger"}
+    assert asked(TARGET, ("pause",)) - asked(TARGET, ("status",)) == {"WRITE TOPIC airflow-mirror.wishes"}
 
 
 def test_who_lifts_fences_touches_no_topic_of_the_mirror() -> None:
     assert asked(SOURCE, ("lift-fence",)) == {"ALTER CLUSTER kafka-cluster"}
     assert asked(TARGET, ("lift-fence",)) - asked(TARGET, ("pause",)) == {
         "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
+        "WRITE TOPIC airflow-mirror.ledger",
     }  # fmt: skip
 
 
