@@ -200,6 +200,21 @@ class NoAuthorizer(InputError):
         )
 
 
+class LedgerOpen(InputError):
+    """Others may write to the ledger by which a cutover decides, and nobody has said that they are trusted.
+
+    :param writers: each with the reason, for people. :param names: their principals. :param commands: take it away.
+    """
+
+    def __init__(self, cluster: str, writers: Sequence[str], names: Iterable[str], commands: Iterable[str]) -> None:
+        self.names = list(dict.fromkeys(names))
+        super().__init__(
+            f"others may write to the ledger on the {cluster} cluster, which decides what becomes of a fence and where "
+            f"groups go on: {', '.join(writers)}. Take that right away ({'; '.join(dict.fromkeys(commands))}); or, if "
+            f"they may be trusted with it, name them: accept_ledger_writers={self.names!r}."
+        )
+
+
 class OpenByDefaultUnknown(InputError):
     """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't say."""
 

@@ -290,7 +290,7 @@ class World:
                 report = run_cutover(
                     self.plan.mirror, self.plan, self.source, self.target, life=life, limits=_LIMITS, keep_fence=False,
                     fence=Profiled(self.source, self.profile), run_dir=run_dir, compared_to=compared,
-                    verify=verify_rest(self.plan, *config, compared),
+                    verify=verify_rest(self.plan, *config, compared), accept_ledger_writers=["User:*"],
                 )  # fmt: skip
             except MirrorError:
                 if (left := CutoverReport.load(run_dir)) is not None:

@@ -60,6 +60,10 @@ def add(commands: Any) -> None:
         "--leave-out-groups", nargs="+", default=(), metavar="GROUP",
         help="groups that don't move, as for CutoverOperator",
     )  # fmt: skip
+    p.add_argument(
+        "--accept-ledger-writers", nargs="+", default=(), metavar="PRINCIPAL",
+        help="who else may write to the target's ledger, as for CutoverOperator",
+    )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
 
@@ -89,6 +93,7 @@ def _look(arguments: argparse.Namespace) -> Preview:
                 on, plan.mirror, plan, fence=fence, kept=never, limits=Limits(max_fence_s=arguments.max_fence_s),
                 verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
                 accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
+                accept_ledger_writers=arguments.accept_ledger_writers,
                 tail_positions=maps.positions, translate_offset=maps.to_target,
             )  # fmt: skip
             return with_way_back(found, plan, source, target, fence)

@@ -19,6 +19,7 @@ from airflow_mirror.errors import (
     ClusterUnreachable,
     FenceStands,
     InputError,
+    LedgerOpen,
     MirrorError,
     PlanAmended,
     PlanOutdated,
@@ -27,6 +28,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
+from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_active, require_alone
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.wire.served import release_of
@@ -43,6 +45,7 @@ def precheck(run: Run) -> None:
     Notes in the report which versions take part.
 
     :raises FenceStands: another run's cutover left a fence up.
+    :raises LedgerOpen: others may write to the target's ledger, and nobody has accepted them.
     :raises MirrorCutOver: the target topics are already in production.
     :raises TopicsShared: others write to them.
     :raises PreviewTooOld: what was shown before is.
@@ -108,6 +111,13 @@ def _fence(run: Run) -> None:
         run.fence.require_no_other(run.mirror.name, run.topics)
 
 
+def _alone_in_ledger(run: Run) -> None:
+    if others := ledger_writers(run.target, run.mirror, run.accept_ledger_writers):
+        raise LedgerOpen(
+            run.target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
+        )
+
+
 def _ours(run: Run) -> None:
     require_active(run.life, run.plan, run.target)
 
@@ -124,6 +134,7 @@ def _planned(run: Run) -> None:
 CHECKS: tuple[tuple[str, str, Callable[[Run], None]], ...] = (
     ("mirror", "can be cut over", _possible),
     ("fences", "none stands", _no_fence),
+    ("ledger_writers", "nobody else may write to the target's ledger", _alone_in_ledger),
     ("topics", "they are the mirror's, and not in production", _ours),
     ("plan", "both sides are as planned, and as compared", _planned),
     ("group_positions", "no group is alive, or further, on the target", require_free_groups),

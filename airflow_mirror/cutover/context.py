@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_mirror.cutover.decision import permit
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import CutoverCancelled, FenceTooLong
-from airflow_mirror.jobs.runner.wishes import wishes_of
+from airflow_mirror.jobs.runner.active import heard_by
 from airflow_mirror.kafka.permit import recently
 from airflow_mirror.partition import TopicPartition
 
@@ -109,6 +109,7 @@ class Run:
         group is refused.
     :param accept_still_groups: groups with members and lag whose positions count once they stand still.
     :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target.
+    :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's; see :mod:`.check`.
     :param fence_name: as it was asked for, for people.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
@@ -152,6 +153,7 @@ class Run:
     allow_rewind: bool = False
     accept_still_groups: Collection[str] = ()
     leave_out_groups: Collection[str] = ()
+    accept_ledger_writers: Collection[str] = ()
     fence_name: str = ""
     open_target: Callable[[], object] | None = None
     compared_to: Offsets | None = None
@@ -209,7 +211,7 @@ class Run:
     @cached_property
     def tail_state(self) -> State:
         """What is said by the mirror's tail, and to it."""
-        return self.on.target.state(wishes_of(self.mirror.name))
+        return self.on.target.state(*heard_by(self.mirror.name))
 
     @property
     def topics(self) -> list[str]:

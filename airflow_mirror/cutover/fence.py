@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_mirror.cutover.intent import ACL, Intent, line
-from airflow_mirror.cutover.spared import covers, topic_rule
+from airflow_mirror.cutover.spared import topic_rule
 from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
     FencedByAnother,
@@ -32,7 +32,7 @@ from airflow_mirror.errors import (
     OpenByDefaultUnknown,
     RequestRefused,
 )
-from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, open_by_default
+from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default
 from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.cutover.spared import EVERYBODY, letting_write, topic_rule
+from airflow_mirror.cutover.spared import topic_rule
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.kafka.acls import EVERYBODY, letting_write
 from airflow_mirror.kafka.model import Acl
 
 ACL = "acl"  # the kind of fence that consists of rules

@@ -179,7 +179,8 @@ class Platform:
         :param fence: by what the cutover fences; "": by ACL.
         """
         with guarded(
-            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm, fence=fence or ACL, log=log
+            self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm,
+            fence=fence or ACL, log=log,
         ) as ready:  # fmt: skip
             yield ready
 

@@ -68,6 +68,7 @@ def run_cutover(
     allow_rewind: bool = False,
     accept_still_groups: Collection[str] = (),
     leave_out_groups: Collection[str] = (),
+    accept_ledger_writers: Collection[str] = (),
     fence_name: str = "",
     alarm: str = "",
     open_target: Callable[[], object] | None = None,
@@ -104,6 +105,8 @@ def run_cutover(
     :param translate_offset: exact offset translation; needed for mapped topics.
     :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
     :param leave_out_groups: selected groups that don't move; the report says what that means for each of them.
+    :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's own, and are trusted
+        with that; ``User:*``: everybody.
     :param fence_name: what ``fence`` was made of: the path of a function, say. By it this call's guard makes the fence
         that it lifts; others are told it.
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind
@@ -119,8 +122,8 @@ def run_cutover(
     :param decide_with: what is decided in the record that opens the target.
     :param afterwards: what is left to do then, also for a finished cutover. While it runs guards watch over this process.
     :raises InvalidField: ``alarm`` can't be called.
-    :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
-        GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
+    :raises LedgerOpen, NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver,
+        GroupActive, GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
         GroupsStillMoving, CutoverCancelled, FenceTooLong, DecidedLate, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -159,6 +162,7 @@ def run_cutover(
             allow_rewind=allow_rewind,
             accept_still_groups=accept_still_groups,
             leave_out_groups=leave_out_groups,
+            accept_ledger_writers=accept_ledger_writers,
             fence_name=fence_name,
             open_target=open_target,
             compared=compared,

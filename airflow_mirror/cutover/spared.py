@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import FenceNotSwapped
+from airflow_mirror.kafka.acls import EVERYBODY, is_write, letting_write
 from airflow_mirror.kafka.model import Acl
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-EVERYBODY = "User:*"
 _UNNAMED = "User:ANONYMOUS"  # what brokers make of anyone who does not log in
-_WRITES = ("WRITE", "ALL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ def spare(listed: Collection[Acl], topics: Iterable[str], own: str, ours: Collec
                 remove.add(acl)
             else:
                 problems.append(f"{acl} lets everybody write to {topic}, and covers more: allow it by name in its place")
-        on_it = [acl for acl in rest if _is_write(acl, topic)]
+        on_it = [acl for acl in rest if is_write(acl, topic)]
         problems += [
             f"{acl} keeps the mirror from writing to {topic}: somebody else's, so they remove it"
             for acl in on_it
@@ -70,29 +69,9 @@ def spare(listed: Collection[Acl], topics: Iterable[str], own: str, ours: Collec
     return Spared(add=tuple(sorted(add)), remove=tuple(sorted(remove)))
 
 
-def letting_write(listed: Iterable[Acl], topic: str, own: str) -> list[Acl]:
-    """Return the ACLs that let anybody but ``own`` write to a topic, as they stand together."""
-    on_it = [acl for acl in listed if _is_write(acl, topic)]
-    denied = {acl.principal for acl in on_it if (acl.permission, acl.host) == ("DENY", "*")}
-    if EVERYBODY in denied:
-        return []
-    return [acl for acl in on_it if acl.permission == "ALLOW" and acl.principal not in {own, *denied}]
-
-
-def covers(acl: Acl, topic: str) -> bool:
-    """Return whether an ACL on topics is about this one."""
-    if acl.pattern_type == "PREFIXED":
-        return topic.startswith(acl.name)
-    return acl.name in (topic, "*")
-
-
 def topic_rule(topic: str, operation: str, permission: str, principal: str = EVERYBODY, host: str = "*") -> Acl:
     """Return an ACL on one topic."""
     return Acl(
         resource_type="TOPIC", name=topic, pattern_type="LITERAL", principal=principal, host=host, operation=operation,
         permission=permission,
     )  # fmt: skip
-
-
-def _is_write(acl: Acl, topic: str) -> bool:
-    return acl.operation in _WRITES and covers(acl, topic)

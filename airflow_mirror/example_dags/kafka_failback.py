@@ -39,6 +39,11 @@ PARAMS = {
         False, type="boolean",
         description_md="Also set positions that are behind those that a group has on the old source.",
     ),
+    "accept_ledger_writers": Param(
+        [], type="array", items={"type": "string"},
+        description_md="Principals who may write to the ledger on the old source beside the mirror's own, and are "
+        "trusted with that; `User:*`: everybody. Others are refused.",
+    ),
     "fence": Param(
         "acl", type="string",
         description_md="How the target is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
@@ -111,6 +116,7 @@ with DAG(
         task_id="rollback",
         mirror=MIRROR,
         accept_groups=ACCEPTED,
+        accept_ledger_writers="{{ params.accept_ledger_writers }}",
         fence="{{ params.fence }}",
         open_by_default="{{ params.open_by_default }}",
         max_fence_s="{{ params.max_fence_s }}",

@@ -133,6 +133,10 @@ PARAMS = {
     "leave_out_groups": patterns(
         [], CUTOVER, "Groups that don't move after all: names. `preview` says what that means for each.",
     ),
+    "accept_ledger_writers": patterns(
+        [], CUTOVER, "Principals who may write to the target's ledger beside the mirror's own, and are trusted with it; "
+        "`User:*`: everybody. Without an authorizer on the target, or with others, there is no cutover without it.",
+    ),
     "fence": Param(
         "acl", type="string", section=CUTOVER,
         description_md="`acl`, or the dotted path of a function that returns a fence of your own.",
@@ -199,6 +203,7 @@ LIKE_THE_PREVIEW = {
     "wait_groups_s": "{{ params.wait_groups_s }}",
     "level": "{{ params.verify_level }}",
     "accept_still_groups": "{{ params.accept_still_groups }}",
+    "accept_ledger_writers": "{{ params.accept_ledger_writers }}",
     "leave_out_groups": "{{ params.leave_out_groups }}",
 }
 

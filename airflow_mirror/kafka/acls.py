@@ -32,6 +32,8 @@ _WITH_PATTERNS = 1
 RULES_A_REQUEST = 500
 # A KRaft controller compares each filter with every rule: 1,000 filters beside 10,000 rules take it a second.
 FILTERS_A_REQUEST = 200
+EVERYBODY = "User:*"
+_WRITES = ("WRITE", "ALL")
 OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 
@@ -104,6 +106,27 @@ def delete_acls(session: AdminSession, rules: Collection[Acl], permit: Permit) -
 
     deleted = session.each(lambda rule: f"delete ACL {rule}", sorted(set(rules)), ask, "Alter", chunk=FILTERS_A_REQUEST)
     return sorted({rule for found in deleted.values() for rule in found})
+
+
+def letting_write(listed: Iterable[Acl], topic: str, own: str) -> list[Acl]:
+    """Return the ACLs that let anybody but ``own`` write to a topic, as they stand together."""
+    on_it = [acl for acl in listed if is_write(acl, topic)]
+    denied = {acl.principal for acl in on_it if (acl.permission, acl.host) == ("DENY", "*")}
+    if EVERYBODY in denied:
+        return []
+    return [acl for acl in on_it if acl.permission == "ALLOW" and acl.principal not in {own, *denied}]
+
+
+def covers(acl: Acl, topic: str) -> bool:
+    """Return whether an ACL on topics is about this one."""
+    if acl.pattern_type == "PREFIXED":
+        return topic.startswith(acl.name)
+    return acl.name in (topic, "*")
+
+
+def is_write(acl: Acl, topic: str) -> bool:
+    """Return whether an ACL on topics is about writing to this one."""
+    return acl.operation in _WRITES and covers(acl, topic)
 
 
 def open_by_default(brokers: Mapping[int, Mapping[str, ConfigEntry]]) -> bool | None:

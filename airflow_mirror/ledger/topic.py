@@ -36,13 +36,12 @@ _SETTINGS_REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 
 def create(
     target: ClusterAdmin, topic: str, settings: Mapping[str, str], wished: Mapping[str, str] | None = None,
-    partitions: int = 1, replicas: int | None = None, *, wait: bool = True,
+    partitions: int = 1, replicas: int | None = None,
 ) -> bool:  # fmt: skip
     """Create a topic of the ledger unless it is there; return whether it was not. May be called by several at once.
 
     :param settings: what it must have. :param wished: what it should have if the cluster allows it.
     :param replicas: None: 3, as far as there are brokers for it.
-    :param wait: until brokers show it; False: it is for others, and we may not be allowed to see it.
     """
     if topic in target.topics([topic]):
         return False
@@ -55,7 +54,7 @@ def create(
             raise
         _create(target, NewTopicSpec(topic, partitions, replicas, needed))
     backoff = Backoff(_NEWS_S)
-    while wait and topic not in target.topics([topic]) and not backoff.expired:
+    while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()
     return True
 

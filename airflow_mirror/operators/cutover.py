@@ -63,6 +63,7 @@ class _OfACutover(PlannedOperator):
         "allow_rewind",
         "accept_still_groups",
         "leave_out_groups",
+        "accept_ledger_writers",
     )
 
     def __init__(
@@ -80,10 +81,11 @@ class _OfACutover(PlannedOperator):
         allow_rewind: bool | str = False,
         accept_still_groups: Sequence[str] | str = (),
         leave_out_groups: Sequence[str] | str = (),
+        accept_ledger_writers: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.open_by_default = open_by_default
+        self.open_by_default, self.accept_ledger_writers = open_by_default, accept_ledger_writers
         self.accept_still_groups, self.leave_out_groups = accept_still_groups, leave_out_groups
         self.max_fence_s = max_fence_s
         self.fence, self.level, self.allow_rewind = fence, level, allow_rewind
@@ -134,6 +136,7 @@ class _OfACutover(PlannedOperator):
                 "allow_rewind": flag("allow_rewind", self.allow_rewind),
                 "accept_still_groups": names(self.accept_still_groups),
                 "leave_out_groups": names(self.leave_out_groups),
+                "accept_ledger_writers": names(self.accept_ledger_writers),
                 "compared": [str(r["revision"]) for r in results if r.get("plan") == plan.hash],
                 "compared_to": verified,
             }
@@ -215,6 +218,8 @@ class CutoverOperator(_OfACutover):
         Connect must be empty in any case.
     :param leave_out_groups: selected groups that don't move, for instance because one can't be read (templated). Preview
         and report say what that means for each.
+    :param accept_ledger_writers: principals who may write to the topics of the target's ledger beside the mirror's own,
+        and are trusted with that; ``User:*``: everybody, also where nobody can tell (templated). Others are refused.
     :param approval_valid_s: how old it may be what a PreviewCutoverOperator upstream has seen (templated).
     :param fence_again: let a retry fence again after the cutover backed out behind its fence (templated). Otherwise that
         ends the task, whatever its ``retries`` are, until somebody clears it.

@@ -24,6 +24,7 @@ from airflow_mirror.plan.inventory import (
     select_topics,
     without_returning,
 )
+from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
@@ -88,6 +89,7 @@ def build(
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
     there = replace(there, unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions))
+    there = replace(there, ledger_writers=ledger_writers(target, mirror))
     again = created_again(mirror, here.cluster_id, here.topics, there, decisions)
     here = replace(here, again=again, topics={name: state for name, state in here.topics.items() if name not in again})
     if there.own_configs is None:

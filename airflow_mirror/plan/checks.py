@@ -101,6 +101,19 @@ def _traces(s: Situation) -> Iterator[Finding]:
         )
 
 
+def _ledger_writers(s: Situation) -> Iterator[Finding]:
+    if s.target.ledger_writers:
+        commands = "; ".join(dict.fromkeys(one.command for one in s.target.ledger_writers))
+        yield Finding(
+            "warn",
+            "ledger_writers",
+            "target cluster",
+            f"others may write to the ledger's topics: {some(map(str, s.target.ledger_writers))}",
+            "Mirrors go by what stands there. A cutover wants that right taken away, or these principals named in "
+            f"accept_ledger_writers. To take it away: {commands}.",
+        )
+
+
 def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield Finding(
@@ -246,6 +259,7 @@ CHECKS: tuple[Check, ...] = (
     ("traces", "topics of traces are as they must be", _traces),
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),
+    ("ledger_writers", "nobody else may write to the ledger's topics", _ledger_writers),
     ("partitioning", "records keep their partition", _partitioning),
     ("ownership", "each target topic has one mirror", _ownership),
     ("offsets", "topics continue in the mode in which their copy began", _offsets),

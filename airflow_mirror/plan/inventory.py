@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
     from airflow_mirror.kafka.quotas import QuotaEntity
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.ledger_writers import Writer
     from airflow_mirror.plan.model import Plan
 
 
@@ -76,6 +77,7 @@ class Inventory:
     :param gone: names that the mirror gives, of topics that only the target has.
     :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
+    :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     """
 
@@ -96,6 +98,7 @@ class Inventory:
     again: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    ledger_writers: tuple[Writer, ...] = ()
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()

@@ -214,6 +214,10 @@ RIGHTS: tuple[Right, ...] = (
         why="free disk of its brokers; without it the plan warns",
     ),
     Right(
+        side=TARGET, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER),
+        why="see who else may write to the ledger; without it a plan warns, a cutover wants `accept_ledger_writers`",
+    ),
+    Right(
         side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_log_starts",
         why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
     ),
@@ -233,7 +237,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(side=TARGET, on="wishes", operation="CREATE", roles=(PLAN,), why="who may only pause a mirror creates nothing"),
     Right(
-        side=TARGET, on="wishes", operation="READ", roles=(COPY, CUTOVER, STATUS, PAUSE, RETIRE),
+        side=TARGET, on="wishes", operation="READ", roles=(PLAN, COPY, CUTOVER, STATUS, PAUSE, RETIRE),
         why="hear that nothing is to be copied, or at which rate",
     ),
     Right(side=TARGET, on="wishes", operation="WRITE", roles=(PAUSE, RETIRE), why="wish that, and forget it"),

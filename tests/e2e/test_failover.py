@@ -130,7 +130,8 @@ def test_applications_go_back_to_the_source_that_returned(
     for name, cluster in (("other_source", source), ("other_target", target)):
         airflow.add_connection(name, cluster.admin_properties())
     other = {"name": NAME, "source": "other_source", "target": "other_target"}
-    run = airflow.trigger(FAILBACK, {**other, "approval": False, "open_by_default": True})
+    consent = {"approval": False, "open_by_default": True, "accept_ledger_writers": ["User:*"]}
+    run = airflow.trigger(FAILBACK, {**other, **consent})
     assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
     assert read_all(source.admin_properties(), TOPIC) == read_all(target.admin_properties(), TOPIC)
     assert positions(source.admin_properties(), GROUP, {TOPIC: 1}) == {(TOPIC, 0): 8}

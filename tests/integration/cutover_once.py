@@ -80,7 +80,7 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
             plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
             verify=verify_rest(plan, source, target), open_target=open_target, life=Ledger(there),
             limits=replace(LIMITS, max_fence_s=float(os.environ["MAX_FENCE_S"])),
-            alarm="tests.integration.cutover_once.page",
+            alarm="tests.integration.cutover_once.page", accept_ledger_writers=["User:*"],
         )  # fmt: skip
 
 

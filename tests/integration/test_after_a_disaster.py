@@ -230,6 +230,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     assert read(old, world.stay, 0)[-LATE:] == surplus[world.stay], "it stays as it is"
     verify = verify_rest(way.plan, world.target.config, world.source.config)
     how: dict[str, Any] = {"fence": HeardFence(world.target), "verify": verify, "limits": LIMITS}
+    how |= {"accept_ledger_writers": ["User:*"]}
     report = roll_back(way, world.source, world.target, run_dir=tmp_path / "back", **how)
     assert report.fence is not None
     print(f"failed back: nobody could write for {report.fence.seconds:.1f} s")

@@ -83,6 +83,7 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
     arguments: dict[str, Any] = {
         "fence": HeardFence(world.source),
         "keep_fence": True,
+        "accept_ledger_writers": ["User:*"],
         "run_dir": world.run_dir,
         "verify": verify_rest(plan, world.source.config, world.target.config),
         "life": ledger(world),

@@ -106,7 +106,8 @@ class World:
 
     def how(self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> dict[str, Any]:
         verify = verify_rest(plan, source.config, target.config)
-        return {"fence": HeardFence(source), "verify": verify, "limits": LIMITS}
+        accepted = {"accept_ledger_writers": ["User:*"]}
+        return {"fence": HeardFence(source), "verify": verify, "limits": LIMITS, **accepted}
 
     def cut_over(self) -> Kept:
         run_dir = self.directory / "there"

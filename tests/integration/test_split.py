@@ -221,5 +221,5 @@ def cut_over(world: World, plan: Plan, **changed: Any) -> None:
     given = {"verify": verify_rest(plan, world.source.config, world.target.config), **changed}
     run_cutover(
         plan.mirror, plan, world.source, world.target, fence=CallableFence(lambda: None, lambda: None), keep_fence=False,
-        run_dir=world.directory / "run", life=world.ledger, limits=LIMITS, **given,
+        run_dir=world.directory / "run", life=world.ledger, limits=LIMITS, accept_ledger_writers=["User:*"], **given,
     )  # fmt: skip

@@ -101,7 +101,7 @@ def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
             report = run_cutover(
                 w.mirror, w.plan, w.source, w.target, fence=CallableFence(lambda: None, lambda: None), keep_fence=True,
                 run_dir=tmp_path / "run", verify=verify_rest(w.plan, *configs), life=w.ledger(), limits=LIMITS,
-                tail_positions=maps.positions, translate_offset=maps.to_target,
+                tail_positions=maps.positions, translate_offset=maps.to_target, accept_ledger_writers=["User:*"],
             )  # fmt: skip
         (group,) = (one.group for one in report.groups)
         require_exact(w, group, {w.kept: (31, 345), w.mapped: (640, 600)})

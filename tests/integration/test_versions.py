@@ -167,7 +167,7 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
             world.mirror, plan, world.source, world.target,
             fence=HeardFence(world.source, writer), keep_fence=True, run_dir=world.run_dir,
             verify=verify_rest(plan, world.source.config, world.target.config), limits=replace(LIMITS, wait_groups_s=120),
-            life=ledger,
+            life=ledger, accept_ledger_writers=["User:*"],
         )  # fmt: skip
         ends = world.source.offsets(world.tps)
         assert ends == world.target.offsets(world.tps)

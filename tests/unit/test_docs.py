@@ -228,3 +228,15 @@ def test_decisions_are_numbered_without_gaps_and_each_has_its_parts() -> None:
         content = record.read_text(encoding="utf-8")
         assert content.startswith(f"# {number}. "), record.name
         assert re.findall(r"^## (.+)$", content, re.MULTILINE) == ["Context", "Decision", "Consequences", "Turned down"]
+
+
+# --- security ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_claim_about_security_names_a_test_that_is_there() -> None:
+    page = text("docs/security.md")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| who", "| ---"))]
+    promises = [row for row in rows if row.split("|")[3].strip()]
+    assert len(promises) >= 10 and all("::" in row for row in promises), "what is not tested is not claimed"
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert [pair for pair in named if f"\ndef {pair[1]}(" not in text(pair[0])] == []

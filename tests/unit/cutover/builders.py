@@ -244,5 +244,5 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         on=on, mirror=plan.mirror, plan=plan, fence=fence, keep_fence=True, verify=lambda _: [],
         limits=Limits(poll_s=0.001, quiet_at_most_s=0.0),
         report=CutoverReport(mirror="flow", plan_hash=plan.hash), kept=kept_in(tmp_path),
-        before=fence_state(on.target.ledger.values(), plan.mirror.name),
+        before=fence_state(on.target.ledger.values(), plan.mirror.name), accept_ledger_writers=["User:*"],
     )  # fmt: skip

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from airflow_mirror.cutover.spared import Spared, letting_write, spare
+from airflow_mirror.cutover.spared import Spared, spare
 from airflow_mirror.errors import FenceNotSwapped
+from airflow_mirror.kafka.acls import letting_write
 from airflow_mirror.kafka.model import Acl
 from tests.builders import rule
 from tests.unit.cutover.authorizer import may_write

@@ -140,6 +140,7 @@ class World:
             return run_cutover(
                 on, PLAN.mirror, PLAN, fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True,
                 kept=kept, verify=lambda _: [], limits=LIMITS,
+                accept_ledger_writers=["User:*"],
             )  # fmt: skip
 
     def report(self) -> CutoverReport:

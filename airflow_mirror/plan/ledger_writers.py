@@ -1,0 +1,77 @@
+"""Who else may write to the topics of a ledger: mirrors go by what stands there. ``docs/security.md`` says how far."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_mirror.errors import MissingRight, RequestRefused
+from airflow_mirror.kafka.acls import EVERYBODY, OPEN_BY_DEFAULT, covers, letting_write, open_by_default
+from airflow_mirror.policy import LEDGER, WISHES
+from airflow_mirror.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import Acl
+    from airflow_mirror.mirror import Mirror
+
+_TOPICS = sorted(LEDGER - {WISHES})
+
+
+class Writer(NamedTuple):
+    """Somebody who may write there.
+
+    :ivar principal: ``User:*`` for everybody, also where nobody can tell who. :ivar why: the rule that says so, or why
+        nobody can tell. :ivar command: takes the right away.
+    """
+
+    principal: str
+    why: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.principal} ({self.why})"
+
+
+def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[str] = ()) -> tuple[Writer, ...]:
+    """Return who may write to a ledger's topics beside the mirror itself. Super users, whom brokers don't name, may.
+
+    :param mirror: if nobody knows its principal there, that may be among them.
+    :param accepted: principals to leave out; ``User:*``: all, and nobody is asked.
+    """
+    if EVERYBODY in accepted:
+        return ()
+    own = mirror.own_principals.get("target") or target.principal
+    grant = f"kafka-acls --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic airflow-mirror. "
+    grant += "--resource-pattern-type prefixed --operation All"
+    try:
+        rules = target.describe_acls(resource_type="TOPIC")
+    except RequestRefused as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        return (Writer(EVERYBODY, "the cluster has no authorizer", "configure an authorizer"),)
+    except MissingRight as e:
+        return (Writer(EVERYBODY, f"perhaps: its ACLs can't be read. {e}", "let the mirror read ACLs"),)
+    found = {rule: rule.principal for topic in _TOPICS for rule in letting_write(rules, topic, own or "")}
+    writers = [Writer(who, str(rule), _remove(rule)) for rule, who in found.items() if who not in accepted]
+    if bare := [topic for topic in _TOPICS if not any(covers(rule, topic) for rule in rules)]:
+        open_ = _is_open(target)
+        if open_ is not False:
+            why = f"{OPEN_BY_DEFAULT} is {'set' if open_ else 'not told'}, and topic {bare[0]} has no ACL"
+            writers.append(Writer(EVERYBODY, why, grant))
+    return tuple(writers)
+
+
+def _is_open(target: ClusterAdmin) -> bool | None:
+    try:
+        return open_by_default(target.broker_configs())
+    except MissingRight:
+        return None
+
+
+def _remove(rule: Acl) -> str:
+    pattern = " --resource-pattern-type prefixed" if rule.pattern_type == "PREFIXED" else ""
+    host = "" if rule.host == "*" else f" --allow-host {shlex.quote(rule.host)}"
+    on = f"--topic {shlex.quote(rule.name)}{pattern} --operation {rule.operation.title()}"
+    return f"kafka-acls --remove --allow-principal {shlex.quote(rule.principal)}{host} {on}"
