@@ -246,8 +246,12 @@ def watching(world: World, n: int) -> None:
 
 
 def asking(world: World, n: int) -> None:
-    """A request to stop, a pause and another rate."""
+    """A request to stop."""
     ask_to_stop(world.state, world.mirror.name, world.me.job, "somebody@airflow-worker-1")
+
+
+def wishing(world: World, n: int) -> None:
+    """A pause and another rate."""
     for kind in ("pause", "rate"):
         wish(world.state, world.mirror.name, kind, Wish.now(50_000_000))
 
@@ -518,7 +522,8 @@ def _every(seconds: float) -> Callable[[Shape], float]:
 STATE_KINDS = (
     Kind("job/", "signs of life", signs, _every(SIGN_EVERY_S)),
     Kind("job/", "looks for one", watching, _every(5.0)),
-    Kind("job/", "requests to stop, pauses, rates", asking, _every(3600)),
+    Kind("job/", "requests to stop", asking, _every(3600)),
+    Kind("wish/", "pauses, rates", wishing, _every(3600)),
     Kind("share/", "shares of processes", sharing, _every(TURN_S)),
     Kind("run/", "reports of a driver elsewhere", reporting, _every(5.0)),
     Kind("run/", "last reports of one", ending, _every(DAY_S / 4), reports.KEEP),

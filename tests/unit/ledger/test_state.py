@@ -191,8 +191,11 @@ def test_wishes_have_a_topic_of_their_own(cluster: DrivenCluster, wire: WireClus
     assert [(row.key or b"").decode() for row in cluster.log(TopicPartition(WISHES, 0)).rows()] == [
         "wish/m/pause", "wish/m/rate"
     ]  # fmt: skip
-    forged = {STATE: {"wish/m/rate": b"forged"}, WISHES: {"job/m/1/sign": b"forged", "plan/m/1": b"forged"}}
+    forged = {
+        STATE: {"wish/m/rate": b"forged", "wish/n/pause": b"forged"},
+        WISHES: {"job/m/1/sign": b"forged", "plan/m/1": b"forged"},
+    }
     for topic, values in forged.items():
         StateLog(wire, [""], lambda: None, topic).write(values)
     assert both.read() == {"job/m/1/sign": b"2", "wish/m/pause": b"now", "wish/m/rate": b"7"}
-    assert plans.read()["plan/m/1"] == b"1"
+    assert plans.read()["plan/m/1"] == b"1" and "wish/n/pause" not in plans.read()
