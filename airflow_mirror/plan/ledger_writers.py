@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.acls import EVERYBODY, OPEN_BY_DEFAULT, covers, letting_write, open_by_default
-from airflow_mirror.policy import LEDGER, WISHES
+from airflow_mirror.policy import DECISIONS, MAPS, STATE
 from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import Acl
     from airflow_mirror.mirror import Mirror
-
-_TOPICS = sorted(LEDGER - {WISHES})
 
 
 class Writer(NamedTuple):
@@ -43,6 +41,7 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
     if EVERYBODY in accepted:
         return ()
     own = mirror.own_principals.get("target") or target.principal
+    topics = [DECISIONS, STATE, *([] if mirror.offsets == "identical" else [MAPS])]  # wishes are for others
     grant = f"kafka-acls --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic airflow-mirror. "
     grant += "--resource-pattern-type prefixed --operation All"
     try:
@@ -53,9 +52,9 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
         return (Writer(EVERYBODY, "the cluster has no authorizer", "configure an authorizer"),)
     except MissingRight as e:
         return (Writer(EVERYBODY, f"perhaps: its ACLs can't be read. {e}", "let the mirror read ACLs"),)
-    found = {rule: rule.principal for topic in _TOPICS for rule in letting_write(rules, topic, own or "")}
+    found = {rule: rule.principal for topic in topics for rule in letting_write(rules, topic, own or "")}
     writers = [Writer(who, str(rule), _remove(rule)) for rule, who in found.items() if who not in accepted]
-    if bare := [topic for topic in _TOPICS if not any(covers(rule, topic) for rule in rules)]:
+    if bare := [topic for topic in topics if not any(covers(rule, topic) for rule in rules)]:
         open_ = _is_open(target)
         if open_ is not False:
             why = f"{OPEN_BY_DEFAULT} is {'set' if open_ else 'not told'}, and topic {bare[0]} has no ACL"

@@ -244,7 +244,7 @@ class World:
                     self.mirror, plan, source, target, fence=HeardFence(source), keep_fence=keep_fence, run_dir=run_dir,
                     verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
                     tail_positions=maps.positions, translate_offset=maps.to_target, life=Ledger(target),
-                    open_target=open_target,
+                    open_target=open_target, accept_ledger_writers=["User:*"] if user == ROOT else (),
                 )  # fmt: skip
             assert [g.group for g in report.groups] == list(self.mirror.groups)
             assert report.fence is not None
@@ -443,7 +443,7 @@ def test_preview_names_a_right_before_a_cutover_meets_that(world_of: Callable[..
         return [(f["level"], f["object"], f["evidence"].partition(" (")[0]) for f in found if f["check"] == "rights"]
 
     group = f"{world.topic}-g"
-    assert verdicts() == [("pass", "both clusters", "all granted, on 7 topics and groups")]
+    assert verdicts() == [("pass", "both clusters", "all granted, on 9 topics and groups")]
     assert verdicts("DELETE") == [("warn", "target, 1 group", f"DELETE is not allowed to the mirror on group {group}")]
     assert verdicts("READ") == [("block", "target, 1 group", f"READ is not allowed to the mirror on group {group}")]
 

@@ -83,6 +83,14 @@ def test_where_everybody_may_or_nobody_can_tell_that_is_said(target: Acls, why: 
     assert writers(target, "User:*") == ()
 
 
+def test_maps_count_for_mirrors_that_have_some() -> None:
+    """Of others nobody has rules there, and whether that is open to everybody a cutover may not be allowed to ask."""
+    target: Any = Acls(*OURS[:2], open_by_default="hidden")
+    target.principal = OWN
+    assert ledger_writers(target, a_mirror(topics=["orders"], offsets="identical")) == ()
+    assert [one.principal for one in ledger_writers(target, a_mirror(topics=["orders"], offsets="mapped"))] == ["User:*"]
+
+
 def test_closed_cluster_whose_mirror_is_a_super_user_is_closed() -> None:
     assert who(Acls(open_by_default=False)) == {}
 
