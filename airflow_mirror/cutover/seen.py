@@ -161,7 +161,7 @@ def look(run: Run) -> Seen:
         settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
         commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
-        handover=lease.HANDOVER_S if leased else 0.0,
+        handover=lease.HANDOVER_S,
     )  # fmt: skip
     return Seen(
         times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,

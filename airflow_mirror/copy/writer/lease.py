@@ -78,7 +78,8 @@ class LeaseToken:
 def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToken:
     """Take the lease of ``mirror`` over from its current holder.
 
-    :param to_end: take it to end the writing of others, not to write; :func:`is_anybody_writing` then returns False.
+    :param to_end: take it to end the writing of others, not to write; :func:`is_anybody_writing` then returns False, and
+        the wait is never left out.
     :raises TryAgain: the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
     :raises Fenced: another job took the lease at the same moment.
     """
@@ -87,8 +88,9 @@ def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToke
     producer_id, epoch = taken.producer_id, taken.epoch
     while epoch >= _WORN_EPOCH:
         producer_id, epoch = client.init(handover.HELD_MS, producer_id, epoch)
-    first_mark_ms = _FIRST_END_MS if to_end else _FIRST_MARK_MS
-    return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S, first_mark_ms)
+    if to_end:  # what opens a target believes no job that its tasks have ended
+        return _mark(client, producer_id, epoch, HANDOVER_S, _FIRST_END_MS)
+    return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S)
 
 
 def renew(target: WireCluster, token: LeaseToken) -> None:
@@ -186,7 +188,10 @@ def _gone(token: LeaseToken) -> Fenced:
 
 
 def _now_s() -> float:
-    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC."""
+    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC.
+
+    It does not count a hypervisor's pause (a snapshot, a live migration), behind which a confirmation looks fresh.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -53,6 +53,14 @@ def test_only_a_held_lease_is_taken_after_a_pause(target: WireCluster) -> None:
     assert [is_held(target, t) for t in (first, held, again, released)] == [False, False, False, True]
 
 
+@pytest.mark.parametrize("before", ["never taken", "released"])
+def test_a_lease_that_ends_all_writing_is_never_taken_without_a_pause(target: WireCluster, before: str) -> None:
+    """What a cutover opens must not depend on how well a job counted its tasks."""
+    if before == "released":
+        lease.release(target, lease.take(target, "m"))
+    assert lease.take(target, "m", to_end=True).wait_s == lease.HANDOVER_S
+
+
 def test_a_renewal_leaves_the_epoch_as_it_is(coordinator: Coordinator, target: WireCluster) -> None:
     token = lease.take(target, "m")
     for _ in range(3):

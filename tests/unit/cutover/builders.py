@@ -150,12 +150,12 @@ class Leases:
         run.check_stop()
 
     def _take(self, _target: object, mirror: str, *, to_end: bool = False) -> LeaseToken:
-        clean, self.is_job = self.holder is None, not to_end
+        waits, self.is_job = to_end or self.holder is not None, not to_end
         producer_id, epoch = self.holder or (7001, -2)
         self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
         return LeaseToken(
             transactional_id=f"airflow-mirror/{mirror}/lease", producer_id=producer_id, epoch=epoch + 2,
-            mark_ms=70_000 + epoch, wait_s=0.0 if clean else lease.HANDOVER_S,
+            mark_ms=70_000 + epoch, wait_s=lease.HANDOVER_S if waits else 0.0,
         )  # fmt: skip
 
     def _confirm(self, _target: object, token: LeaseToken) -> None:
