@@ -844,6 +844,19 @@ class LeaseLost(TryAgain):
         )
 
 
+class TaskUnheard(TryAgain):
+    """Nobody knows whether the task that was to copy these partitions has ended."""
+
+    def __init__(self, partitions: Sequence[str], why: str) -> None:
+        self.partitions, self.why = partitions, why
+        more = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+        super().__init__(
+            f"partition {partitions[0]}{more}: {why}. Whoever copied may still write for some seconds, so nobody goes on "
+            "under the same writer lease. The copy withdraws it, waits, and goes on by itself. If that happens again and "
+            "again, look for executors that were lost and processes that were killed (memory, preempted nodes)."
+        )
+
+
 class LeaseUnconfirmed(TryAgain):
     """The writer lease could not be confirmed; until it is, nothing is written."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
-from airflow_mirror.errors import LeaseLost, MirrorError, SourceGone, TryAgain
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import LeaseLost, MirrorError, SourceGone, TaskUnheard, TryAgain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class PartitionResult:
     :param final: a retry would find the same, or must not be made: corrupt data, missing rights, a lost lease.
     :param source_gone: the error is that the source's topic was deleted, or created again.
     :param lease_lost: the error is a lost lease, which a driver that withdraws it expects.
+    :param unheard: the error is that nobody knows how the task ended, and whether it has: it may still write.
     """
 
     topic: str
@@ -44,19 +46,35 @@ class PartitionResult:
     target_partition: int = -1
     lease_lost: bool = False
     source_gone: bool = False
+    unheard: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
         """What the result is about: source topic, source partition, target partition."""
         return self.topic, self.partition, self.target_partition
 
-    def without_lost_lease(self) -> PartitionResult:
-        """Return it without its error: a withdrawn lease is how a driver asks its tasks to end."""
-        return replace(self, error=None, final=False, lease_lost=False)
+    def going_on(self) -> PartitionResult:
+        """Return it without its error if its partition only goes on under another lease than that of its task."""
+        return replace(self, error=None, final=False, lease_lost=False) if self.lease_lost or self.unheard else self
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
         return asdict(self)
+
+    @classmethod
+    def without_copy(cls, one: CopyRange, error: MirrorError) -> PartitionResult:
+        """Return the result of a partition of which no copy can tell anything, for this reason."""
+        return cls(
+            topic=one.source_topic,
+            target_topic=one.target_topic,
+            partition=one.partition,
+            position=one.start_offset,
+            done=False,
+            error=str(error),
+            final=_is_final(error),
+            target_partition=one.target.partition,
+            unheard=isinstance(error, TaskUnheard),
+        )
 
     @classmethod
     def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
@@ -79,6 +97,12 @@ class PartitionResult:
 
 def _is_final(error: MirrorError) -> bool:
     return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
+
+
+def unheard(ranges: Sequence[CopyRange], why: str) -> list[PartitionResult]:
+    """Return the results of a task that has told none."""
+    error = TaskUnheard([str(one.source) for one in ranges], why)
+    return [PartitionResult.without_copy(one, error) for one in ranges]
 
 
 def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, Any]:
@@ -104,4 +128,5 @@ def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionRes
     if before is None:
         return row
     sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTERS}
-    return PartitionResult(**{**row.to_dict(), **sums, "seconds": round(before.seconds + row.seconds, 3)})
+    position = before.position if row.unheard else row.position
+    return replace(row, **sums, position=position, seconds=round(before.seconds + row.seconds, 3))

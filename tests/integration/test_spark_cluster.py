@@ -167,7 +167,7 @@ def test_executors_import_the_shipped_zip_without_exposing_the_password(guarded:
 
 
 def test_orphaned_task_of_a_killed_worker_leaves_an_equal_target(guarded: list[Cluster], job: Job) -> None:
-    """The worker is killed in the middle of a copy, and its task writes on."""
+    """The worker is killed in the middle of a copy, and its task writes on. Nobody does beside it under its lease."""
     source, target = guarded
     fill(source, job.name)
     total = copied(source, job.name)
@@ -192,6 +192,7 @@ def test_orphaned_task_of_a_killed_worker_leaves_an_equal_target(guarded: list[C
         restart(job.spark, number)
     summary = summary_of(job.log)
     assert summary["partitions"] == PARTITIONS and summary["errors"] == []
+    assert "Spark runs its task again (attempt 1)" in job.log.read_text(), "no round has followed for its partitions"
     assert_equal(source, target, job.name, PARTITIONS)
     job.assert_no_secret_anywhere()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.config import Handover
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.task import CopyWork
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,8 @@ def run_bulk(
 ) -> list[PartitionResult]:
     """Run one Spark task for each list of ranges, in their order, and return every partition's result.
 
-    Errors of single partitions are part of the results; an exception means that Spark itself gave up on a task.
+    Errors of single partitions are part of the results; an exception means that Spark itself gave up on a task. If a
+    task had to be run again, its partitions are :attr:`~.PartitionResult.unheard`.
 
     :param handover: the clusters' settings for executors that can't read ``work``'s references themselves.
     """
@@ -39,12 +40,13 @@ def run_bulk(
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        from airflow_mirror.copy.spark.attempt import carry_out
+
         handed.accept()
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 ranges = [CopyRange(**values) for values in json.loads(zlib.decompress(lists[task]))]
-                results = copy_ranges(work, ranges)
-                yield pyarrow.RecordBatch.from_pydict({"result": [json.dumps(r.to_dict()) for r in results]})
+                yield pyarrow.RecordBatch.from_pydict({"result": carry_out(work, ranges)})
 
     # One id per Spark partition, so that each list becomes its own task.
     tasks: Any = spark.range(0, len(lists), 1, len(lists))

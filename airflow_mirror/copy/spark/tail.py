@@ -9,22 +9,20 @@ position of each partition is its target's log end.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from airflow_mirror.config import Handover
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.spark.attempt import carry_out
 from airflow_mirror.copy.spark.bulk import RESULT_SCHEMA
-from airflow_mirror.copy.task import copy_ranges, work_from_json
+from airflow_mirror.copy.task import work_from_json
 
 SOURCE_NAME = "kafka_mirror_tail"
-_AGAIN_S = 5.0
 
 
 @dataclass
@@ -33,13 +31,11 @@ class TurnPartition(InputPartition):  # type: ignore[misc]
 
     :ivar ranges: JSON of a list of :class:`CopyRange`. :ivar options: JSON of :class:`CopyOptions`.
     :ivar report_to: see :class:`.task.CopyWork`.
-    :ivar until: end of the turn, in seconds since the epoch by the driver's clock.
     """
 
     ranges: str
     options: str
     report_to: str | None
-    until: float
 
 
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -74,8 +70,8 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return the tasks of the next turn."""
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
-        options, until = json.dumps(turn["options"]), time.time() + self._turn_s
-        return [TurnPartition(json.dumps(ranges), options, turn["report_to"], until) for ranges in turn["ranges"]]
+        options = json.dumps(turn["options"])
+        return [TurnPartition(json.dumps(ranges), options, turn["report_to"]) for ranges in turn["ranges"]]
 
     def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
         """Copy for the length of the turn; yield each partition's result."""
@@ -83,18 +79,8 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
         options = CopyOptions(**json.loads(partition.options))
         work = replace(self._work, options=options, report_to=partition.report_to)
-        for result in copy_ranges(work, ranges, duration_s=_duration_s(self._turn_s, partition.until)):
-            yield (json.dumps(result.to_dict()),)
-
-
-def _duration_s(turn_s: float, until: float) -> float:
-    """Return for how long this task copies. A retried task ends with the others of its turn, which would wait for it.
-
-    :param until: see :class:`TurnPartition`. If clocks differ, a retried task ends a little early or late.
-    """
-    context = TaskContext.get()
-    again = context is not None and context.attemptNumber() > 0
-    return min(turn_s, max(_AGAIN_S, until - time.time())) if again else turn_s
+        for result in carry_out(work, ranges, self._turn_s):
+            yield (result,)
 
 
 class TailSource(DataSource):  # type: ignore[misc]

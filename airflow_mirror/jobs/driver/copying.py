@@ -99,7 +99,7 @@ def copy(
             results: list[PartitionResult] = []
             progress.start()
             try:
-                with listening(job, arguments, held, status, wishes, has_failed) as ear:
+                with listening(job, arguments, held, status, wishes, has_failed, crew.has_lost) as ear:
                     results = copy_in_rounds(ranges, one_round, ear, held, progress.table.begin_turn)
             finally:
                 progress.stop(results)

@@ -31,7 +31,13 @@ class Crew(Protocol):
         """Return how many tasks run at the same time, by now."""
 
     def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
-        """Copy each list of ranges to its ends, as one task, in their order; return every partition's result."""
+        """Copy each list of ranges to its ends, as one task, in their order; return every partition's result.
+
+        No list is copied twice under a lease: partitions of a task that was lost are ``unheard``.
+        """
+
+    def has_lost(self) -> bool:
+        """Whether a task of the present :meth:`copy` was lost, so that the others should end early."""
 
     def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> Stream:
         """Begin to copy the turns of a tail.

@@ -36,6 +36,7 @@ from airflow_mirror.jobs.driver.prepare import (
 )
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
+from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
 from airflow_mirror.jobs.driver.turns import Stream, Tail
 from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.driver.way_back import WayBack
@@ -53,7 +54,6 @@ log = logging.getLogger(__name__)
 _TURN_UNTOLD_S = 60.0  # upper limit if tasks can't be told to end early
 MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
 _DISCOVER_EVERY_S = 10.0
-_STARTS = 5
 _LOOK_EVERY_S = 0.5
 _GUARD_EVERY_S = 5.0  # whether a cutover has raised its fence
 _GUARD_WAIT_S = 120.0  # a deposed tail's guard stays until that fence is decided
@@ -127,7 +127,7 @@ def _follow(
 
     def start() -> Stream:
         work = CopyWork(
-            source=clusters[0], target=clusters[1], options=tail.options, lease=held.token, report_to=progress.report_to
+            source=clusters[0], target=clusters[1], options=tail.options, lease=held.begin(), report_to=progress.report_to
         )
         return crew.follow(tail, work, turn_s)
 
@@ -141,7 +141,7 @@ def _follow(
                     _copy_on(crew, start, tail, there, held, progress, watches, status)
     finally:
         progress.stop()
-        _end(held, tail)
+        _end(held, tail, status, is_last=True)
     if tail.failed is not None:
         raise tail.failed
 
@@ -162,13 +162,14 @@ def _copy_on(
     crew: Crew, start: Callable[[], Stream], tail: Tail, there: Presence, held: HeldLease, progress: Progress,
     watches: Watches, status: StatusFile,
 ) -> None:  # fmt: skip
-    """Let one stream copy, and after a pause, a lost lease or a change of the crew the next one, until the tail is over.
+    """Let one stream copy, and after a pause, a lost lease or task or a change of the crew the next one, until the end.
 
     :param start: makes a stream.
+    :raises TryAgain: tasks are lost again and again.
     """
     failed, back = 0, WayBack(there, held, status, tail.stopping)
     while True:
-        _rest_while_paused(tail, there, held, watches, status)
+        _rest_while_paused(tail, there, watches, status)
         if tail.deposed is not None:
             back.go(tail.deposed, tail.job.plan)
             tail.deposed = None
@@ -177,38 +178,51 @@ def _copy_on(
         tail.withdrawn.clear()
         tail.deal()
         status.update("copying")
+        begun = time.monotonic()
         try:
             tail.stream = start()
             _supervise(tail, there, progress, watches)
-            failed = 0
+            failed *= time.monotonic() - begun < SOON_S
         except LeaseLost as e:  # the watch of settings may find it first
             tail.deposed = str(e)
         except Exception as e:
-            failed += 1
-            if not crew.may_start_again(e) or failed == _STARTS:
+            if not crew.may_start_again(e):
                 raise
-            log.warning("start %d of %d: %s", failed, _STARTS, e)
+            tail.unheard = str(e)
         if tail.is_over():
             return  # the last words of its tasks are no progress any more
-        _end(held, tail)  # others of the same turn may still be running
+        _end(held, tail, status)  # others of the same turn may still be running
         progress.table.begin_turn()
+        if tail.unheard is not None:
+            failed += 1
+            if failed == LOSSES:
+                raise TryAgain(tail.unheard)
+            log.warning("start %d of %d: %s", failed, LOSSES, tail.unheard)
+            tail.unheard = None
+            tail.reported.set()
 
 
-def _end(held: HeldLease, tail: Tail) -> None:
-    """Make all tasks stop, wherever they run, if there are any: each finishes its requests in flight and reports."""
+def _end(held: HeldLease, tail: Tail, status: StatusFile, *, is_last: bool = False) -> None:
+    """Make all tasks stop, wherever they run, if there are any: each finishes its requests in flight and reports.
+
+    When this returns, none of them writes any more, heard of or not.
+
+    :param is_last: no stream follows. Then the lease stays held instead.
+    """
     if tail.stream is None:
         return
-    tail.reported.clear()
-    _withdraw(held, tail)
-    while not (tail.withdrawn.is_set() or tail.deposed or tail.is_over()) and tail.stream.must_restart:
-        # Some of its tasks can't be told, and who copies next must not copy beside them under the same lease.
-        tail.stopping.wait(_WITHDRAW_AGAIN_S)
-        _withdraw(held, tail)
-    tail.stream.stop(lease.HANDOVER_S)
+    while not _is_withdrawn(held, tail) and not (is_last or tail.is_over()):
+        tail.stopping.wait(_WITHDRAW_AGAIN_S)  # who copies next must not copy beside them under the same lease
+    if tail.stream.stop(lease.HANDOVER_S) and not held.is_in_use:
+        held.all_reported()
+    elif not (is_last or tail.is_over()):
+        tail.unheard = tail.unheard or "not every task has reported"
+        wait_until(held.safe_at, status, tail.stopping)
     tail.stream = None
 
 
-def _withdraw(held: HeldLease, tail: Tail) -> None:
+def _is_withdrawn(held: HeldLease, tail: Tail) -> bool:
+    """Withdraw the lease; return whether no task can confirm it any more."""
     tail.withdrawn.set()
     try:
         held.withdraw()
@@ -217,25 +231,22 @@ def _withdraw(held: HeldLease, tail: Tail) -> None:
         if isinstance(e, Fenced):
             tail.deposed = str(e)
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
+    return not held.is_in_use
 
 
-def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Watches, status: StatusFile) -> None:
+def _rest_while_paused(tail: Tail, there: Presence, watches: Watches, status: StatusFile) -> None:
     """Return once the mirror is not paused (any more), or the tail has to end; meanwhile keep topics on hold.
 
     The lease stays held, so that nobody else begins to copy. What follows the data goes on following: it is never set
     beyond what was copied, and a failover during a pause needs it.
     """
     while there.wishes.pause is not None and not tail.is_over():
-        rests = tail.withdrawn.is_set() or tail.deposed is not None
-        if rests:
-            status.update("paused")
-        else:
-            _withdraw(held, tail)  # a task that could not be told to end would copy for the rest of its turn
+        status.update("paused")
         try:
             watches.look()
         except LeaseLost as e:
             tail.deposed = str(e)
-        tail.stopping.wait(_LOOK_EVERY_S if rests else _WITHDRAW_AGAIN_S)
+        tail.stopping.wait(_LOOK_EVERY_S)
 
 
 def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
@@ -252,7 +263,7 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
     well = looked  # last time at which no partition was known to have stopped
     while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None and not stream.must_restart:
         if not stream.is_running:
-            if tail.failed is None and tail.deposed is None:
+            if tail.failed is None and tail.deposed is None and tail.unheard is None:
                 raise TryAgain(stream.failure())
             return
         if not progress.table.has_stopped():

@@ -17,6 +17,7 @@ from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, WritingEnded
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
@@ -321,29 +322,64 @@ def _offsets_at(
 
 
 def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
-    """Wait until tasks of a job that did not end cleanly must have noticed that the lease is lost."""
+    """Wait until tasks that nobody has heard of must have noticed that their lease is lost."""
     pause_s = safe_at - time.monotonic()
     if pause_s > 0:
-        status.update("waiting for an older job's writers to stop")
-        log.info("waiting %.1f s: an older job of this mirror may still be writing", pause_s)
+        status.update("waiting for earlier writers to stop")
+        log.info("waiting %.1f s: earlier tasks of this mirror may still be writing", pause_s)
         (stopping or threading.Event()).wait(pause_s)
 
 
 class HeldLease:
-    """The writer lease as held by a job's driver.
+    """The writer lease as held by a job's driver, and what is known of who writes under it.
 
     :ivar token: the lease in the form that is sent to tasks.
-    :ivar safe_at: monotonic time from which writing is safe.
+    :ivar safe_at: monotonic time from which nobody writes who began before; infinite while tasks may, under this token.
     """
 
     def __init__(self, target: WireCluster, mirror: str) -> None:
         self._target, self._mirror = target, mirror
         self.token = lease.take(target, mirror)
         self.safe_at = time.monotonic() + self.token.wait_s
+        self._lock = threading.Lock()
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nobody writes who began before."""
+        return time.monotonic() >= self.safe_at
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether tasks may write under the token."""
+        return self.safe_at == float("inf")
+
+    def begin(self) -> LeaseToken:
+        """Return the token for tasks that begin now."""
+        with self._lock:
+            self.safe_at = float("inf")
+            return self.token
+
+    def all_reported(self) -> None:
+        """Note that every task that began under the lease has ended: nobody needs to wait for it."""
+        with self._lock:
+            self.safe_at = time.monotonic()
 
     def withdraw(self) -> None:
-        """Withdraw the lease, so that every task stops."""
-        self.token = lease.withdraw(self._target, self.token)
+        """Withdraw the lease, so that every task stops. Those that can't be heard have in :data:`lease.HANDOVER_S`.
+
+        :raises Fenced: another job has taken it, so that they stop as well.
+        """
+        token = self.token
+        try:
+            token = lease.withdraw(self._target, token)
+        except Fenced:
+            self._lose(token)
+            raise
+        self._lose(token)
+
+    def _lose(self, token: LeaseToken) -> None:
+        with self._lock:
+            self.token, self.safe_at = token, min(self.safe_at, time.monotonic() + lease.HANDOVER_S)
 
     def require_wanted(self) -> None:
         """Return unless the lease was taken to end all writing. :raises WritingEnded: it was."""
@@ -358,17 +394,21 @@ class HeldLease:
         """
         self.require_wanted()
         token = lease.take(self._target, self._mirror)
+        self.safe_at = max(self.safe_at, time.monotonic() + token.wait_s)
         pause(token.wait_s)
         self.token = token  # not before: what follows the data would write at once
 
     def release(self) -> None:
-        """Release the lease, after all tasks have ended."""
-        lease.release(self._target, self.token)
+        """Release the lease, unless a task may still write: then the next job has to wait for it."""
+        if self.is_safe:
+            lease.release(self._target, self.token)
+        else:
+            log.info("the writer lease stays held: a task may still write, and the next job waits until that is over")
 
 
 @contextmanager
 def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
-    """Take the writer lease, renew it, and release it if the block ends without an exception.
+    """Take the writer lease, renew it, and release it if the block ends without an exception and all tasks reported.
 
     After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for
     them.

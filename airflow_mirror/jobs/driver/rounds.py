@@ -1,7 +1,8 @@
 """The rounds of a bulk copy: each copies as is wished of the mirror when it begins, and ends when the wish changes.
 
 A round ends early by a withdrawn lease: that reaches every task, wherever it runs, and those that still wait for a slot.
-In the next round each partition continues at its target's log end offset, as after any restart of the job.
+In the next round each partition continues at its target's log end offset, as after any restart of the job. A task that
+was lost ends its round as well: what it may still write, it writes before the next one begins.
 
 A thread with connections of its own listens, and says where the target's state is kept that this copy is there, so that
 who pauses the mirror can wait until it rests. Copying never waits for that.
@@ -14,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 from airflow_mirror.config import load
@@ -31,11 +32,14 @@ from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.wire.errors import Fenced
 
 log = logging.getLogger(__name__)
 
 _LISTEN_EVERY_S = 1.0
 _PATIENCE_S = 5.0  # for one write, after which it listens again
+LOSSES = 5  # so often in succession may a task be lost,
+SOON_S = 30.0  # this soon after it began
 
 Round = Callable[[Sequence[CopyRange], Wishes, LeaseToken], Sequence[PartitionResult]]
 """Copies ranges until their ends, or until the lease is lost."""
@@ -46,15 +50,16 @@ class Ear:
 
     :param wishes: what was wished when it began.
     :param has_failed: returns whether something happened that is to end the copy.
+    :param has_lost: returns whether a task of the present round was lost.
     :ivar wishes: what is wished by now. :ivar has_failed: see there; its answer, once it was yes.
     """
 
     def __init__(
         self, me: ActiveTail, target: str, held: HeldLease, status: StatusFile, wishes: Wishes,
-        has_failed: Callable[[], bool],
+        has_failed: Callable[[], bool], has_lost: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._me, self._reference, self._held, self._status = me, target, held, status
-        self._ask_failed, self.has_failed = has_failed, False
+        self._ask_failed, self.has_failed, self._has_lost = has_failed, False, has_lost
         self.wishes = wishes
         self._unheeded = threading.Event()  # heard, but the lease is not withdrawn yet
         self._ended = threading.Event()
@@ -62,12 +67,18 @@ class Ear:
         self.thread = threading.Thread(target=self._run, name="wishes", daemon=True)
 
     def until_it_may_copy(self) -> Wishes:
-        """Return what is wished, once that is not to rest."""
-        while self.wishes.pause is not None or self._unheeded.is_set():
-            if self.wishes.pause is not None:
+        """Return what is wished, once that is not to rest, and nobody writes any more under an earlier lease."""
+        while self.wishes.pause is not None or self._unheeded.is_set() or not self._held.is_safe:
+            if not self._held.is_safe:
+                self._status.update("waiting for earlier writers to stop")
+            elif self.wishes.pause is not None:
                 self._status.update("paused")
             time.sleep(_LISTEN_EVERY_S)
         return self.wishes
+
+    def end_round(self) -> None:
+        """Have the lease withdrawn from all tasks."""
+        self._unheeded.set()
 
     def end(self) -> None:
         """Listen no more; return when the lease is left alone."""
@@ -85,7 +96,7 @@ class Ear:
                         signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
                     self._look()
                     self._hear(signs.wishes())
-                except MirrorError as e:
+                except Exception as e:  # a mistake of ours, too: who waits for the next round waits for this thread
                     self._complaints.of(e)
                 self._ended.wait(_LISTEN_EVERY_S)
             if speaks:
@@ -106,15 +117,18 @@ class Ear:
         if not self.has_failed and self._ask_failed():
             log.error("a partition has stopped, and that is to end the copy")
             self.has_failed = True
-            self._unheeded.set()
+            self.end_round()
+        if self._held.is_in_use and self._has_lost():
+            self.end_round()
 
     def _hear(self, wishes: Wishes) -> None:
         if wishes != self.wishes:
             log.warning("%s", "; ".join(wishes.lines()) or "no pause and no other rate is wished any more")
-            self._unheeded.set()
+            self.end_round()
             self.wishes = wishes
         if self._unheeded.is_set():
-            self._held.withdraw()
+            with suppress(Fenced):  # another job has it: the tasks notice that, those of the next round at once
+                self._held.withdraw()
             self._unheeded.clear()
 
     def _leave(self, signs: Signs) -> None:
@@ -127,17 +141,17 @@ class Ear:
 @contextmanager
 def listening(
     job: CopyJob, arguments: argparse.Namespace, held: HeldLease, status: StatusFile, wishes: Wishes,
-    has_failed: Callable[[], bool] = lambda: False,
+    has_failed: Callable[[], bool] = lambda: False, has_lost: Callable[[], bool] = lambda: False,
 ) -> Iterator[Ear]:  # fmt: skip
     """Listen until the block ends; inside of it the lease's connection belongs to the listener.
 
-    :param has_failed: see :class:`Ear`.
+    :param has_failed: see :class:`Ear`; ``has_lost`` likewise.
     """
     me = ActiveTail(
         mirror=job.mirror.to_dict(), plan=job.plan.hash, inputs=job.plan.digest, directory=arguments.job_dir or "",
         bulk=True,
     )  # fmt: skip
-    ear = Ear(me, arguments.target, held, status, wishes, has_failed)
+    ear = Ear(me, arguments.target, held, status, wishes, has_failed, has_lost)
     ear.thread.start()
     try:
         yield ear
@@ -148,19 +162,31 @@ def listening(
 def copy_in_rounds(
     ranges: Sequence[CopyRange], copy: Round, ear: Ear, held: HeldLease, on_round_end: Callable[[], None]
 ) -> list[PartitionResult]:
-    """Copy ranges to their ends, and return every partition's result over all rounds."""
+    """Copy ranges to their ends, and return every partition's result over all rounds.
+
+    The errors of a task that was lost are among them if that happens :data:`LOSSES` times in quick succession.
+    """
     totals: dict[tuple[str, int, int], PartitionResult] = {}
-    left = list(ranges)
+    left, losses = list(ranges), 0
     while left:
-        wishes, token = ear.until_it_may_copy(), held.token
+        wishes, token, begun = ear.until_it_may_copy(), held.begin(), time.monotonic()
         results = copy(left, wishes, token)
+        lost = next((r.error for r in results if r.unheard), None)
+        if lost is None:
+            held.all_reported()
+        losses = 0 if lost is None else losses + 1 if time.monotonic() - begun < SOON_S else 1
         withdrawn = held.token != token
+        ends = ear.has_failed or losses == LOSSES or (lost is None and not withdrawn)
         for result in results:
-            if withdrawn and result.lease_lost:
-                result = result.without_lost_lease()
+            if result.unheard and not ends or result.lease_lost and withdrawn:
+                result = result.going_on()
             totals[result.key] = add(totals, result)
-        if not withdrawn or ear.has_failed:
+        if ends:
             break
+        if lost is not None:
+            log.warning("%s", lost)
+            if held.is_in_use:
+                ear.end_round()
         on_round_end()
         left = [r for r in left if _goes_on(totals, r)]
     return list(totals.values())

@@ -27,18 +27,33 @@ from airflow_mirror.jobs.runner.spec import is_local
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
 
 
+def _has_lost(context: Any, group: str) -> bool:
+    """Return whether a task of the last job of a group has failed, or went with its executor.
+
+    Spark counts both, whether it may run the task again or not; how often a stage was begun as well.
+    """
+    tracker = context.statusTracker()
+    jobs = tracker.getJobIdsForGroup(group)
+    job = tracker.getJobInfo(max(jobs)) if jobs else None
+    stages = [tracker.getStageInfo(number) for number in job.stageIds] if job is not None else []
+    return any(stage is not None and (stage.numFailedTasks or stage.currentAttemptId) for stage in stages)
+
+
 class SparkStream:
     """A streaming query; see :class:`.crew.Stream`. Its tasks hear of a turn's end where they report."""
 
-    must_restart = False
-
-    def __init__(self, query: Any, tail: Tail) -> None:
-        self._query, self._tail = query, tail
+    def __init__(self, query: Any, tail: Tail, context: Any) -> None:
+        self._query, self._tail, self._context = query, tail, context
 
     @property
     def is_running(self) -> bool:
         """Whether the query is active."""
         return bool(self._query.isActive)
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether a task was lost."""
+        return _has_lost(self._context, str(self._query.runId))
 
     def failure(self) -> str:
         """Return the query's exception."""
@@ -47,10 +62,11 @@ class SparkStream:
     def end_turn(self) -> None:
         """Nothing more than what tasks hear where they report."""
 
-    def stop(self, wait_s: float) -> None:
+    def stop(self, wait_s: float) -> bool:
         """Stop the query."""
-        self._tail.reported.wait(wait_s)
+        reported = self._tail.reported.wait(wait_s)
         self._query.stop()
+        return reported
 
 
 class SparkCrew:
@@ -63,6 +79,7 @@ class SparkCrew:
         self._spark, self._scratch, self._settings_from = spark, scratch, settings_from
         self._numbers = count(1)
         self._handed: Handover | None = None
+        self._group = ""  # of the copy that runs
 
     @property
     def hosts(self) -> Hosts | None:
@@ -77,7 +94,17 @@ class SparkCrew:
         """Copy in one Spark job."""
         if self._handed is None:  # once, for what it may have to say
             self._handed = handover_for(self._spark, self._settings_from, work.source, work.target)
-        return run_bulk(self._spark, dealt, work, self._handed)
+        group = f"{work.lease.transactional_id} {work.lease.mark_ms}"
+        self._spark.sparkContext.setJobGroup(group, "copy")
+        self._group = group
+        try:
+            return run_bulk(self._spark, dealt, work, self._handed)
+        finally:
+            self._group = ""
+
+    def has_lost(self) -> bool:
+        """See :meth:`.crew.Crew.has_lost`."""
+        return bool(group := self._group) and _has_lost(self._spark.sparkContext, group)
 
     def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> SparkStream:
         """Start a streaming query whose micro-batches are the turns."""
@@ -95,10 +122,8 @@ class SparkCrew:
         }
 
         def take(frame: Any, _batch_id: int) -> None:
-            try:
-                tail.take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
-            finally:
-                tail.reported.set()
+            tail.reported.clear()  # its tasks begin with the next line
+            tail.take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
 
         query = (
             self._spark.readStream.format(SOURCE_NAME).options(**reader).load().writeStream.foreachBatch(take)
@@ -108,7 +133,7 @@ class SparkCrew:
             .queryName(f"mirror_{tail.job.mirror.name}".replace("-", "_"))
             .start()
         )  # fmt: skip
-        return SparkStream(query, tail)
+        return SparkStream(query, tail, self._spark.sparkContext)
 
     def may_start_again(self, error: Exception) -> bool:
         """Whether a Python worker took more than the 10 s that Spark gives it."""

@@ -42,7 +42,10 @@ class Stream(Protocol):
 
     @property
     def must_restart(self) -> bool:
-        """Whether those who copy are others than when it was made: it is to be stopped, and a new one made."""
+        """Whether a task of it is not heard of any more, or others may copy than when it was made.
+
+        It is to be stopped, and a new one made under another lease.
+        """
 
     def failure(self) -> str:
         """Return why it runs no more."""
@@ -50,8 +53,11 @@ class Stream(Protocol):
     def end_turn(self) -> None:
         """End the present turn early, as far as its tasks don't hear that where they report their progress."""
 
-    def stop(self, wait_s: float) -> None:
-        """End it. Its lease was withdrawn; wait so many seconds at most until its tasks have reported."""
+    def stop(self, wait_s: float) -> bool:
+        """End it. Its lease was withdrawn; wait so many seconds at most until its tasks have reported.
+
+        :return: every one has, under this lease: :attr:`Tail.reported` was set after the withdrawal.
+        """
 
 
 class Tail:
@@ -66,6 +72,8 @@ class Tail:
     :ivar report_to: where tasks report their progress, from the next :meth:`deal` on.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     :ivar gone: source topics that are not copied any more, and why.
+    :ivar reported: no task runs, or may run without that we hear of it. A stream clears it before a turn.
+    :ivar unheard: why one may.
     """
 
     def __init__(self, job: CopyJob, tasks: int | None, stopping: threading.Event | None = None) -> None:
@@ -88,7 +96,9 @@ class Tail:
         self.stream: Stream | None = None  # that copies now
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
-        self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
+        self.reported = threading.Event()
+        self.reported.set()
+        self.unheard: str | None = None
         self.amended = threading.Event()  # the job has other topics than before; whoever follows it clears this
 
     @property
@@ -206,22 +216,26 @@ class Tail:
             return options, self._dealt
 
     def take(self, results: Sequence[PartitionResult]) -> None:
-        """Add up the results of one turn, whose tasks have all ended.
+        """Add up the results of one turn.
 
-        :raises TryAgain: another job has taken the lease (:attr:`deposed`).
+        :raises TryAgain: another job has taken the lease (:attr:`deposed`), or a task was lost (:attr:`unheard`): no turn
+            may follow under this lease.
         :raises NeedsHuman: a partition failed for good (:attr:`failed`).
         """
         try:
             self._take(results)
         finally:
-            self.reported.set()
+            if self.unheard is None:
+                self.reported.set()
 
     def _take(self, results: Sequence[PartitionResult]) -> None:
         errors = []
         self.on_turn_end()
         for result in results:
-            if result.lease_lost and self.withdrawn.is_set():
-                result = result.without_lost_lease()
+            if result.unheard:
+                self.unheard = result.error
+            if result.unheard or self.withdrawn.is_set():
+                result = result.going_on()
             if result.source_gone:
                 self._is_gone(result.topic, str(result.error))  # the last partition's words stand for all
                 result = replace(result, error=None, final=False)  # its other topics are a mirror, too
@@ -242,6 +256,8 @@ class Tail:
             kind = NeedsHuman if any(r.final for r in final) else TryAgain
             self.failed = kind("\n".join(dict.fromkeys(str(r.error) for r in final)))
             raise self.failed
+        if self.unheard is not None:
+            raise TryAgain(self.unheard)
         if any(r.source_gone for r in results):
             with self._dealing:
                 self.ranges = [r for r in self.ranges if r.source_topic not in self.gone]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.results import PartitionResult, unheard
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.plain.dealer import Dealer
@@ -69,11 +69,8 @@ class PlainStream:
         if self._dealer is not None:
             self._dealer.recall()
 
-    def stop(self, wait_s: float) -> None:
-        """Ask the tasks to end; kill those of this host that have not reported in time.
-
-        Others have stopped then: the lease was withdrawn that long ago.
-        """
+    def stop(self, wait_s: float) -> bool:
+        """Ask the tasks to end; kill those of this host that have not reported in time."""
         self._deadline = time.monotonic() + wait_s
         self._stopping.set()
         self.end_turn()
@@ -81,6 +78,7 @@ class PlainStream:
         if self._thread.is_alive():
             self._workers.kill()
             self._thread.join()
+        return self._tail.reported.is_set()
 
     def _run(self) -> None:
         try:
@@ -90,14 +88,13 @@ class PlainStream:
                     return
                 options, dealt = self._tail.deal()
                 if dealt:
+                    self._tail.reported.clear()
                     self._tail.take(self._turn(options, dealt))
                 else:
                     self._turn_ends.wait(_NOTHING_S)
         except Exception as e:  # the tail knows of those that concern it; the driver's loop asks for the others
             self._error = e
             log.info("the turns end: %s", e)
-        finally:
-            self._tail.reported.set()
 
     def _turn(self, options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> list[PartitionResult]:
         parts = parted(dealt, {_OURSELVES: self._workers.count, **self._with})
@@ -105,7 +102,7 @@ class PlainStream:
         ours, work = parts.pop(_OURSELVES, []), replace(self._work, options=options)
         numbers = self._given(parts, work)
         results = self._workers.run(ours, work, self._turn_s, self._turn_ends) if ours else []
-        return results + self._of_others(numbers, is_over=bool(ours))
+        return results + self._of_others(numbers, parts, is_over=bool(ours))
 
     def _tell(self, parts: Mapping[str, Sequence[Sequence[CopyRange]]]) -> None:
         shared = [f"{job or 'this process'} copies {named(lists)}" for job, lists in parts.items()]
@@ -127,7 +124,9 @@ class PlainStream:
             self._dealer.recall()
         return numbers
 
-    def _of_others(self, numbers: Mapping[str, int], is_over: bool) -> list[PartitionResult]:
+    def _of_others(
+        self, numbers: Mapping[str, int], parts: Mapping[str, Sequence[Sequence[CopyRange]]], is_over: bool
+    ) -> list[PartitionResult]:
         if self._dealer is None or not numbers:
             return []
         since = time.monotonic() if is_over else float("inf")
@@ -137,6 +136,8 @@ class PlainStream:
             if self._turn_ends.is_set():
                 since = min(since, time.monotonic())
             self._overdue = time.monotonic() - since > _OVERDUE_S
+        for job in self._dealer.unheard(numbers):
+            results += unheard([one for part in parts[job] for one in part], f"process {job} does not report")
         return results
 
 
@@ -174,8 +175,12 @@ class PlainCrew:
         """Begin with the first turn."""
         return PlainStream(self._workers, self._dealer, tail, work, turn_s)
 
+    def has_lost(self) -> bool:
+        """Never: of several tasks all are ended when a process has died."""
+        return False
+
     def may_start_again(self, error: Exception) -> bool:
-        """Never: a process that dies is replaced within its turn."""
+        """Never: a process that died is started again when it has something to do."""
         return False
 
 

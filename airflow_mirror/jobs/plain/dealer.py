@@ -90,6 +90,11 @@ class Dealer:
             told = {job: self._reports[job] for job in numbers if job in self._reports}
         return [one for job, (number, results) in told.items() if number >= numbers[job] for one in results]
 
+    def unheard(self, numbers: Mapping[str, int]) -> list[str]:
+        """Return the processes that have neither reported on shares of these numbers nor left."""
+        with self._lock:
+            return [job for job, number in numbers.items() if not self._are_reported({job: number})]
+
     def _are_reported(self, numbers: Mapping[str, int]) -> bool:
         return all(job in self._left or self._reports.get(job, (0,))[0] >= number for job, number in numbers.items())
 

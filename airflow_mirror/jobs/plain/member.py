@@ -249,8 +249,7 @@ class Member:
         if not carried.is_counted:
             carried.is_counted = True  # it may be reported again
             for result in results:
-                known = result.without_lost_lease() if result.lease_lost else result
-                self._totals[result.key] = add(self._totals, known)
+                self._totals[result.key] = add(self._totals, result.going_on())
         return results
 
     def _leave(self, state: State, signs: Signs) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,24 +15,17 @@ from typing import Any
 
 from airflow_mirror.config import Handover
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.results import PartitionResult, unheard
 from airflow_mirror.copy.task import CopyWork, work_to_json
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 
-log = logging.getLogger(__name__)
-
 _MODULE = "airflow_mirror.jobs.plain.worker"
-_ATTEMPTS = 4  # of one task, as Spark has it
 _END_WITHIN_S = 10.0
 
 
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-class _Died(Exception):
-    """The process ended before its task."""
 
 
 class Worker:
@@ -50,23 +41,28 @@ class Worker:
     def run(
         self, ranges: Sequence[CopyRange], work: CopyWork, duration_s: float | None, ending: threading.Event
     ) -> list[PartitionResult]:
-        """Copy ranges as one task (:func:`.copy_ranges`), and return its results.
+        """Copy ranges as one task (:func:`.copy_ranges`), and return its results; unheard if the process died.
+
+        It is not run again under its lease: what it gave to the kernel may still be on the way.
 
         :param ending: set if the task is to end early; :meth:`end_task` tells the process.
-        :raises TryAgain: the process died again and again.
         """
-        deadline = None if duration_s is None else time.monotonic() + duration_s
-        for attempt in range(1, _ATTEMPTS + 1):
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                return self._attempt(ranges, work, left_s, ending)
-            except _Died as e:
-                if ending.is_set():  # its partitions go on where the target's logs end, whoever copies them next
-                    return []
-                log.warning("attempt %d of %d: %s", attempt, _ATTEMPTS, e)
-        raise TryAgain(
-            f"a copying process died {_ATTEMPTS} times; partitions {ranges[0].source} and {len(ranges) - 1} more"
-        )
+        process = self._running()
+        settings = {name: dict(values) for name, values in Handover.of(work.source, work.target).settings.items()}
+        self._send(
+            {
+                "settings": settings, "work": work_to_json(work), "report_to": work.report_to,
+                "ranges": [one.to_dict() for one in ranges], "duration_s": duration_s,
+            }
+        )  # fmt: skip
+        if ending.is_set():  # before it had a task to end
+            self.end_task()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.endswith("\n"):
+            process.stdout.close()
+            return unheard(ranges, f"copying process {process.pid} ended with status {process.wait()}")
+        return _results(json.loads(line))
 
     def end_task(self) -> None:
         """Ask the present task to end."""
@@ -86,25 +82,6 @@ class Worker:
         """End the process now."""
         if self._process is not None:
             self._process.kill()
-
-    def _attempt(
-        self, ranges: Sequence[CopyRange], work: CopyWork, duration_s: float | None, ending: threading.Event
-    ) -> list[PartitionResult]:
-        process = self._running()
-        settings = {name: dict(values) for name, values in Handover.of(work.source, work.target).settings.items()}
-        self._send(
-            {
-                "settings": settings, "work": work_to_json(work), "report_to": work.report_to,
-                "ranges": [one.to_dict() for one in ranges], "duration_s": duration_s,
-            }
-        )  # fmt: skip
-        if ending.is_set():  # before it had a task to end
-            self.end_task()
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.endswith("\n"):
-            raise _Died(f"copying process {process.pid} ended with status {process.wait()}")
-        return _results(json.loads(line))
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -150,7 +127,7 @@ class Workers:
     ) -> list[PartitionResult]:  # fmt: skip
         """Copy each list of ranges as one task, in their order; return every partition's result when all have ended.
 
-        If one fails, those that run are ended and those that wait are dropped.
+        If one fails, or its process dies, those that run are ended and those that wait are dropped.
 
         :param ending: set it and call :meth:`end_tasks` to end them early.
         :raises MirrorError: the failure of a task, which is none of a partition's.
@@ -158,14 +135,15 @@ class Workers:
         ended = ending or threading.Event()
 
         def one_task(ranges: Sequence[CopyRange]) -> list[PartitionResult]:
-            worker = self._idle.get()
+            worker, ended_well = self._idle.get(), False
             try:
-                return worker.run(ranges, work, duration_s, ended)
-            except BaseException:
-                ended.set()
-                self.end_tasks()
-                raise
+                results = worker.run(ranges, work, duration_s, ended)
+                ended_well = not any(one.unheard for one in results)
+                return results
             finally:
+                if not ended_well:
+                    ended.set()
+                    self.end_tasks()
                 self._idle.put(worker)
 
         tasks = [self._threads.submit(one_task, ranges) for ranges in dealt]

@@ -77,7 +77,7 @@ def cluster_conf() -> dict[str, str]:
     return {
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
-        # Lost executors count. A repeated task continues at the target's log end offset, so a retry costs nothing.
+        # A task that is run again writes nothing and says so (`copy.spark.attempt`). With 1 all others would end with it.
         _MAX_FAILURES: "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": JVM_OPTIONS,

@@ -14,44 +14,59 @@ import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.results import PartitionResult, unheard
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.driver import rounds as module
-from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
 from airflow_mirror.jobs.runner.active import bulk_copies
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import Fenced
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 ENDS = {0: 100, 1: 100, 2: 100}
+HANDOVER_S = 0.4
 
 
-class Held:
-    """A lease that is withdrawn without a coordinator."""
+class Leases:
+    """Writer leases without a coordinator.
 
-    def __init__(self) -> None:
-        self.token = LeaseToken(transactional_id="id", producer_id=1, epoch=1, mark_ms=70_000, wait_s=0.0)
-        self.refusals = 0
+    :ivar withdrawn_at: monotonic times.
+    """
 
-    def withdraw(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refusals, self.withdrawn_at, self.is_taken = 0, list[float](), False
+        token = LeaseToken(transactional_id="id", producer_id=1, epoch=1, mark_ms=70_000, wait_s=0.0)
+        monkeypatch.setattr(lease, "take", lambda *_: token)
+        monkeypatch.setattr(lease, "withdraw", self._withdraw)
+        monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
+
+    def _withdraw(self, _: object, token: LeaseToken) -> LeaseToken:
+        if self.is_taken:
+            raise Fenced("lease", ErrorCode.PRODUCER_FENCED, 1, 1)
         if self.refusals:
             self.refusals -= 1
             raise TryAgain("no coordinator")
-        self.token = replace(self.token, mark_ms=self.token.mark_ms + 2)
+        self.withdrawn_at.append(time.monotonic())
+        return replace(token, mark_ms=token.mark_ms + 2)
 
 
 class Bulk:
     """A bulk copy whose tasks copy ten offsets of each partition at a time, and whose target is in memory.
 
     :ivar rounds: what was wished in each round, and its partitions. :ivar during: called after each ten offsets.
+    :ivar begun_at: of each round, monotonic. :ivar lost: partitions of a task that is lost in the present round.
     """
 
-    def __init__(self) -> None:
-        self.state, self.held, self.ledger = MemoryState(), Held(), MemoryLedger()
+    def __init__(self, leases: Leases) -> None:
+        self.state, self.held, self.ledger = MemoryState(), HeldLease(None, "m"), MemoryLedger()  # type: ignore[arg-type]
+        self.leases, self.begun_at, self.lost = leases, list[float](), set[int]()
         self.status = StatusFile(None)
         self.position = dict.fromkeys(ENDS, 0)
         self.rounds: list[tuple[int | None, list[int]]] = []
@@ -67,11 +82,13 @@ class Bulk:
         ]
         arguments = argparse.Namespace(target="b", job_dir=None)
         held: Any = self.held
-        with listening(job, arguments, held, self.status, Wishes(), lambda: self.has_failed) as ear:
+        lost, failed = (lambda: bool(self.lost)), (lambda: self.has_failed)
+        with listening(job, arguments, held, self.status, Wishes(), failed, lost) as ear:
             return copy_in_rounds(ranges, self.copy, ear, held, lambda: None)
 
     def copy(self, ranges: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
         self.status.update("copying")
+        self.begun_at.append(time.monotonic())
         self.rounds.append(
             (None if wishes.rate is None else wishes.rate.max_bytes_per_second, [r.partition for r in ranges])
         )
@@ -80,7 +97,9 @@ class Bulk:
             while self.position[r.partition] < ENDS[r.partition] and not self.is_lost(token):
                 self.position[r.partition] += 10
                 self.during(sum(self.position.values()))
-        return [self.result(r.partition, before[r.partition]) for r in ranges]
+        lost, self.lost = self.lost, set()
+        told = [self.result(r.partition, before[r.partition]) for r in ranges if r.partition not in lost]
+        return told + unheard([r for r in ranges if r.partition in lost], "its executor was lost") if lost else told
 
     def is_lost(self, token: LeaseToken) -> bool:
         return self.taken_by_another or self.held.token != token
@@ -103,7 +122,7 @@ class Bulk:
 
 @pytest.fixture
 def bulk(monkeypatch: pytest.MonkeyPatch) -> Bulk:
-    one = Bulk()
+    one = Bulk(Leases(monkeypatch))
 
     @contextmanager
     def admin(_: Any) -> Iterator[None]:
@@ -178,7 +197,7 @@ def test_a_lease_that_another_job_took_ends_the_copy(bulk: Bulk) -> None:
 
 def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
     """Otherwise the tasks would go on at the old rate to their ends."""
-    bulk.held.refusals = 3
+    bulk.leases.refusals = 3
 
     def slow_down() -> None:
         bulk.wish("rate", Wish.now(7))
@@ -186,7 +205,7 @@ def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
 
     bulk.during = at(150, slow_down)
     bulk.run()
-    assert [rate for rate, _ in bulk.rounds] == [None, 7] and not bulk.held.refusals
+    assert [rate for rate, _ in bulk.rounds] == [None, 7] and not bulk.leases.refusals
 
 
 def test_a_target_without_a_ledger_gets_no_signs(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +231,94 @@ def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follo
     results = bulk.run()
     assert len(bulk.rounds) == 1 and not any(r.done for r in results)
     assert [r.error for r in results] == [None] * len(ENDS), "none of these has failed"
+
+
+# --- tasks of which nobody hears any more -----------------------------------------------------------------------------
+
+
+def lose(bulk: Bulk, *partitions: int) -> Callable[[], None]:
+    return lambda: bulk.lost.update(partitions)
+
+
+@pytest.mark.parametrize("refusals", [0, 3])
+def test_nobody_copies_what_a_lost_task_had_until_it_must_have_stopped(bulk: Bulk, refusals: int) -> None:
+    """It holds the lease of its round, and may write until that was withdrawn, and for seven seconds then."""
+    bulk.leases.refusals = refusals
+    bulk.during = at(150, lose(bulk, 1))
+    results = bulk.run()
+    assert len(bulk.rounds) == 2 and 1 in bulk.rounds[1][1]
+    (withdrawn_at,) = bulk.leases.withdrawn_at
+    assert bulk.begun_at[1] >= withdrawn_at + HANDOVER_S
+    assert sorted((r.partition, r.done, r.error) for r in results) == [(p, True, None) for p in ENDS]
+    assert bulk.held.is_safe
+
+
+def test_the_others_end_early_when_a_task_is_lost(bulk: Bulk) -> None:
+    """Its partitions would stand still until the longest of the others is at its end."""
+
+    def wait() -> None:
+        lose(bulk, 0)()
+        bulk.heard()
+
+    bulk.during = at(10, wait)
+    bulk.run()
+    assert [partitions for _, partitions in bulk.rounds] == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_wish_does_not_cut_short_what_a_lost_task_is_waited_for(bulk: Bulk) -> None:
+    """The lease is withdrawn for the wish, the others report, and one is not heard."""
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+        lose(bulk, 2)()
+
+    bulk.during = at(150, slow_down)
+    bulk.run()
+    assert bulk.begun_at[1] >= bulk.leases.withdrawn_at[0] + HANDOVER_S
+
+
+def test_a_wish_is_followed_at_once_where_every_task_has_reported(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HANDOVER_S", 3600.0)
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+
+    bulk.during = at(150, slow_down)
+    bulk.run()
+    assert [rate for rate, _ in bulk.rounds] == [None, 7]
+
+
+def test_tasks_that_are_lost_again_and_again_end_the_copy_and_the_lease_stays_held(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "HANDOVER_S", 0.01)
+    released: list[LeaseToken] = []
+    monkeypatch.setattr(lease, "release", lambda _, token: released.append(token))
+    bulk.during = lambda _: lose(bulk, 1)()
+    copy = bulk.copy
+
+    def one_that_is_always_lost(ranges: Sequence[CopyRange], *others: Any) -> list[PartitionResult]:
+        bulk.position[1] = 0
+        return copy(ranges, *others)
+
+    monkeypatch.setattr(bulk, "copy", one_that_is_always_lost)
+    errors = {r.partition: r.error for r in bulk.run()}
+    assert len(bulk.rounds) == module.LOSSES
+    assert errors[1] is not None and "its executor was lost" in errors[1] and errors[0] is errors[2] is None
+    bulk.held.release()
+    assert not released
+    bulk.held.all_reported()
+    bulk.held.release()
+    assert released == [bulk.held.token]
+
+
+def test_a_lost_task_and_a_lease_that_another_job_took_end_the_copy(bulk: Bulk) -> None:
+    def take() -> None:
+        lose(bulk, 0, 1, 2)()
+        bulk.taken_by_another = bulk.leases.is_taken = True
+
+    bulk.during = at(10, take)
+    results = bulk.run()
+    assert [r.error for r in results] == ["lease lost"] * 3 and len(bulk.rounds) == 2

@@ -1,0 +1,434 @@
+"""Tasks of which nobody hears any more: neither crew lets anybody else write under their lease."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import Handover
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult, add, unheard
+from airflow_mirror.copy.spark import attempt
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import following, prepare
+from airflow_mirror.jobs.driver.prepare import HeldLease, writer_lease
+from airflow_mirror.jobs.driver.rounds import LOSSES
+from airflow_mirror.jobs.driver.spark_crew import SparkStream, _has_lost
+from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.plain import workers as plain
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes
+from airflow_mirror.wire.cluster import WireCluster
+from tests.unit.coordinator import Coordinator
+from tests.unit.peer import HangUp
+
+HANDOVER_S = 0.4
+TOKEN = LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0)
+
+
+def ranges(*partitions: int) -> list[CopyRange]:
+    return [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=5) for p in partitions]
+
+
+def copied(*partitions: int) -> list[PartitionResult]:
+    return [
+        PartitionResult(topic="t", target_topic="t", partition=p, target_partition=p, position=9, done=False, records=4)
+        for p in partitions
+    ]
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
+    monkeypatch.setattr(following, "_WITHDRAW_AGAIN_S", 0.01)
+    monkeypatch.setattr(following, "_LOOK_EVERY_S", 0.01)
+    coordinator = Coordinator()
+    yield coordinator
+    coordinator.close()
+
+
+@pytest.fixture
+def target(coordinator: Coordinator) -> Iterator[WireCluster]:
+    with coordinator.cluster() as cluster:
+        yield cluster
+
+
+def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before() -> None:
+    known = copied(1)[0]
+    (lost,) = unheard(ranges(1), "its executor was lost")
+    total = add({known.key: known}, lost)
+    assert (total.position, total.records, total.unheard, total.final) == (9, 4, True, False)
+    assert (total.going_on().error, known.going_on()) == (None, known)
+
+
+# --- the lease --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_lease_is_given_back_only_if_every_task_of_it_has_reported(
+    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    monkeypatch.setattr(prepare, "load", lambda *_: None)
+    monkeypatch.setattr(prepare, "WireCluster", lambda _: nullcontext(target))
+    with writer_lease("target", "m") as held:
+        held.begin()
+        held.withdraw()
+        if reported:
+            held.all_reported()
+    assert lease.take(target, "m").wait_s == (0.0 if reported else HANDOVER_S)
+
+
+def test_a_job_that_was_stopped_while_it_waited_gives_no_lease_back(
+    target: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would begin beside the tasks for which this one waited."""
+    lease.take(target, "m")
+    held = HeldLease(target, "m")
+    held.release()
+    assert lease.take(target, "m").wait_s == HANDOVER_S
+    held.take_back(lambda _: None)
+    held.release()
+    assert lease.take(target, "m").wait_s == HANDOVER_S
+
+
+def test_tasks_that_begin_while_the_lease_is_withdrawn_are_waited_for(target: WireCluster) -> None:
+    held = HeldLease(target, "m")
+    assert held.is_safe and not held.is_in_use
+    token = held.begin()
+    assert held.is_in_use and not held.is_safe
+    held.withdraw()
+    assert held.token != token and not held.is_in_use and not held.is_safe
+    soon = held.safe_at
+    held.withdraw()
+    assert held.safe_at == soon, "nobody began in between"
+    held.begin()
+    assert held.is_in_use
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Make this thread a task of Spark's; None: it is none."""
+
+    def be(number: int | None) -> None:
+        context = None if number is None else SimpleNamespace(attemptNumber=lambda: number)
+        found = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: context))
+        monkeypatch.setitem(sys.modules, "pyspark", found)
+
+    return be
+
+
+def test_only_the_first_attempt_of_a_spark_task_copies(
+    spark: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors that were preempted or decommissioned do not count as failures, so no setting forbids a second one."""
+    asked: list[float | None] = []
+
+    def copy_ranges(_: object, dealt: list[CopyRange], duration_s: float | None) -> list[PartitionResult]:
+        asked.append(duration_s)
+        return copied(*(one.partition for one in dealt))
+
+    monkeypatch.setattr(attempt, "copy_ranges", copy_ranges)
+    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
+    for number, writes in ((None, True), (0, True), (1, False), (7, False)):
+        spark(number)
+        results = [PartitionResult(**json.loads(text)) for text in attempt.carry_out(work, ranges(1, 2), 3.0)]
+        assert [r.partition for r in results] == [1, 2]
+        assert [r.unheard for r in results] == [not writes] * 2
+        assert asked == [3.0] * writes
+        assert writes or all("Spark runs its task again" in str(r.error) and not r.final for r in results)
+        asked.clear()
+
+
+def test_what_a_spark_task_can_not_do_is_its_result(
+    spark: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised, Spark would run it again, which hides the cause: a second attempt says nothing but that it is one."""
+
+    def copy_ranges(*_: object) -> None:
+        raise NeedsHuman("no such file on this host")
+
+    monkeypatch.setattr(attempt, "copy_ranges", copy_ranges)
+    spark(0)
+    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
+    (text,) = attempt.carry_out(work, ranges(1))
+    result = PartitionResult(**json.loads(text))
+    assert (result.error, result.final, result.unheard) == ("no such file on this host", True, False)
+
+
+class Tracker:
+    """What Spark tells of its jobs: (failed tasks, attempt) of each stage, by job."""
+
+    def __init__(self, jobs: dict[int, list[tuple[int, int] | None]]) -> None:
+        self._jobs = jobs
+
+    def statusTracker(self) -> Tracker:
+        return self
+
+    def getJobIdsForGroup(self, group: str) -> list[int]:
+        return list(self._jobs) if group == "g" else []
+
+    def getJobInfo(self, job: int) -> Any:
+        return SimpleNamespace(stageIds=[(job, number) for number in range(len(self._jobs[job]))])
+
+    def getStageInfo(self, stage: tuple[int, int]) -> Any:
+        told = self._jobs[stage[0]][stage[1]]
+        return None if told is None else SimpleNamespace(numFailedTasks=told[0], currentAttemptId=told[1])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "lost"),
+    [
+        ({}, False),
+        ({3: [(0, 0), None]}, False),
+        ({3: [(0, 0), (1, 0)]}, True),
+        ({3: [(0, 1)]}, True),
+        ({3: [(2, 0)], 4: [(0, 0)]}, False),
+    ],
+    ids=["no job", "all well", "a task was lost", "a stage again", "the one before"],
+)
+def test_a_driver_sees_that_spark_has_lost_a_task(jobs: dict[int, Any], lost: bool) -> None:
+    assert _has_lost(Tracker(jobs), "g") is lost
+    assert not _has_lost(Tracker(jobs), "another")
+    stream = SparkStream(SimpleNamespace(runId="g"), None, Tracker(jobs))  # type: ignore[arg-type]
+    assert stream.must_restart is lost
+
+
+# --- plain processes --------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_is_not_replaced_under_its_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the others end soon, so that its partitions need not wait."""
+    (tmp_path / "dies.py").write_text(
+        "import json, os, sys\n"
+        "task = json.loads(sys.stdin.readline())\n"
+        "if task['ranges'][0]['partition'] == 1:\n"
+        "    os._exit(9)\n"
+        "assert json.loads(sys.stdin.readline()) is None\n"
+        "print(json.dumps({'results': []}), flush=True)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plain, "_MODULE", "dies")
+    monkeypatch.setattr(Handover, "of", lambda *_: SimpleNamespace(settings={}))
+    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
+    with plain.workers(2) as them:
+        results = them.run([ranges(0), ranges(1)], work)
+        answers = [one._process.stdout for one in them._all if one._process is not None]
+    for answer in answers:
+        assert answer is not None
+        answer.close()
+    assert [(r.partition, r.unheard) for r in results] == [(1, True)]
+    assert "ended with status 9" in str(results[0].error)
+
+
+# --- the tail ---------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A stream whose tasks do as a test says.
+
+    :ivar under: the lease of its tasks.
+    """
+
+    must_restart = False
+
+    def __init__(self, world: World) -> None:
+        self._world, self.under, self.at = world, world.held.begin(), time.monotonic()
+        self.is_running = True
+        world.tail.reported.clear()
+
+    def take(self, results: list[PartitionResult]) -> None:
+        try:
+            self._world.tail.take(results)
+        except TryAgain:
+            self.is_running = False
+
+    def failure(self) -> str:
+        return "no turn follows"
+
+    def end_turn(self) -> None:
+        pass
+
+    def stop(self, _: float) -> bool:
+        self._world.on_stop(self)
+        return self._world.tail.reported.is_set()
+
+
+class World:
+    """A tail whose streams copy under a lease of the driven coordinator.
+
+    :ivar streams: in their order. :ivar on_start: called with each new one, ``on_stop`` when it is stopped.
+    """
+
+    def __init__(self, target: WireCluster) -> None:
+        self.held, self.stopping, self.streams = HeldLease(target, "m"), threading.Event(), list[Stream]()
+        job: Any = SimpleNamespace(options=CopyOptions(mirror="m"), plan=None)
+        self.tail = Tail(job, 1, self.stopping)
+        self.tail.ranges = ranges(0, 1)
+        self.there: Any = SimpleNamespace(wishes=Wishes())
+        self.status = StatusFile(None)
+        self.on_start: Callable[[Stream], None] = lambda _: None
+        self.on_stop: Callable[[Stream], None] = lambda one: one.take(copied(0, 1))
+
+    def run(self) -> None:
+        table: Any = SimpleNamespace(begin_turn=lambda: None, has_stopped=lambda: False, follow=lambda _: None)
+        progress: Any = SimpleNamespace(table=table, end_turn=lambda: None)
+        watches: Any = SimpleNamespace(look=lambda: None, tell=lambda: None)
+        crew: Any = SimpleNamespace(may_start_again=lambda _: False)
+        try:
+            following._copy_on(crew, self._start, self.tail, self.there, self.held, progress, watches, self.status)
+        finally:
+            following._end(self.held, self.tail, self.status, is_last=True)
+
+    def _start(self) -> Any:
+        self.streams.append(Stream(self))
+        self.on_start(self.streams[-1])
+        return self.streams[-1]
+
+
+@pytest.fixture
+def world(target: WireCluster) -> World:
+    return World(target)
+
+
+def nth(world: World, **steps: Callable[[Stream], object]) -> Callable[[Stream], None]:
+    """Do ``first`` with the first stream, ``second`` with the second one; a third one ends the tail."""
+    named = ["first", "second"]
+
+    def do(stream: Stream) -> None:
+        number = len(world.streams) - 1
+        if number < len(named):
+            steps.get(named[number], lambda _: None)(stream)
+        else:
+            world.stopping.set()
+
+    return do
+
+
+def test_the_next_stream_begins_when_a_lost_task_must_have_stopped(world: World, target: WireCluster) -> None:
+    begun = world.held.token
+
+    def lose(stream: Stream) -> None:
+        stream.take([*copied(0), *unheard(ranges(1), "its executor was lost")])
+
+    world.on_start = nth(world, first=lose, second=lambda _: world.stopping.set())
+    world.run()
+    first, second = world.streams
+    assert first.under == begun and second.under != begun
+    assert second.at - first.at >= HANDOVER_S
+    assert {r.error for r in world.tail.totals.values()} == {None}, "it goes on"
+    world.held.release()
+    assert lease.take(target, "m").wait_s == 0.0, "every task of the last lease has reported"
+
+
+def test_the_next_stream_begins_at_once_where_every_task_has_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another process comes to share the mirror."""
+    monkeypatch.setattr(lease, "HANDOVER_S", 3600.0)
+
+    def change(stream: Stream) -> None:
+        stream.must_restart = True  # type: ignore[misc]
+
+    world.on_start = nth(world, first=change, second=lambda _: world.stopping.set())
+    world.run()
+    assert len(world.streams) == 2 and world.streams[0].under != world.streams[1].under
+
+
+def test_tasks_that_do_not_report_to_a_stop_are_waited_for(world: World, target: WireCluster) -> None:
+    def change(stream: Stream) -> None:
+        stream.must_restart = True  # type: ignore[misc]
+
+    world.on_start = nth(world, first=change, second=lambda _: world.stopping.set())
+    world.on_stop = lambda _: None
+    world.run()
+    first, second = world.streams
+    assert second.at - first.at >= HANDOVER_S
+    world.held.release()
+    assert lease.take(target, "m").wait_s == HANDOVER_S
+
+
+def test_no_stream_begins_under_a_lease_whose_withdrawal_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause that is taken back meanwhile is no reason to begin: tasks of the one before may copy for an hour yet."""
+    withdraw, failures = lease.withdraw, [0]
+
+    def fail(wire: WireCluster, token: LeaseToken) -> LeaseToken:
+        if failures[0] < 3:
+            failures[0] += 1
+            raise TryAgain("no coordinator")
+        return withdraw(wire, token)
+
+    def pause(stream: Stream) -> None:
+        monkeypatch.setattr(lease, "withdraw", fail)
+        world.there.wishes = Wishes(pause=Wish(by="ann", at="today"))
+
+    def resume(stream: Stream) -> None:
+        world.there.wishes = Wishes()
+        stream.take(copied(0, 1))
+
+    world.on_start = nth(world, first=pause, second=lambda _: world.stopping.set())
+    world.on_stop = resume
+    world.run()
+    first, second = world.streams
+    assert failures == [3] and first.under != second.under
+
+
+def test_a_paused_tail_rests_only_when_a_lost_task_must_have_stopped(world: World) -> None:
+    paused_at: list[float] = []
+    update = world.status.update
+
+    def note(phase: str | None = None, **others: Any) -> None:
+        if phase == "paused":
+            paused_at.append(time.monotonic())
+            world.stopping.set()
+        update(phase, **others)
+
+    world.status.update = note  # type: ignore[method-assign, assignment]
+
+    def pause(_: Stream) -> None:
+        world.there.wishes = Wishes(pause=Wish(by="ann", at="today"))
+
+    world.on_start, world.on_stop = pause, lambda _: None
+    world.run()
+    assert paused_at[0] - world.streams[0].at >= HANDOVER_S
+
+
+def test_a_tail_whose_tasks_are_lost_at_once_each_time_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HANDOVER_S", 0.01)
+    world.on_start = lambda stream: stream.take(unheard(ranges(0, 1), "its executor was lost"))
+    with pytest.raises(TryAgain, match="its executor was lost"):
+        world.run()
+    assert len(world.streams) == LOSSES
+
+
+def test_a_failing_tail_does_not_wait_for_a_coordinator_that_is_away(coordinator: Coordinator) -> None:
+    """Nobody follows it, and the lease stays held."""
+
+    def hang_up() -> None:
+        raise HangUp
+
+    def fail(stream: Stream) -> None:
+        coordinator.fails = hang_up
+        stream.is_running = False
+
+    with coordinator.cluster(timeout_s=0.2) as impatient:
+        world = World(impatient)
+        world.on_start = fail
+        with pytest.raises(TryAgain, match="no turn follows"):
+            world.run()
+    assert world.held.is_in_use
