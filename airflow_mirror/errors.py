@@ -833,7 +833,7 @@ class CutoverCancelled(TryAgain):
 
 
 class LeaseLost(TryAgain):
-    """Another job took the writer lease, or the coordinator forgot it. This job can't get it back."""
+    """Another job took the writer lease."""
 
     def __init__(self, transactional_id: str, held: int, seen: str) -> None:
         self.transactional_id, self.held = transactional_id, held
@@ -841,6 +841,20 @@ class LeaseLost(TryAgain):
             f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job "
             "of this mirror took over. This job has stopped writing; nothing that it wrote is in doubt. Find the other "
             "job before starting this one again."
+        )
+
+
+class LeaseForgotten(LeaseLost):
+    """The coordinator has forgotten the writer lease; no other job took it."""
+
+    def __init__(self, transactional_id: str, held: int) -> None:
+        self.transactional_id, self.held = transactional_id, held
+        TryAgain.__init__(
+            self,
+            f"writer lease {transactional_id!r}: the target's coordinator has forgotten the id, which nobody renewed for "
+            "transactional.id.expiration.ms; no other job took it. This job has stopped writing, and nothing that it "
+            "wrote is in doubt. A tail takes the lease again by itself; start any other job again. Set the target's "
+            "transactional.id.expiration.ms to an hour or more.",
         )
 
 

@@ -115,9 +115,9 @@ class ClusterAdmin:
         """Return the number of brokers that are registered and alive."""
         return len(cluster.describe_cluster(self._session).brokers)
 
-    def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
-        """Return the settings of each broker by its id. Needs DESCRIBE_CONFIGS on the cluster."""
-        return configs.broker_configs(self._session)
+    def broker_configs(self, most: int | None = None) -> dict[int, dict[str, ConfigEntry]]:
+        """Return the settings of each broker by its id, or of so many. Needs DESCRIBE_CONFIGS on the cluster."""
+        return configs.broker_configs(self._session, most)
 
     def usable_bytes(self) -> dict[int, int | None]:
         """Return the free disk of each broker by its id; None if it does not tell (before 3.3).

@@ -39,6 +39,7 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
 # The longest transaction timeout that the writer lease requests for its transactional id
 # (`copy.writer.lease.LONGEST_MARK_MS`, which plans may not import; a test keeps the two equal).
 _LEASE_MS = 126_535
+_FORGETS_MS = 600_000  # a coordinator that is away for some minutes, or a driver that is frozen, must not lose the lease
 
 
 def lease(s: Situation) -> Iterator[Finding]:
@@ -63,6 +64,16 @@ def lease(s: Situation) -> Iterator[Finding]:
             "target brokers",
             f"{key} can't be read {of}",
             f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
+        )
+    entry = (s.target.broker_configs or {}).get("transactional.id.expiration.ms")
+    if entry is not None and entry.value is not None and int(entry.value) < _FORGETS_MS:
+        yield Finding(
+            "warn",
+            "lease",
+            "target brokers",
+            f"transactional.id.expiration.ms is {int(entry.value):,}: so soon coordinators forget the writer lease",
+            "Set it to an hour or more; Kafka's default is a week. A copy renews its lease three times within it, and "
+            "pauses for seconds where that fails.",
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
-from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
+from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed
 from airflow_mirror.jobs.driver.prepare import writer_lease
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
@@ -38,7 +38,7 @@ def oblivious() -> Iterator[Cluster]:
 def test_a_held_lease_is_renewed_and_its_tasks_notice_nothing(
     oblivious: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.3)
+    """As often as these brokers forget, who say when they do."""
     monkeypatch.setenv("OBLIVIOUS", json.dumps({"bootstrap.servers": oblivious.bootstrap}))
     with writer_lease("env:OBLIVIOUS", "kept") as held, WireCluster(config(oblivious)) as wire:
         # A lease that nobody renews is forgotten meanwhile: so long has the other one outlived its time.
@@ -51,8 +51,9 @@ def test_a_held_lease_is_renewed_and_its_tasks_notice_nothing(
             watch.check()
         finally:
             watch.close()
-        with pytest.raises(LeaseLost, match="unknown"):
+        with pytest.raises(LeaseForgotten, match="no other job took it"):
             LeaseWatch(config(oblivious), forgotten)
+        assert lease.is_forgotten(wire, "forgotten") and not lease.is_forgotten(wire, "kept")
         seen = TransactionClient(wire, held.token.transactional_id).describe()
         assert seen is not None and (seen.producer_id, seen.epoch) == (held.token.producer_id, held.token.epoch)
         taken_over = lease.take(wire, "kept")

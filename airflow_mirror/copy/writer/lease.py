@@ -14,7 +14,8 @@ meanwhile, the mark would differ permanently: a mark encodes the epoch of its ac
 that producer id has, and only a client that knows the current epoch can write the current mark again. An unreachable
 coordinator pauses the writer; a different mark ends it.
 
-A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms), so the driver renews its lease.
+A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms; clusters may say less), so the driver
+renews its lease three times within that.
 Normally the renewal repeats the request that led to the current epoch (KIP-360): the coordinator returns the same
 response and persists it again. The coordinator keeps the previous epoch only in memory, however. After a restart or a
 move of the coordinator it rejects the repeated request, and the renewal then advances the epoch by one under the same
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import handover
-from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -41,7 +42,8 @@ from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
 
 CONFIRM_EVERY_S = 2.0
-RENEW_EVERY_S = 600.0
+RENEW_EVERY_S = 600.0  # at most
+RENEW_UNKNOWN_S = 60.0  # where the target does not tell when it forgets
 RENEW_AGAIN_S = 30.0  # after a renewal that failed
 VALID_S = 6.0  # a task writes for at most this long after it sent its last confirmed request
 HANDOVER_S = VALID_S + 1.0  # how long a new job waits if the old one may still be writing
@@ -70,9 +72,20 @@ class LeaseToken:
     mark_ms: int
     wait_s: float
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the coordinator did not know the id, or had forgotten it."""
+        return self.epoch == 1
+
     def is_held(self, seen: TransactionDescription) -> bool:
         """Return whether the coordinator's description names this lease."""
         return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.mark_ms)
+
+    def loss(self, seen: TransactionDescription | None) -> LeaseLost | None:
+        """Return why the lease is lost by the coordinator's description; None: it is held."""
+        if seen is None:
+            return LeaseForgotten(self.transactional_id, self.epoch)
+        return None if self.is_held(seen) else LeaseLost(self.transactional_id, self.epoch, f"epoch {seen.epoch}")
 
 
 def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToken:
@@ -147,6 +160,11 @@ def is_anybody_writing(target: WireCluster, mirror: str) -> bool:
     return seen is not None and _FIRST_MARK_MS <= seen.timeout_ms < _FIRST_END_MS
 
 
+def is_forgotten(target: WireCluster, mirror: str) -> bool:
+    """Return whether the coordinator does not know the lease: nobody has taken it, or not since it was forgotten."""
+    return TransactionClient(target, lease_id(mirror)).describe() is None
+
+
 def is_writing_ended(target: WireCluster, mirror: str) -> bool:
     """Return whether the lease was taken to end all writing: by a cutover, or by who gave up the mirror's topics."""
     seen = TransactionClient(target, lease_id(mirror)).describe()
@@ -158,10 +176,8 @@ def confirm(target: WireCluster, token: LeaseToken) -> None:
 
     :raises LeaseLost: another job took the lease.
     """
-    seen = TransactionClient(target, token.transactional_id).describe()
-    if seen is None or not token.is_held(seen):
-        what = "that the id is unknown" if seen is None else f"epoch {seen.epoch}"
-        raise LeaseLost(token.transactional_id, token.epoch, what)
+    if (loss := token.loss(TransactionClient(target, token.transactional_id).describe())) is not None:
+        raise loss
 
 
 def _mark(
@@ -204,7 +220,7 @@ class Confirmation:
     def __init__(self, token: LeaseToken, clock: Callable[[], float]) -> None:
         self._token, self._clock = token, clock
         self._begun, self._confirmed = clock(), float("-inf")
-        self._lost: str | None = None
+        self._lost: LeaseLost | None = None
         self._cause: Exception | None = None  # why the last request got no response
 
     @property
@@ -225,11 +241,8 @@ class Confirmation:
         except Exception as e:  # any error: if the thread died of it, a job that could continue would end
             self._cause = e
             return
-        if seen is None:
-            self._lost = "that the id is unknown"
-        elif not self._token.is_held(seen):
-            self._lost = f"epoch {seen.epoch}"
-        else:
+        self._lost = self._lost or self._token.loss(seen)
+        if self._lost is None:
             self._confirmed, self._cause = asked, None
 
     def check_not_lost(self) -> None:
@@ -238,7 +251,7 @@ class Confirmation:
         :raises LeaseLost: another job holds the lease, or the coordinator has forgotten it. Both are permanent.
         """
         if self._lost is not None:
-            raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
+            raise self._lost
 
     def check(self) -> None:
         """Return if the lease was ours at most :data:`VALID_S` ago.

@@ -18,7 +18,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, WritingEnded
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, MissingRight, WritingEnded
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
@@ -386,6 +386,10 @@ class HeldLease:
         if lease.is_writing_ended(self._target, self._mirror):
             raise WritingEnded(self._mirror)
 
+    def is_forgotten(self) -> bool:
+        """Return whether the coordinator has forgotten the lease, so that no other job has it."""
+        return lease.is_forgotten(self._target, self._mirror)
+
     def take_back(self, pause: Callable[[float], object]) -> None:
         """Take the lease back from another job. When this returns, and only then, it is held, and writing is safe.
 
@@ -394,8 +398,9 @@ class HeldLease:
         """
         self.require_wanted()
         token = lease.take(self._target, self._mirror)
-        self.safe_at = max(self.safe_at, time.monotonic() + token.wait_s)
-        pause(token.wait_s)
+        wait_s = lease.HANDOVER_S if token.is_first else token.wait_s
+        self.safe_at = max(self.safe_at, time.monotonic() + wait_s)
+        pause(wait_s)
         self.token = token  # not before: what follows the data would write at once
 
     def release(self) -> None:
@@ -415,6 +420,10 @@ def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
     """
     with WireCluster(load(reference, "target")) as target:
         held = HeldLease(target, mirror)
+        if held.token.is_first:
+            with ClusterAdmin(load(reference, "target")) as admin:
+                if _renew_every_s(admin) < lease.RENEW_EVERY_S:  # it may have forgotten who held it a moment ago
+                    held.safe_at = time.monotonic() + lease.HANDOVER_S
         with _kept(held, reference):
             yield held
         held.release()
@@ -426,16 +435,18 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        pause_s = lease.RENEW_EVERY_S
+        every_s = pause_s = 0.0  # unknown
         while not ended.wait(pause_s):
-            pause_s = lease.RENEW_EVERY_S
             try:
-                with WireCluster(load(reference, "target")) as target:  # separate: connections belong to one thread
-                    lease.renew(target, held.token)
+                with ClusterAdmin(load(reference, "target")) as target:  # separate: connections belong to one thread
+                    if every_s:
+                        lease.renew(target.wire, held.token)
+                    every_s = pause_s = every_s or _renew_every_s(target)
             except Fenced as e:
+                pause_s = every_s
                 log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
             except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
-                pause_s = lease.RENEW_AGAIN_S
+                pause_s = min(lease.RENEW_AGAIN_S, every_s or lease.CONFIRM_EVERY_S)
                 log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
 
     thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
@@ -445,3 +456,15 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def _renew_every_s(target: ClusterAdmin) -> float:
+    """Return how often a lease has to be renewed: three times within what the target's coordinators remember it for."""
+    try:
+        ((_, known),) = target.broker_configs(1).items()
+    except MissingRight:
+        return lease.RENEW_UNKNOWN_S
+    entry = known.get("transactional.id.expiration.ms")
+    if entry is None or entry.value is None:
+        return lease.RENEW_UNKNOWN_S
+    return min(lease.RENEW_EVERY_S, int(entry.value) / 3000)

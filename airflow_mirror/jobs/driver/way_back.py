@@ -5,7 +5,8 @@ one any more, or a bulk copy that somebody starts by hand. It notices, or ends; 
 mirror's would be gone, and nobody copies. So that one takes the lease back.
 
 Two jobs that take it from each other in turn would never copy anything. So the pauses grow, and there is an end; and a
-lease that was taken to end all writing (a cutover, a mirror that is given up) is never taken back.
+lease that was taken to end all writing (a cutover, a mirror that is given up) is never taken back. A lease that its
+coordinator has forgotten is nobody's, and taken again at once.
 """
 
 from __future__ import annotations
@@ -53,16 +54,34 @@ class WayBack:
         while not self._stopping.is_set():
             with suppress(TryAgain):
                 self._held.require_wanted()  # a cutover is no other job to look for
+            if self._is_forgotten():
+                self._say("the target's coordinator has forgotten the writer lease, and this tail takes it again")
+                if self._is_back(cause, plan, "no other job had it"):
+                    return
+                self._stopping.wait(PAUSES_S[0])
+                continue
             if self._tries == len(PAUSES_S):
                 raise NeedsHuman(f"{cause} It was tried {self._tries} times to take it back: find the other job.")
             pause_s = PAUSES_S[self._tries]
             self._tries += 1
-            self._say(f"another job has taken the writer lease, and this tail takes it back in {pause_s:.0f} s: {cause}")
+            times = f"({self._tries} of {len(PAUSES_S)} times)"
+            self._say(
+                f"another job has taken the writer lease, and this tail takes it back in {pause_s:.0f} s: {cause} {times}"
+            )
             self._stopping.wait(pause_s)
-            if self._stopping.is_set() or self._is_back(cause, plan):
+            if self._stopping.is_set() or self._is_back(
+                cause, plan, f"another job had taken it, and copies no more {times}"
+            ):
                 return
 
-    def _is_back(self, cause: str, plan: Plan) -> bool:
+    def _is_forgotten(self) -> bool:
+        try:
+            return self._held.is_forgotten()
+        except TryAgain as e:
+            log.warning("who has the writer lease is not known: %s", e)
+            return False
+
+    def _is_back(self, cause: str, plan: Plan, why: str) -> bool:
         try:
             self._there.require_decided(plan)
             self._held.take_back(self._stopping.wait)
@@ -74,10 +93,9 @@ class WayBack:
             log.warning("the writer lease is not back: %s", e)
             return False
         self._back_at = time.monotonic()
-        self._say("the writer lease is back: another job had taken it, and copies no more")
+        self._say(f"the writer lease is back: {why}")
         return True
 
     def _say(self, what: str) -> None:
-        line = f"{what} ({self._tries} of {len(PAUSES_S)} times)"
-        log.error("%s", line)
-        self._status.report("lease", {"said": [f"{datetime.now(UTC).isoformat(timespec='seconds')}: {line}"]})
+        log.error("%s", what)
+        self._status.report("lease", {"said": [f"{datetime.now(UTC).isoformat(timespec='seconds')}: {what}"]})

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.copy.writer import handover, lease
 from airflow_mirror.copy.writer.lease import Confirmation, LeaseProof, LeaseToken, LeaseWatch
-from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -372,8 +372,10 @@ def test_a_lease_of_another_is_refused_at_once(coordinator: Coordinator, target:
     with pytest.raises(LeaseLost, match="epoch 3"):
         LeaseWatch(coordinator.config, old)
     coordinator.ids.clear()
-    with pytest.raises(LeaseLost, match="unknown"):
+    with pytest.raises(LeaseForgotten, match=r"has forgotten the id.*no other job took it"):
         LeaseWatch(coordinator.config, old)
+    with pytest.raises(LeaseForgotten):
+        lease.confirm(target, old)
 
 
 # --- confirmed when asked ---------------------------------------------------------------------------------------------

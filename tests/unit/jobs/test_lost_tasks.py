@@ -22,7 +22,7 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import NeedsHuman, TryAgain
+from airflow_mirror.errors import MissingRight, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import following, prepare
 from airflow_mirror.jobs.driver.prepare import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.rounds import LOSSES
@@ -77,12 +77,58 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
 # --- the lease --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reported", [True, False])
-def test_a_lease_is_given_back_only_if_every_task_of_it_has_reported(
-    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch, reported: bool
-) -> None:
+class Admin:
+    """A target that tells when its coordinators forget an id, in ms; None: it does not."""
+
+    def __init__(self, expires_ms: str | None, wire: WireCluster) -> None:
+        self._expires_ms, self.wire = expires_ms, wire
+
+    def broker_configs(self, most: int) -> Any:
+        assert most == 1
+        if self._expires_ms is None:
+            raise MissingRight("DESCRIBE_CONFIGS", "the cluster", "User:mirror")
+        return {3: {"transactional.id.expiration.ms": SimpleNamespace(value=self._expires_ms)}}
+
+
+@pytest.fixture
+def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Say how long the target's coordinators remember an id."""
+
+    def say(expires_ms: str | None) -> None:
+        monkeypatch.setattr(prepare, "ClusterAdmin", lambda _: nullcontext(Admin(expires_ms, target)))
+
     monkeypatch.setattr(prepare, "load", lambda *_: None)
     monkeypatch.setattr(prepare, "WireCluster", lambda _: nullcontext(target))
+    say("604800000")
+    return say
+
+
+@pytest.mark.parametrize(
+    ("expires_ms", "every_s"),
+    [("604800000", 600.0), ("1800000", 600.0), ("600000", 200.0), ("6000", 2.0), (None, 60.0)],
+)
+def test_a_lease_is_renewed_three_times_before_its_coordinator_forgets_it(
+    target: WireCluster, expires_ms: str | None, every_s: float
+) -> None:
+    assert prepare._renew_every_s(Admin(expires_ms, target)) == every_s  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("expires_ms", "wait_s"), [("604800000", 0.0), ("6000", HANDOVER_S)])
+def test_who_takes_an_unknown_lease_waits_where_one_is_forgotten_soon(
+    target: WireCluster, remembers: Callable[[str | None], None], expires_ms: str, wait_s: float
+) -> None:
+    """Its last holder was killed some seconds ago, and its tasks may have asked a moment before it was forgotten."""
+    remembers(expires_ms)
+    asked = time.monotonic()
+    with writer_lease("target", "m") as held:
+        assert wait_s <= held.safe_at - asked < wait_s + HANDOVER_S / 2
+        held.all_reported()
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_lease_is_given_back_only_if_every_task_of_it_has_reported(
+    target: WireCluster, remembers: Callable[[str | None], None], reported: bool
+) -> None:
     with writer_lease("target", "m") as held:
         held.begin()
         held.withdraw()
@@ -280,7 +326,7 @@ class World:
         job: Any = SimpleNamespace(options=CopyOptions(mirror="m"), plan=None)
         self.tail = Tail(job, 1, self.stopping)
         self.tail.ranges = ranges(0, 1)
-        self.there: Any = SimpleNamespace(wishes=Wishes())
+        self.there: Any = SimpleNamespace(wishes=Wishes(), require_decided=lambda _: None)
         self.status = StatusFile(None)
         self.on_start: Callable[[Stream], None] = lambda _: None
         self.on_stop: Callable[[Stream], None] = lambda one: one.take(copied(0, 1))

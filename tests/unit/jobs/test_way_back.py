@@ -50,12 +50,26 @@ class World:
         return True
 
 
+Forget = Callable[[], None]
+
+
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def coordinator() -> Iterator[Coordinator]:
     coordinator = Coordinator()
+    yield coordinator
+    coordinator.close()
+
+
+@pytest.fixture
+def world(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with coordinator.cluster() as target:
         yield World(target, monkeypatch)
-    coordinator.close()
+
+
+@pytest.fixture
+def forget(coordinator: Coordinator) -> Forget:
+    """The coordinator forgets all ids."""
+    return coordinator.ids.clear
 
 
 def test_the_lease_is_taken_back_and_shown_when_safe(world: World) -> None:
@@ -113,6 +127,30 @@ def test_nobody_is_sent_to_look_for_another_job_where_a_cutover_has_ended_all(
     with pytest.raises(WritingEnded, match="all writing was ended, by a cutover") as caught:
         world.go()
     assert world.pauses == [] and "another job" not in caplog.text and "other job" not in str(caught.value)
+
+
+def test_a_forgotten_lease_is_taken_again_at_once_and_not_for_another_jobs(world: World, forget: Forget) -> None:
+    """However often: no other job has it. Who had it until it was forgotten may still write."""
+    for _ in range(len(PAUSES_S) + 1):
+        forget()
+        world.go()
+        assert world.is_held and world.pauses[-1] == lease.HANDOVER_S
+    assert len(world.pauses) == len(PAUSES_S) + 1
+    (said,) = world.status.brief()["follows"]["lease"]["said"]
+    assert "the writer lease is back: no other job had it" in said and "times" not in said
+
+
+def test_a_forgotten_lease_is_asked_for_in_pauses_while_nobody_answers(world: World, forget: Forget) -> None:
+    failures = iter([TryAgain("no leader"), TryAgain("no leader")])
+
+    def decided(_: Any) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+
+    world.decided = decided
+    forget()
+    world.go()
+    assert world.is_held and world.pauses == [PAUSES_S[0], PAUSES_S[0], lease.HANDOVER_S]
 
 
 def test_two_jobs_do_not_fight_for_ever(world: World) -> None:

@@ -295,6 +295,17 @@ def test_unknown_transaction_limits_of_brokers_only_warn() -> None:
     made.raise_if_blocked(), hidden.raise_if_blocked()
 
 
+@pytest.mark.parametrize(
+    ("ms", "level"), [("604800000", "pass"), ("600000", "pass"), ("599999", "warn"), ("6000", "warn")]
+)
+def test_a_target_that_soon_forgets_the_lease_is_a_warning(ms: str, level: str) -> None:
+    made = plan(a_topic(), transactional_id_expiration_ms=ms)
+    assert levels(made, "lease") == [level]
+    if level == "warn":
+        ((_, _, said),) = findings(made, "lease")
+        assert f"transactional.id.expiration.ms is {int(ms):,}" in said
+
+
 def test_groups_moved_in_part_or_not_at_all_are_named() -> None:
     groups = {"here": {"orders-0": 5}, "both": {"orders-0": 1, "audit-3": 2}, "elsewhere": {"audit-0": 1}, "never": {}}
     made = plan(a_cluster(a_topic(), groups=groups))
