@@ -459,6 +459,7 @@ class FakeTail:
 
     def __init__(self) -> None:
         self.taken: list[list[int]] = []
+        self.unheard: list[int] = []
         self.reported = threading.Event()
 
     def deal(self) -> tuple[CopyOptions, list[list[CopyRange]]]:
@@ -466,6 +467,7 @@ class FakeTail:
 
     def take(self, results: Sequence[PartitionResult]) -> None:
         self.taken.append(sorted(one.partition for one in results))
+        self.unheard = sorted(one.partition for one in results if one.unheard)
 
 
 @contextmanager
@@ -495,3 +497,15 @@ def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There, state: Mem
         assert tail.taken[0] == [0, 1, 2, 3]
         there.stopping.set()
         until(lambda: (dealt.look(), one.must_restart)[1])
+
+
+def test_partitions_of_a_process_that_does_not_report_are_unheard(state: MemoryState, dealt: Dealt) -> None:
+    """It gives signs of life, and may write: who copies them next must not do so beside it."""
+    signs, own, tail = Signs(state, process(job="b")), FakeWorkers(), FakeTail()
+    for _ in range(2):
+        signs.give(RUNNING)
+        dealt.look(1.0)
+    with stream(dealt, tail, own) as one:
+        until(lambda: (dealt.look(), own.running)[1])
+        assert not one.stop(0.2)
+        assert tail.taken == [[0, 1, 2, 3]] and len(tail.unheard) == 2
