@@ -62,21 +62,6 @@ class PartitionResult:
         return asdict(self)
 
     @classmethod
-    def without_copy(cls, one: CopyRange, error: MirrorError) -> PartitionResult:
-        """Return the result of a partition of which no copy can tell anything, for this reason."""
-        return cls(
-            topic=one.source_topic,
-            target_topic=one.target_topic,
-            partition=one.partition,
-            position=one.start_offset,
-            done=False,
-            error=str(error),
-            final=_is_final(error),
-            target_partition=one.target.partition,
-            unheard=isinstance(error, TaskUnheard),
-        )
-
-    @classmethod
     def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
         """Summarise a partition's copy by a task that took ``seconds``."""
         return cls(
@@ -92,6 +77,7 @@ class PartitionResult:
             target_partition=p.range.target.partition,
             lease_lost=isinstance(p.error, LeaseLost),
             source_gone=isinstance(p.error, SourceGone),
+            unheard=isinstance(p.error, TaskUnheard),
         )
 
 
@@ -99,10 +85,15 @@ def _is_final(error: MirrorError) -> bool:
     return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
 
 
+def without_copy(ranges: Sequence[CopyRange], error: MirrorError) -> list[PartitionResult]:
+    """Return the results of a task that did not copy, or of which nobody knows what it did."""
+    copies = [PartitionCopy(one, True, 0, position=one.start_offset, error=error) for one in ranges]
+    return [PartitionResult.of(one, 0.0) for one in copies]
+
+
 def unheard(ranges: Sequence[CopyRange], why: str) -> list[PartitionResult]:
     """Return the results of a task that has told none."""
-    error = TaskUnheard([str(one.source) for one in ranges], why)
-    return [PartitionResult.without_copy(one, error) for one in ranges]
+    return without_copy(ranges, TaskUnheard([str(one.source) for one in ranges], why))
 
 
 def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, Any]:
@@ -128,5 +119,5 @@ def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionRes
     if before is None:
         return row
     sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTERS}
-    position = before.position if row.unheard else row.position
+    position = max(before.position, row.position)  # a task that was lost, or began without the lease, knows none
     return replace(row, **sums, position=position, seconds=round(before.seconds + row.seconds, 3))

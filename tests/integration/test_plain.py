@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def total(cluster: Cluster, topic: str) -> int:
 def test_what_was_copied_is_followed_without_spark(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """Irregular data, then a stop by SIGTERM: equal, and every partition clean."""
+    """Irregular data, a copying process that is killed, then a stop by SIGTERM: equal, and every partition clean."""
     create(source_cluster, topic_name, PARTITIONS)
     for seed, codec in enumerate(("lz4", "none", "zstd")):
         write(source_cluster, topic_name, 300, seed, codec, partition=seed)
@@ -53,6 +55,12 @@ def test_what_was_copied_is_followed_without_spark(
             write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
         end = total(source_cluster, topic_name)
         wait_until(lambda: total(target_cluster, topic_name) == end, "it has caught up")
+        os.kill(follow.workers()[0], signal.SIGKILL)
+        follow.says("ended with status -9")
+        for seed in range(PARTITIONS):
+            write(source_cluster, topic_name, 100, seed, "zstd", partition=seed)
+        end = total(source_cluster, topic_name)
+        wait_until(lambda: total(target_cluster, topic_name) == end, "it goes on under the next lease")
         summary = follow.stop()
     assert (summary["partitions"], summary["errors"], summary["gone"]) == (PARTITIONS, [], [])
     assert_equal(source_cluster, target_cluster, topic_name, PARTITIONS)

@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.results import without_copy
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.errors import MirrorError, TaskUnheard
 
@@ -29,7 +29,7 @@ def carry_out(work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | N
         _require_first(ranges)
         results = copy_ranges(work, ranges, duration_s)
     except MirrorError as e:
-        results = [PartitionResult.without_copy(one, e) for one in ranges]
+        results = without_copy(ranges, e)
     return [json.dumps(result.to_dict()) for result in results]
 
 
