@@ -38,4 +38,5 @@ def _require_first(ranges: Sequence[CopyRange]) -> None:
 
     context = TaskContext.get()
     if context is not None and (attempt := context.attemptNumber()) > 0:
-        raise TaskUnheard([str(one.source) for one in ranges], f"Spark runs its task again (attempt {attempt})")
+        why = f"Spark runs its task again (attempt {attempt}), and says why in a line 'Lost task'"
+        raise TaskUnheard([str(one.source) for one in ranges], why)
