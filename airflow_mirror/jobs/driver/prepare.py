@@ -461,10 +461,8 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
 def _renew_every_s(target: ClusterAdmin) -> float:
     """Return how often a lease has to be renewed: three times within what the target's coordinators remember it for."""
     try:
-        ((_, known),) = target.broker_configs(1).items()
+        known = [one.get("transactional.id.expiration.ms") for one in target.broker_configs(1).values()]
     except MissingRight:
-        return lease.RENEW_UNKNOWN_S
-    entry = known.get("transactional.id.expiration.ms")
-    if entry is None or entry.value is None:
-        return lease.RENEW_UNKNOWN_S
-    return min(lease.RENEW_EVERY_S, int(entry.value) / 3000)
+        known = []
+    told_s = (int(entry.value) / 3000 for entry in known if entry is not None and entry.value is not None)
+    return min(lease.RENEW_EVERY_S, next(told_s, lease.RENEW_UNKNOWN_S))
