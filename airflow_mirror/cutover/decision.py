@@ -10,7 +10,7 @@
 Each arrow is one decision, by compare-and-set: who comes second loses and stops. A fence goes up only where none is, or
 was ended: ``nothing``, ``lifted`` and ``closed``. ``opened`` is one record with the topics that it hands over, and void
 if the broker appended it more than ``max_fence_s`` after ``up``, or if what was looked at is no longer so (:class:`Pin`).
-ADR 27 and ADR 46 have the interleavings.
+ADR 27 and ADR 36 have the interleavings.
 
 What is decided is read again right before the bytes of each effect (:func:`permit`): whoever was frozen, and wakes up
 behind somebody else's decision, changes nothing.
