@@ -36,16 +36,20 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.decision import PATIENCE_S
-from airflow_mirror.cutover.fence import AclFence, Intent
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import build
+from airflow_mirror.plan.kept import keep_on
 from airflow_mirror.plan.life import begin, take_back
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
@@ -233,11 +237,11 @@ class Profiled(AclFence):
         super().__init__(source, open_by_default=True)
         self._profile = profile
 
-    def raise_(self, intent: Intent) -> None:
+    def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Raise it, and begin to watch."""
         if self._profile is not None:
             self._profile.enable()
-        super().raise_(intent)
+        super().raise_(intent, name, permit)
 
 
 class World:
@@ -259,7 +263,7 @@ class World:
         Ledger(self.target, PATIENCE_S).create()
         self.plan = build(mirror, self.source, self.target)
         self.plan.raise_if_blocked()
-        begin(self.plan, self.target)
+        keep_on(self.target, self.plan, begin(self.plan, self.target))
         self.plan_file = directory / "plan.json"
         self.plan_file.write_text(self.plan.to_json())
         self.tps = [TopicPartition(topic, p) for topic in self.topics for p in range(_A_TOPIC)]
@@ -285,11 +289,12 @@ class World:
             self._caught_up()
             compared = self._compare()
             config = self.source.config, self.target.config
-            life, run_dir = Ledger(self.target, PATIENCE_S), self.directory / f"run-{number}"
+            on, run_dir = Platform.of(self.source, self.target), self.directory / f"run-{number}"
             try:
                 report = run_cutover(
-                    self.plan.mirror, self.plan, self.source, self.target, life=life, limits=_LIMITS, keep_fence=False,
-                    fence=Profiled(self.source, self.profile), run_dir=run_dir, compared_to=compared,
+                    on, self.plan.mirror, self.plan, limits=_LIMITS, keep_fence=False, compared_to=compared,
+                    fence=Profiled(self.source, self.profile),
+                    kept=Kept(on.target.reports(_MIRROR), _MIRROR, run_dir.name, run_dir),
                     verify=verify_rest(self.plan, *config, compared), accept_ledger_writers=["User:*"],
                 )  # fmt: skip
             except MirrorError:
@@ -298,7 +303,7 @@ class World:
                 raise
             if self.profile is not None:
                 self.profile.disable()
-            take_back(life, self.plan.hash)
+            take_back(on.target.ledger, self.plan.hash)
         return report
 
     def _caught_up(self) -> None:

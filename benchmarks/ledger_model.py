@@ -26,7 +26,6 @@ from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.drill import kept as drills
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.failover import record as failovers
-from airflow_mirror.failover.decision import Direction
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.arguments import TURN_S
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
@@ -46,6 +45,7 @@ from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life, traces
+from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
 from airflow_mirror.sync import seen_acls, seen_configs
@@ -453,12 +453,16 @@ def turning(world: World, n: int) -> None:
 def fencing(world: World, n: int) -> None:
     """A fence goes up, and is lifted. Where it opens a target the topics count as claims do."""
     process = {"host": "airflow-worker-1", "where": "pid:[4026531836]", "pid": n, "started": n, "job": world.hex(32)}
+    me, values = world.hex(32), world.ledger.values()
     mine = FenceState(
-        run=f"manual__{n:05d}", attempt=n, plan="f" * 64, owner=world.hex(32), max_fence_s=60.0, process=process
-    )
-    go_up(world.ledger, world.mirror.name, mine, fence_state(world.ledger.values(), world.mirror.name))
-    begin_lifting(world.ledger, world.mirror.name, mine, mine.owner)
-    end_lifting(world.ledger, world.mirror.name, mine.owner)
+        run=f"manual__{n:05d}", attempt=n, id=me, plan="f" * 64, revision="f" * 64, owner=me, max_fence_s=60.0,
+        name="acl", process=process,
+    )  # fmt: skip
+    before, turned = fence_state(values, world.mirror.name), direction(values, world.mirror.name)
+    go_up(world.ledger, world.mirror.name, mine, before, turned)
+    lifting = begin_lifting(world.ledger, world.mirror.name, mine, me)
+    assert lifting is not None
+    end_lifting(world.ledger, world.mirror.name, lifting)
 
 
 def linking(world: World, n: int) -> None:

@@ -14,6 +14,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -60,7 +61,7 @@ def mirrored(source: Cluster, target: Cluster) -> Plan:
         fill(target, 8)
         seen = SourceEnds(at_ms=0).after({TP: (10, 10)}, [TP], int(time.time() * 1000) - 90_000)
         state_of(there, notes.prefix(NAME)).write(seen.dump(NAME))
-        there.commit_group_offsets(GROUP, {TP: GroupPosition(10)})
+        there.commit_group_offsets(GROUP, {TP: GroupPosition(10)}, unfenced)
     return plan
 
 

@@ -23,12 +23,17 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
-from airflow_mirror.cutover.fence import AclFence, Intent
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import BrokerError, LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.kept import keep_on
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.wire.cluster import WireCluster
@@ -36,6 +41,11 @@ from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 
 PARTITIONS = 2
+
+
+def kept_in(on: Platform, mirror: str, run_dir: Path) -> Kept:
+    """The report of the run that has this directory on some host."""
+    return Kept(on.target.reports(mirror), mirror, run_dir.name, run_dir)
 
 
 def wait_for(condition: Callable[[], object], within_s: float = 120.0) -> None:
@@ -70,9 +80,18 @@ class World:
 
     def close(self) -> None:
         """Take the topic's ACLs away and close the admins."""
-        self.source.delete_acls(self.source.describe_acls(resource_type="TOPIC", name=self.topic))
+        self.source.delete_acls(self.source.describe_acls(resource_type="TOPIC", name=self.topic), unfenced)
         self.source.close()
         self.target.close()
+
+    @property
+    def on(self) -> Platform:
+        """Both clusters, as a process that begins now finds them."""
+        return Platform.of(self.source, self.target)
+
+    def kept(self, run_dir: Path | None = None) -> Kept:
+        """The report of a run, as its worker finds it."""
+        return kept_in(self.on, self.mirror.name, run_dir or self.run_dir)
 
     @property
     def run_dir(self) -> Path:
@@ -82,6 +101,13 @@ class World:
         info = self.source.topics([self.topic])[self.topic]
         zeros = dict.fromkeys(range(partitions), 0)
         return plan_of(self.mirror, topic_plan(self.topic, zeros, source_topic_id=info.topic_id))
+
+    def keep(self, plan: Plan) -> Plan:
+        """Keep a plan on the target, as who has made it does; it has a ledger from then on."""
+        ledger = Ledger(self.target)
+        ledger.create()
+        keep_on(self.target, plan, ledger)
+        return plan
 
     def write(self, count: int, user: str | None = "admin") -> None:
         """Write records to the source, every third without a value."""
@@ -103,7 +129,7 @@ class World:
         plan = self.directory / "plan.json"
         if not plan.exists():
             write_plan(self.plan(), plan)
-        Ledger(self.target).create()
+        self.keep(Plan.load(plan))
         settings = {"SOURCE": self.source.config.dump(), "TARGET": self.target.config.dump()}
         script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
         command = [sys.executable, str(script), str(run_dir or self.run_dir), str(plan), str(kill_after)]
@@ -129,7 +155,7 @@ class World:
         deadline = time.monotonic() + 120
         while True:
             try:
-                admin.commit_group_offsets(name, positions)
+                admin.commit_group_offsets(name, positions, unfenced)
                 return name
             except BrokerError:  # a young cluster's coordinator is not where it will be
                 if time.monotonic() > deadline:
@@ -162,8 +188,8 @@ class HeardFence(AclFence):
         super().__init__(source, open_by_default=True)
         self._writer = writer
 
-    def raise_(self, intent: Intent) -> None:
-        super().raise_(intent)
+    def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
+        super().raise_(intent, name, permit)
         with suppress(AssertionError):  # one that a guard has lifted is never up: the cutover is to find that out
             wait_for(lambda: self.is_up(intent), 30)
         if (writer := self._writer) is not None:

@@ -19,6 +19,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, NoAuthorizer
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -90,7 +91,7 @@ class World:
 
     def _begin(self) -> World:
         for admin, name in ((self.here_admin, self.topic), (self.root, self.there)):
-            admin.delete_acls(admin.describe_acls())
+            admin.delete_acls(admin.describe_acls(), unfenced)
             wait_until(lambda admin=admin: not admin.describe_acls(), "no rule is left")  # type: ignore[misc]
             admin.create_topics([NewTopicSpec(name, 1, 1)])
             wait_until(lambda admin=admin, name=name: bool(admin.topics([name])), "the topic is there")  # type: ignore[misc]
@@ -109,8 +110,8 @@ class World:
 
     def on_source(self, *rules: Acl) -> None:
         """Make these all rules of the source."""
-        self.here_admin.delete_acls([r for r in self.here_admin.describe_acls() if r not in rules])
-        self.here_admin.create_acls(rules)
+        self.here_admin.delete_acls([r for r in self.here_admin.describe_acls() if r not in rules], unfenced)
+        self.here_admin.create_acls(rules, unfenced)
         wait_until(lambda: self.here_admin.describe_acls() == sorted(rules), "the broker has heard of the rules")
 
     def sync(self, phase: str = "early", **given: Any) -> AclReport:

@@ -18,6 +18,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics
@@ -100,10 +101,10 @@ def test_a_half_filled_target_is_taken_over_and_goes_on_where_it_ended(
     every = read(source_cluster, topic_name)
     at, on_target = TopicPartition(topic_name, 0), TopicPartition(there, 0)
     with ClusterAdmin(config(source_cluster)) as source, ClusterAdmin(config(target_cluster)) as target:
-        source.commit_group_offsets(f"{topic_name}-behind", {at: GroupPosition(every[170][0])})
-        target.commit_group_offsets(f"{topic_name}-behind", {on_target: GroupPosition(120)})
-        source.commit_group_offsets(f"{topic_name}-beyond", {at: GroupPosition(every[40][0])})
-        target.commit_group_offsets(f"{topic_name}-beyond", {on_target: GroupPosition(90)})
+        source.commit_group_offsets(f"{topic_name}-behind", {at: GroupPosition(every[170][0])}, unfenced)
+        target.commit_group_offsets(f"{topic_name}-behind", {on_target: GroupPosition(120)}, unfenced)
+        source.commit_group_offsets(f"{topic_name}-beyond", {at: GroupPosition(every[40][0])}, unfenced)
+        target.commit_group_offsets(f"{topic_name}-beyond", {on_target: GroupPosition(90)}, unfenced)
 
         dry = told(adopted, capsys)
         assert not dry["done"] and dry["sum"]["repeated"] == 50 and dry["sum"]["copies"] == 310

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics
@@ -44,8 +45,8 @@ def test_killed_at_an_effect_the_same_command_completes_it(
     every, copies = read(source_cluster, topic_name), read(target_cluster, there)
     group, on_target = f"{topic_name}-behind", TopicPartition(there, 0)
     with ClusterAdmin(config(source_cluster)) as source, ClusterAdmin(config(target_cluster)) as target:
-        source.commit_group_offsets(group, {TopicPartition(topic_name, 0): GroupPosition(every[170][0])})
-        target.commit_group_offsets(group, {on_target: GroupPosition(120)})
+        source.commit_group_offsets(group, {TopicPartition(topic_name, 0): GroupPosition(every[170][0])}, unfenced)
+        target.commit_group_offsets(group, {on_target: GroupPosition(120)}, unfenced)
         decided = False
         for moment in ("before", "after"):
             if decided and effect in ("decision", "plan", "release"):

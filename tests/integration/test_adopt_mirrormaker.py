@@ -15,6 +15,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
@@ -131,7 +132,7 @@ def test_killed_and_started_again_it_is_taken_over_exactly(
     with ClusterAdmin(config(source_cluster)) as admin:
         for behind in (50, 1000):
             position = GroupPosition(ends(source_cluster, topic_name)[0][2] - behind)
-            admin.commit_group_offsets(f"{topic_name}-{behind}", {at: position})
+            admin.commit_group_offsets(f"{topic_name}-{behind}", {at: position}, unfenced)
     arguments = [
         "adopt", "--config", str(file), "--flow", f"{alias}->{to}", "--name", name, "--isolation", "read_committed",
     ]  # fmt: skip

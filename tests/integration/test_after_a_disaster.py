@@ -22,8 +22,10 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -38,7 +40,7 @@ from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.copying import assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
-from tests.integration.cutover_world import HeardFence
+from tests.integration.cutover_world import HeardFence, kept_in
 from tests.integration.shell import ROOT, Shell, commands_of, sections_with_commands
 
 pytestmark = pytest.mark.tools
@@ -88,7 +90,9 @@ class World:
             write_transactions(old, name, seed=number, partitions=PARTITIONS)
         with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
             users = ("alice", "mirror", "ANONYMOUS")  # the referee; without any the topics may be open to everybody
-            admin.create_acls([rule(name, "ALL", "ALLOW", f"User:{user}") for name in self.topics for user in users])
+            admin.create_acls(
+                [rule(name, "ALL", "ALLOW", f"User:{user}") for name in self.topics for user in users], unfenced
+            )
         self.group = f"{topic}-reads"
         self.mirror = Mirror(
             name=f"m-{topic[-8:]}", source="src", target="dst", topics=[f"{topic}-.*"], groups=[f"{topic}-.*"]
@@ -197,7 +201,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
         admin.delete_topics([world.lost])
         wait_until(lambda: admin.topics([world.lost]) == {}, "a topic is gone, as with a disk")
-        admin.commit_group_offsets(world.group, {TopicPartition(world.keep, 0): GroupPosition(7)})
+        admin.commit_group_offsets(world.group, {TopicPartition(world.keep, 0): GroupPosition(7)}, unfenced)
 
     verdicts, export, dump, recreate, arm = world.commands("6. Back to the old source")
     assert shell.type(arm) == 1 and f"{world.split} has diverged" in shell.said, shell.said
@@ -219,7 +223,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     assert world.answers(old, "alice", [world.keep, world.stay]) == {MAY_NOT}
     assert shell.type(arm) == 0 and "start the tail of mirror" in shell.said, shell.said
 
-    way = way_back(world.mirror.name, world.source, world.target)
+    way = way_back(world.mirror.name, Platform.of(world.source, world.target))
     back = [t.source_topic for t in way.plan.topics]
     assert back == sorted([world.keep, world.lost, world.split]) and way.decided.generation == 2
     wait_until(lambda: world.answers(old, "mirror", back) == {MAY}, "the mirror may write to the old source")
@@ -231,7 +235,9 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     verify = verify_rest(way.plan, world.target.config, world.source.config)
     how: dict[str, Any] = {"fence": HeardFence(world.target), "verify": verify, "limits": LIMITS}
     how |= {"accept_ledger_writers": ["User:*"]}
-    report = roll_back(way, world.source, world.target, run_dir=tmp_path / "back", **how)
+    on = Platform.of(world.source, world.target)
+    back_of = kept_in(on.turned(), way.plan.mirror.name, tmp_path / "back")
+    report = roll_back(way, on, kept=back_of, **how)
     assert report.fence is not None
     print(f"failed back: nobody could write for {report.fence.seconds:.1f} s")
     wait_until(lambda: world.answers(old, "alice", back) == {MAY}, "applications write to the old source again")
@@ -261,7 +267,7 @@ def test_source_returns_with_empty_disks_and_gets_everything_back(world: World, 
     assert shell.type(export) == 0 and f"exported {world.split}: {LATE} records" in shell.said, shell.said
     assert shell.type(recreate) == 0, shell.said
     assert shell.type(arm.replace(f" --leave {world.stay}", "")) == 0, shell.said
-    way = way_back(world.mirror.name, world.source, world.target)
+    way = way_back(world.mirror.name, Platform.of(world.source, world.target))
     assert [t.source_topic for t in way.plan.topics] == sorted(world.topics)
     wait_until(lambda: world.answers(old, "mirror", world.topics) == {MAY}, "the mirror may write to the old source")
     assert world.answers(old, "alice", world.topics) == {MAY_NOT}

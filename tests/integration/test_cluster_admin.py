@@ -24,6 +24,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
@@ -230,7 +231,7 @@ def root(guarded: Any) -> Iterator[Any]:
     """The super user, on a cluster that has no rules before and after a test."""
     with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"), timeout_s=60) as admin:
         yield admin
-        admin.delete_acls(admin.describe_acls())
+        admin.delete_acls(admin.describe_acls(), unfenced)
         wait_for(lambda: admin.describe_acls() == [])
 
 

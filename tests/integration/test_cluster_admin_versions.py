@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import ApiNotServed, UnknownTopic
 from sandbox import Cluster
@@ -189,10 +190,10 @@ def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
         for refused in (
             *of_topics,
             lambda: alice.describe_acls("TOPIC"),
-            lambda: alice.create_acls([DENY]),
-            lambda: alice.delete_acls([DENY]),
+            lambda: alice.create_acls([DENY], unfenced),
+            lambda: alice.delete_acls([DENY], unfenced),
             lambda: alice.group_offsets("g"),
-            lambda: alice.commit_group_offsets("g", {TopicPartition("secret", 0): GroupPosition(0)}),
+            lambda: alice.commit_group_offsets("g", {TopicPartition("secret", 0): GroupPosition(0)}, unfenced),
         ):
             with pytest.raises(MissingRight, match="AUTHORIZATION_FAILED.*User:alice lacks"):
                 refused()

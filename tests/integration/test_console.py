@@ -10,6 +10,7 @@ import pytest
 
 from airflow_mirror.console.main import main
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
@@ -98,7 +99,7 @@ def test_positions_are_shown_on_both_sides_and_committed_if_told(
     group, tps = f"{topic_name}-g", [TopicPartition(topic_name, p) for p in range(2)]
     for p in range(2):
         write(source_cluster, topic_name, 20, p, partition=p)
-    source.commit_group_offsets(group, {tps[0]: GroupPosition(7, ""), tps[1]: GroupPosition(20, "")})
+    source.commit_group_offsets(group, {tps[0]: GroupPosition(7, ""), tps[1]: GroupPosition(20, "")}, unfenced)
     status, _, errors = run("translate")
     assert status == 1 and errors.count("refused: ") == 2  # nothing is copied yet
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name, 2), mirror=topic_name)
@@ -112,7 +113,7 @@ def test_positions_are_shown_on_both_sides_and_committed_if_told(
     status, printed, _ = run("translate", "--commit")
     assert status == 0 and printed.rstrip().endswith("committed; a tail leaves these positions alone from now on")
     assert {tp: p.offset for tp, p in target.group_offsets(group).items()} == {tps[0]: 7, tps[1]: 20}
-    source.commit_group_offsets(group, {tps[0]: GroupPosition(3, "")})
+    source.commit_group_offsets(group, {tps[0]: GroupPosition(3, "")}, unfenced)
     run("translate", "--commit")  # it never sets a group back
     assert target.group_offsets(group)[tps[0]].offset == 7
     run("translate", "--commit", "--allow-rewind")

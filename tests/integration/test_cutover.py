@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_mirror.cutover.marker import name_fence, remove_marker
 from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
@@ -24,12 +24,13 @@ from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
+from airflow_mirror.cutover.decision import CLOSED, OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.evidence import prove
-from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
-from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
+from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import (
     CutoverCancelled,
@@ -39,6 +40,7 @@ from airflow_mirror.errors import (
     FencedByAnother,
     FenceGone,
     FenceLeaks,
+    FenceStands,
     GroupActive,
     GroupsStillMoving,
     JobNotRunning,
@@ -52,6 +54,7 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
@@ -84,26 +87,19 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
         "fence": HeardFence(world.source),
         "keep_fence": True,
         "accept_ledger_writers": ["User:*"],
-        "run_dir": world.run_dir,
+        "kept": world.kept(changes.pop("run_dir", None)),
         "verify": verify_rest(plan, world.source.config, world.target.config),
-        "life": ledger(world),
         "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
         **changes,
     }
-    return run_cutover(world.mirror, plan, world.source, world.target, **arguments)
+    return run_cutover(world.on, world.mirror, world.keep(plan), **arguments)
 
 
-def ledger(world: World) -> Ledger:
-    """The target's ledger; it is created for the first one who asks."""
-    found = Ledger(world.target, PATIENCE_S)
-    found.create()
+def decided(world: World) -> FenceState:
+    """What is decided about the mirror's fence."""
+    found = fence_state(Ledger(world.target).values(), world.mirror.name)
+    assert found is not None
     return found
-
-
-def kept(world: World, run_dir: Path | None = None) -> Kept:
-    """The report of a run, as its worker finds it."""
-    found = run_dir or world.run_dir
-    return Kept(reports_of(world.target, world.mirror.name), world.mirror.name, found.name, found)
 
 
 def caught_up(world: World) -> None:
@@ -153,7 +149,7 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     )
 
     def after() -> After:
-        return look_after(kept(world).load(), world.source, world.target, time.time())
+        return look_after(world.on, world.kept().load(), time.time())
 
     after().raise_if_wrong()
     assert (after().fence, after().moved, [g.committed for g in after().groups]) == ("up", {}, [False, False])
@@ -218,12 +214,13 @@ def test_fence_on_a_topic_open_to_everybody_spares_readers(world: World) -> None
     world.write(6)
     fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
-    fence.raise_(intent)
+    name = name_of(world.mirror.name, "run", "attempt")
+    fence.raise_(intent, name, unfenced)
     wait_for(lambda: fence.is_up(intent))
     with Member(world, f"{world.topic}-reader"):
         pass
-    fence.lift(intent)
-    assert world.acls() == []
+    fence.lift(intent, name, unfenced)
+    assert world.acls() == [] and not fence.standing(world.mirror.name)
 
 
 def test_topic_without_acls_is_not_fenced_on_a_guess(world: World) -> None:
@@ -239,23 +236,24 @@ def test_acls_that_were_there_before_survive_the_lift(world: World) -> None:
     def listed() -> list[Acl]:
         return world.source.describe_acls(resource_type="TOPIC", name=world.topic)
 
-    world.source.create_acls([mine, deny])
+    world.source.create_acls([mine, deny], unfenced)
     wait_for(lambda: listed() == sorted([mine, deny]))
     fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
-    assert intent["deny"] == intent["allow"] == []
-    fence.raise_(intent)
+    assert intent.deny == intent.allow == []
+    name = name_of(world.mirror.name, "run", "attempt")
+    fence.raise_(intent, name, unfenced)
     assert fence.is_up(intent)
-    fence.lift(intent)
+    fence.lift(intent, name, unfenced)
     assert listed() == sorted([mine, deny])
-    world.source.delete_acls([deny])
+    world.source.delete_acls([deny], unfenced)
     wait_for(lambda: listed() == [mine])
     intent = fence.intent([world.topic])
-    fence.raise_(intent)
-    fence.raise_(intent)
+    for _ in range(2):
+        fence.raise_(intent, name, unfenced)
     wait_for(lambda: fence.is_up(intent))
-    fence.lift(intent)
-    fence.lift(intent)
+    for _ in range(2):
+        fence.lift(intent, name, unfenced)
     assert listed() == [mine]
 
 
@@ -273,7 +271,8 @@ def test_writer_slips_past_fence_and_cutover_backs_out(world: World) -> None:
     assert world.positions(group) == {0: 2}
     report = on_disk(world)
     assert report["outcome"] == reports.BACKED_OUT
-    assert [(u["step"], u["ok"]) for u in report["undone"] if u["step"] != "stop_writers"] == [("fence", True)]
+    undone = [(u["step"], u["ok"]) for u in report["undone"] if u["step"] != "stop_writers"]
+    assert undone == [("fence", True), ("decision", True)]
     # The same again, without the leak, finishes.
     with Tail(world):
         again = cut_over(world)
@@ -421,7 +420,7 @@ def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
     assert elsewhere not in world.target.group_offsets(had)
     assert world.acls() == []
     undone = [(u["step"], u["ok"]) for u in on_disk(world)["undone"]]
-    assert undone == [(name, True) for name in ("commit_groups", "stop_writers", "fence")]
+    assert undone == [(name, True) for name in ("fence", "commit_groups", "stop_writers", "decision")]
 
 
 def transactional(world: World) -> Producer:
@@ -476,9 +475,9 @@ def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
     world.write(4)
 
     class Meddler(HeardFence):
-        def raise_(self, intent: Any) -> None:
-            super().raise_(intent)
-            super().lift(intent)
+        def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
+            super().raise_(intent, name, permit)
+            super().lift(intent, name, permit)
 
     with writer_lease(world), pytest.raises(FenceGone):
         cut_over(world, fence=Meddler(world.source))
@@ -558,10 +557,13 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     world.group("g", {0: 1}, "target")
     with pytest.raises(VerificationFailed, match="was set to 2, has 1"):
         cut_over(world)
-    assert lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world)) == []
-    assert world.acls() == acls
-    assert lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world), kept_too=True) != []
-    assert world.acls() == []
+    with pytest.raises(FenceStands, match="is opened"):
+        cut_over(world, run_dir=world.directory / "another")  # what is kept is nobody's to raise again
+    lift = partial(lift_leftover_fence, world.on, world.mirror.name, runs=world.directory)
+    assert lift(run="another") == lift(run=world.run_dir.name) == []
+    assert world.acls() == acls and decided(world).phase == OPENED
+    assert lift(run=world.run_dir.name, kept_too=True) != []
+    assert world.acls() == [] and decided(world).phase == CLOSED
 
 
 def retried(attempt: Callable[[], CutoverReport]) -> CutoverReport:
@@ -586,9 +588,9 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
         owned = owned_topics(Ledger(world.target)).get(world.topic)
         return None if owned is None else owned.opened_by
 
-    Ledger(world.target).create()
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)  # as in the processes
+    world.keep(world.plan())
     world.write(30)
     moved = world.group("g", {0: 3, 1: 4})
     fenced_when_killed, killed, forward = 0, 0, 0
@@ -597,7 +599,9 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
             run_dir = world.directory / f"run-{kill_after}"
             if before := opened_by():
                 take_back(Ledger(world.target), before)
-            world.target.commit_group_offsets(moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")})
+            world.target.commit_group_offsets(
+                moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")}, unfenced
+            )
             with EngineTail(world):
                 wait_for(lambda: world.behind() < 100)
                 process = world.process(run_dir, kill_after)
@@ -608,30 +612,32 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 killed += 1
                 left = json.loads((run_dir / "report.json").read_text())
                 fenced_when_killed += bool(world.acls())
-                decided = fence_state(ledger(world).values(), world.mirror.name)
-                here = decided is not None and decided.is_of(run_dir.name, left["attempt"])
-                opening = left["outcome"] == reports.RUNNING and here and decided.phase == OPENED  # type: ignore[union-attr]
+                there = fence_state(Ledger(world.target).values(), world.mirror.name)
+                here = there is not None and there.run == run_dir.name  # it was decided that its fence goes up
+                assert here == bool(left["id"])
+                opening = left["outcome"] == reports.RUNNING and here and there.phase == OPENED  # type: ignore[union-attr]
                 assert bool(opened_by()) == (opening or left["outcome"] == reports.DONE)
                 assert not (run_dir / "opened").exists() or opened_by()
                 forward += opening
                 other = world.directory / "another worker" / run_dir.name
                 if kill_after % 2 and not opening:
-                    lift_leftover_fence(kept(world, other), world.source, world.target, life=Ledger(world.target))
-                    assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
+                    with suppress(CutoverTakenOver):  # its guard was as quick, and goes on with it
+                        lift_leftover_fence(world.on, world.mirror.name, run=run_dir.name)
+                    wait_for(lambda: world.acls() == [])
                     assert bool(opened_by()) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
                 report = retried(
                     lambda o=other, d=run_dir: cut_over(
                         world, run_dir=o, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
-                        open_target=lambda: opens(d), life=Ledger(world.target),
+                        open_target=lambda: opens(d),
                     )
                 )  # fmt: skip
                 assert report.outcome == reports.DONE and opened_by() == report.plan_hash
                 assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
                 assert world.positions(moved) == {0: 3, 1: 4}
-                if over:
-                    assert report.attempt == 1 and report.undone == []
+                if over or not here:  # of an attempt whose fence never went up nobody else has to know
+                    assert report.attempt == 1 and report.earlier == report.undone == []
                 else:
                     assert report.attempt > 1 and {one["state"] for one in report.earlier} == {"CAUGHT_UP"}
                     assert all(u["ok"] for one in report.earlier for u in one["undone"])
@@ -645,14 +651,13 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
 def test_cutover_of_another_run_lifts_what_a_lost_host_has_left(world: World) -> None:
     """Both guards are gone, and the next process has heard of nothing: it finds the fence on the target, and goes on."""
     world.write(10)
-    ledger(world)
     with writer_lease(world):
         world.lose(world.process(world.directory / "lost"))
     with Tail(world):
         caught_up(world)
         report = cut_over(world, run_dir=world.directory / "another run")
     assert report.outcome == reports.DONE and (report.attempt, report.earlier) == (1, [])
-    left = kept(world, world.directory / "lost").load()
+    left = world.kept(world.directory / "lost").load()
     assert left is not None and left.fence is not None and left.fence.lifted is not None
 
 
@@ -661,24 +666,24 @@ def test_cutover_of_another_run_lifts_what_a_lost_host_has_left(world: World) ->
 def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: World, swapped: bool) -> None:
     """Whose fence it is says an ACL on a group that nobody uses."""
     world.write(4)
-    fence = HeardFence(world.source)
-    name_fence(world.source, "another", "night", 3)
+    fence, name = HeardFence(world.source), name_of("another", "night", "3")
     if swapped:
+        fence.raise_(Intent(topics=()), name, unfenced)
         by_name = Acl(
             resource_type="TOPIC", name=world.topic, pattern_type="LITERAL", principal="User:alice", host="*",
             operation="WRITE", permission="DENY",
         )  # fmt: skip
-        world.source.create_acls([by_name])
+        world.source.create_acls([by_name], unfenced)
     else:
-        fence.raise_(fence.intent([world.topic]))
+        fence.raise_(fence.intent([world.topic]), name, unfenced)
     before = world.acls()
     try:
-        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another\.night\.3"):
+        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another/night/3"):
             caught_up(world)
             cut_over(world)
         assert world.acls() == before and not (world.run_dir / "report.json").exists()
     finally:
-        remove_marker(world.source, "another", "night", 3)
+        fence.forget(name)
 
 
 def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
@@ -696,10 +701,9 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
     with Tail(world):
         caught_up(world)
         world.lose(world.process(runs / "killed"))  # with its guard, which would be as quick as we are
-        values = reports_of(world.target, world.mirror.name).read()
-        assert [up.run for up in fences_up(values, world.mirror.name)] == ["killed"]
+        assert (decided(world).run, decided(world).phase) == ("killed", UP)
         assert console(command) == 0
-        assert f"lifted: DENY WRITE on topic {world.topic}" in capsys.readouterr().out and world.acls() == []
+        assert f"run killed: lifted: DENY WRITE on topic {world.topic}" in capsys.readouterr().out and world.acls() == []
     with Tail(world):
         cut_over(world, run_dir=runs / "finished")
     assert console(command) == 0
@@ -729,12 +733,12 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
             with pytest.raises(CutoverRunning):
                 cut_over(world)
             with pytest.raises(CutoverRunning):
-                lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world))
+                lift_leftover_fence(world.on, world.mirror.name, runs=world.directory)
             other = world.directory / "another worker" / world.run_dir.name  # no lock tells there
             with pytest.raises(CutoverRunning, match="it gives signs of life"):
                 cut_over(world, run_dir=other)
             with pytest.raises(CutoverRunning, match="it gives signs of life"):
-                lift_leftover_fence(kept(world, other), world.source, world.target, life=ledger(world))
+                lift_leftover_fence(world.on, world.mirror.name, runs=other.parent)
             assert "DENY WRITE User:*" in world.acls()
         finally:
             process.send_signal(signal.SIGTERM)
@@ -748,7 +752,7 @@ def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.L
     with Tail(world):
         cut_over(world)
     text = caplog.text + "".join(p.read_text() for p in world.run_dir.iterdir())
-    found = reports_of(world.target, world.mirror.name).read()
+    found = world.on.target.reports(world.mirror.name).read()
     text += b"".join(found.values()).decode()
     assert found
     assert "admin-secret" not in text

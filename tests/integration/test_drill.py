@@ -25,6 +25,7 @@ from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.drill import health_of
 from airflow_mirror.partition import TopicPartition
@@ -107,7 +108,7 @@ def read_from(cluster: Cluster, topic: str, places: list[int], to: dict[int, int
     assert producer.flush(120) == 0
     with ClusterAdmin(config(cluster)) as admin:
         positions = {TopicPartition(topic, p): GroupPosition(offset) for p, offset in enumerate(places)}
-        patiently(lambda: admin.commit_group_offsets(topic, positions), 60)
+        patiently(lambda: admin.commit_group_offsets(topic, positions, unfenced), 60)
     return read_to(config(cluster), topic, topic, dict(enumerate(places)), to, 10)
 
 

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -199,7 +200,7 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     tail = world.tail(log)
     try:
         with ClusterAdmin(config(lost_cluster), timeout_s=120) as source:
-            source.commit_group_offsets(group, {behind: GroupPosition(77, "kept")})
+            source.commit_group_offsets(group, {behind: GroupPosition(77, "kept")}, unfenced)
 
         def follows() -> bool:
             assert tail.poll() is None, log.read_text()[-3000:]
@@ -210,7 +211,7 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
 
             def moves_until_looks_are_noted() -> bool:
                 positions.append(len(load.acked.get(ahead, ())))
-                source.commit_group_offsets(reading, {ahead: GroupPosition(positions[-1])})
+                source.commit_group_offsets(reading, {ahead: GroupPosition(positions[-1])}, unfenced)
                 return (seen := world.seen()) is not None and len(seen.rates) > 1
 
             wait_until(moves_until_looks_are_noted, "looks are noted", 120, 0.5)

@@ -11,15 +11,18 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.decision import OPENED, fence_state, permit
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.lifting import intent_of
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import prove_fence
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord
-from airflow_mirror.cutover.steps import lift_fence, raise_fence
+from airflow_mirror.cutover.steps import back_out, raise_fence
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import FenceGone, TransactionsOpen
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import COORDINATORS
+from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -32,7 +35,7 @@ from sandbox.versions import RELEASES
 from tests.builders import plan_of, rule, topic_plan
 from tests.integration.copying import wait_until
 from tests.integration.cutover_world import Writer
-from tests.unit.cutover.builders import a_run, kept_in
+from tests.unit.cutover.builders import a_run, go_up, open_behind, target_of
 
 PARTITIONS = 3
 # What a topic may be set to that decides about batches: whose times, which codec, which format, how long.
@@ -82,7 +85,7 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
             assert set(alice.write_answers(tps).values()) == {ErrorCode.CORRUPT_MESSAGE}
             fence = AclFence(root, open_by_default=True)
             intent = fence.intent(list(KINDS))
-            fence.raise_(intent)
+            fence.raise_(intent, name_of("flow", "run", "attempt"), unfenced)
             denied = {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
             wait_until(lambda: set(alice.write_answers(tps).values()) == denied, "the fence is in force")
             assert not fence.brokers_without(intent)
@@ -120,7 +123,8 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
             wait_until(lambda: hammer.refused > refused + 3, "it was refused again")
         assert wire.log_ends(tps) == ends and sum(ends.values()) == hammer.acknowledged > 0
         assert prove(run)["by"] == by
-        lift_fence(run)
+        back_out(run)
+        assert not run.report.is_fenced
         if by == "answers":
             run.limits = replace(run.limits, proof_timeout_s=0.5)
             with pytest.raises(FenceGone):
@@ -155,7 +159,8 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         run.limits = replace(run.limits, transactions_timeout_s=60)
         prove_fence(run)
         assert run.ends[tp] == 1, "its marker"
-        lift_fence(run)
+        back_out(run)
+        assert not run.report.is_fenced
 
 
 def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topic_name: str) -> None:
@@ -171,8 +176,8 @@ def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topi
 
         def hidden(*rules: Acl) -> str:
             for kind in ("TRANSACTIONAL_ID", "TOPIC"):
-                root.delete_acls(root.describe_acls(resource_type=kind))
-            root.create_acls(rules)
+                root.delete_acls(root.describe_acls(resource_type=kind), unfenced)
+            root.create_acls(rules, unfenced)
             wait_until(
                 lambda: all(
                     set(rules) == {acl for acl in acls if acl.resource_type != "GROUP"}
@@ -207,7 +212,7 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
         WireCluster(config(three, "alice")) as alice,
     ):
         root.create_topics([NewTopicSpec(topic, PARTITIONS, 3) for topic in (granted, everybodys, other)])
-        root.create_acls(before)
+        root.create_acls(before, unfenced)
         fenced = [TopicPartition(topic, p) for topic in (granted, everybodys) for p in range(PARTITIONS)]
         allowed, denied = {ErrorCode.CORRUPT_MESSAGE}, {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
@@ -218,25 +223,31 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
             return {acl for acl in root.describe_acls(resource_type="TOPIC") if acl.name.startswith(topic_name)}
 
         wait_until(lambda: answers(alice) == allowed, "the application may write")
-        fence, users, kept = AclFence(root), three.properties("alice"), kept_in(tmp_path)
+        run, users = a_run(tmp_path, AclFence(root), root), three.properties("alice")
+        topics = (topic_plan(t, {0: 0}, source_topic_id="") for t in (granted, everybodys))
+        run.plan = plan = plan_of(run.mirror, *topics)
+        target_of(tmp_path).write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
         with Writer(users, granted) as one, Writer(users, everybodys) as two, Writer(users, other) as free:
-            intent = fence.intent([granted, everybodys])
-            fence.raise_(intent)
+            run.intent = run.fence.intent([granted, everybodys])
+            go_up(run)
+            name = name_of("flow", run.kept.run, run.me)
+            run.fence.raise_(run.intent, name, run.permit)
             wait_until(lambda: answers(alice) == answers(mirror) == denied, "everybody is out")
             begun = one.begun, two.begun
             wait_until(lambda: one.begun > begun[0] and two.begun > begun[1], "what was sent before is answered")
-            record = FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True)
-            kept.save(CutoverReport(mirror="flow", plan_hash="p", outcome=DONE, fence=record))
+            open_behind(run)
             ends, before_swap = mirror.log_ends(fenced), (one.acknowledged, two.acknowledged)
-            swap_fence(kept, root, "User:mirror")
+            swap_fence(run.on, "flow", "User:mirror")
             wait_until(lambda: answers(mirror) == allowed, "the mirror may write")
             refused, written = (one.refused, two.refused), free.acknowledged
             wait_until(lambda: one.refused > refused[0] + 3 and two.refused > refused[1] + 3, "applications may not")
             wait_until(lambda: free.acknowledged > written + 3, "another topic is as it was")
             assert answers(alice) == denied and (one.acknowledged, two.acknowledged) == before_swap
             assert free.refused == 0 and root.wire.log_ends(fenced) == ends
-        report = kept.load()
-        assert report is not None and report.fence is not None and fence.is_up(report.fence.intent)
-        AclFence(root).lift(report.fence.intent)
+        there = fence_state(run.life.values(), "flow")
+        assert there is not None and there.phase == OPENED
+        swapped = intent_of(run.on.target, "flow", there)
+        assert swapped.spared == "User:mirror" and run.fence.is_up(swapped)
+        run.fence.lift(swapped, name, permit(run.life, "flow", there))
         assert listed() == before
         wait_until(lambda: answers(alice) == allowed, "the application may write again")

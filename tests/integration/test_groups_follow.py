@@ -15,6 +15,7 @@ from confluent_kafka import Consumer
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -98,7 +99,7 @@ class World:
     def put(self, admin: ClusterAdmin, group: str, *offsets: int) -> str:
         name = f"{self.topic}-{group}"
         positions = {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in enumerate(offsets)}
-        admin.commit_group_offsets(name, positions)
+        admin.commit_group_offsets(name, positions, unfenced)
         return name
 
     def at(self, group: str) -> list[int]:
@@ -153,7 +154,7 @@ def test_foreign_position_stays_until_somebody_deletes_it(world: World) -> None:
     assert len(world.follow().left_alone) == 1
     world.put(world.source, "g", 30, 10)
     assert len(world.follow().left_alone) == 1 and world.at(group) == [20, 10]
-    world.target.forget_group_offsets(group, [TopicPartition(world.topic, 0)])
+    world.target.forget_group_offsets(group, [TopicPartition(world.topic, 0)], unfenced)
     assert not world.follow().left_alone and world.at(group) == [30, 10]
 
 
@@ -298,17 +299,17 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
             return target.topic_configs([topic_name])[topic_name]["segment.ms"].value
 
         arguments = ["--mirror", str(tmp_path / "mirror.json"), "--job-dir", str(job_dir)]
-        source.commit_group_offsets(group, {tp: GroupPosition(100)})
+        source.commit_group_offsets(group, {tp: GroupPosition(100)}, unfenced)
         tail = submit("streaming_tail.py", *properties_of(tmp_path, source_cluster, target_cluster), *arguments, log=log)
         try:
             for offset in (100, 500, 250):
-                source.commit_group_offsets(group, {tp: GroupPosition(offset)})
+                source.commit_group_offsets(group, {tp: GroupPosition(offset)}, unfenced)
                 wait_for(lambda offset=offset: there() == offset, f"the group is at {offset} on the target")
-            target.commit_group_offsets(group, {tp: GroupPosition(3)})
+            target.commit_group_offsets(group, {tp: GroupPosition(3)}, unfenced)
             wait_for(lambda: shown()["left_alone"]["count"] == 1, "its status says that somebody else has set it")
             (line,) = shown()["left_alone"]["first"]  # until the next pass what was there before counts as well
             assert line.startswith(f"{group} at {tp}: the target has 3, the mirror wrote ") and line.endswith("250")
-            target.commit_group_offsets(group, {tp: GroupPosition(250)})
+            target.commit_group_offsets(group, {tp: GroupPosition(250)}, unfenced)
             wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
             source.alter_topic_configs(topic_name, {"retention.ms": "7200000", "segment.ms": "120000"})
             wait_for(lambda: segment_ms() == "120000", "a setting of the source is the target's")
@@ -318,6 +319,6 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
             stop(tail, log)
         finally:
             end_job(tail)
-        source.commit_group_offsets(group, {tp: GroupPosition(400)})
+        source.commit_group_offsets(group, {tp: GroupPosition(400)}, unfenced)
         source.alter_topic_configs(topic_name, {"segment.ms": "130000"})
         assert there() == 250 and shown()["groups"] == 1 and segment_ms() == "120000"

@@ -9,17 +9,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from airflow_mirror.cutover.marker import set_marker
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alarm import Alarm
-from airflow_mirror.cutover.alive import watch_of
-from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision import LIFTED, UP, FenceState, fence_state
+from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.cutover.guard import Guard
-from airflow_mirror.cutover.kept import reports_of
+from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import owned_topics
 from sandbox import Cluster
@@ -37,7 +37,7 @@ def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp
 
 
 def decided(world: World) -> FenceState:
-    found = fence_state(Ledger(world.target, PATIENCE_S).values(), world.mirror.name)
+    found = fence_state(Ledger(world.target).values(), world.mirror.name)
     assert found is not None
     return found
 
@@ -102,22 +102,22 @@ def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> 
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("announced", [False, True])
 def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_open(
-    world: World, monkeypatch: pytest.MonkeyPatch, marked: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, announced: bool
 ) -> None:
-    """Not before an opening of the owner would be void. With the owner's marker at the source a person is called."""
+    """Not before an opening of the owner would be void. With its opening announced at the source a person is called."""
     monkeypatch.setenv("CALLED", str(world.called))
-    name, target = world.mirror.name, world.target
+    name = world.mirror.name
     nowhere = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "target")
     with ClusterAdmin(nowhere, timeout_s=0.5) as away, writer_lease(world):
-        life, cut_off = Ledger(target, PATIENCE_S), Ledger(away, 0.5)
-        seen = watch_of(target, name)
-        guard = Guard(name, world.source, target, life, reports_of(target, name), seen, alarm=Alarm(PAGE))
+        guard, cut_off = Guard(name, world.on, alarm=Alarm(PAGE)), Ledger(away, 0.5)
+        life = guard._life
         process = world.process(max_fence_s=30.0)
         wait_for(lambda: guard.look() or guard._fence is not None or process.poll() is not None, 300)
-        if marked:
-            set_marker(world.source, name, world.run_dir.name, 1)
+        if announced:
+            there = decided(world)
+            HeardFence(world.source).announce(name_of(name, there.run, there.id), unfenced)
         world.lose(process)
         guard._life = cut_off
 
@@ -127,8 +127,8 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
 
         wait_for(lambda: said("can't be decided on, and comes down in"), 60)
         assert DENIED in world.acls() and decided(world).phase == UP
-        wait_for(lambda: said("find out whether its target is open" if marked else "without a word"), 300)
-        assert (DENIED in world.acls()) is marked
+        wait_for(lambda: said("find out whether its target is open" if announced else "without a word"), 300)
+        assert (DENIED in world.acls()) is announced
         guard._life = life
         wait_for(lambda: guard.look() or decided(world).phase == LIFTED, 120)
         assert world.acls() == [] and not is_open(world)
@@ -138,18 +138,13 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
 @pytest.mark.faults
 def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
     """From its own host, where the process can be seen, and with the guard gone."""
-    from airflow_mirror.cutover.kept import Kept, reports_of
-    from airflow_mirror.cutover.run import lift_leftover_fence
-
     with writer_lease(world):
         process = world.process()
         wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
         try:
-            kept = Kept(reports_of(world.target, world.mirror.name), world.mirror.name, world.run_dir.name, world.run_dir)
-            life = Ledger(world.target, PATIENCE_S)
-            lift_leftover_fence(kept, world.source, world.target, HeardFence(world.source), life=life)
+            lift_leftover_fence(world.on, world.mirror.name, HeardFence(world.source), run=world.run_dir.name)
             assert world.acls() == []
         finally:
             process.send_signal(signal.SIGCONT)

@@ -18,7 +18,6 @@ from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -74,14 +73,13 @@ def test_a_migration_from_realm_to_realm(migration: Migration, realms: World) ->
     idle = world.group("idle", {0: 3})
     plan = world.planned()
     assert create_target_topics(plan, world.target).created == (world.topic,)
-    life = Ledger(world.target, 120)
-    life.create()
+    world.keep(plan)
     alice = world.source_cluster.properties("alice")
     with Writer(alice, world.topic) as writer, EngineTail(world), Member(world, f"{world.topic}-live"):
         wait_until(lambda: world.behind() < 50, "the tail catches up")
         report = run_cutover(
-            world.mirror, plan, world.source, world.target, fence=HeardFence(world.source, writer), keep_fence=True,
-            run_dir=world.run_dir, verify=verify_rest(plan, world.source.config, world.target.config), life=life,
+            world.on, world.mirror, plan, fence=HeardFence(world.source, writer), keep_fence=True,
+            kept=world.kept(), verify=verify_rest(plan, world.source.config, world.target.config),
             limits=replace(LIMITS, wait_groups_s=120, group_quiet_s=600), accept_ledger_writers=["User:*"],
         )  # fmt: skip
         assert writer.refused > 0

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.jobs.translate import main as translate_main
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
@@ -138,7 +139,7 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
         places = {0: "exact", 5: "exact", holes[0]: "hole", holes[-1]: "hole", end[0][2]: "end"}
         for offset in places:
             position = {TopicPartition(topic_name, 0): GroupPosition(offset, "note")}
-            source.commit_group_offsets(f"{topic_name}-{offset}", position)
+            source.commit_group_offsets(f"{topic_name}-{offset}", position, unfenced)
 
         dry = run(TranslateConsumerOffsetsOperator, dry_run=True)
         assert dry["problems"] == [] and dry["found"] == {"exact": 2, "hole": 2, "end": 1}
@@ -174,7 +175,7 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     # One group reads ten records on the target and returns.
     group, at = f"{topic_name}-5", TopicPartition(topic_name, 0)
     moved = GroupPosition(target.group_offsets(group)[at].offset + 10, "note")
-    target.commit_group_offsets(group, {at: moved})
+    target.commit_group_offsets(group, {at: moved}, unfenced)
     back = run(TranslateConsumerOffsetsOperator, dry_run=False, back=True)
     assert back["committed"] and back["positions"]["commit"] >= 1
     assert source.group_offsets(group)[at].offset == 15

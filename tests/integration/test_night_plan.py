@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.night import trial
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import scratch_topic
@@ -93,7 +94,9 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
     in_a_transaction(source_cluster, f"{topic_name}-tx", orders, users, at_ms=now_ms - 2 * HOUR_MS)
     in_a_transaction(source_cluster, f"{topic_name}-one", pay, at_ms=now_ms)
     with ClusterAdmin(config(source_cluster)) as admin:
-        admin.commit_group_offsets(group, {TopicPartition(topic, 0): GroupPosition(1) for topic in (orders, pay)})
+        admin.commit_group_offsets(
+            group, {TopicPartition(topic, 0): GroupPosition(1) for topic in (orders, pay)}, unfenced
+        )
     page = tmp_path / "night.html"
     words = [
         "night-plan", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,

@@ -14,6 +14,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
@@ -65,8 +66,8 @@ def mirror(guarded: Cluster) -> Iterator[ClusterAdmin]:
 
 
 def grant(root: ClusterAdmin, *rules: Acl) -> None:
-    root.delete_acls([r for r in root.describe_acls() if r not in rules])
-    root.create_acls(rules)
+    root.delete_acls([r for r in root.describe_acls() if r not in rules], unfenced)
+    root.create_acls(rules, unfenced)
     wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs")
 
 

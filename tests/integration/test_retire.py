@@ -19,6 +19,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, begin
 from airflow_mirror.jobs.runner.state import SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -64,7 +65,7 @@ class World:
         of_opened = replace(self.plan, topics=tuple(t for t in self.plan.topics if t.target_topic == self.opened))
         ids = {topic: info.topic_id for topic, info in admin.topics([self.opened]).items()}
         mark_cut_over(self.ledger, of_opened, ids, "2026-11-23T07:00:00+00:00")
-        admin.commit_group_offsets(starts_group(name), {TopicPartition(self.ours, 0): GroupPosition(5, "id")})
+        admin.commit_group_offsets(starts_group(name), {TopicPartition(self.ours, 0): GroupPosition(5, "id")}, unfenced)
         self.tail = ActiveTail(mirror=mirror.to_dict(), plan=self.plan.hash, inputs="", directory="", where="x", host="h")
         begin(self.ledger, self.tail, Watch(self.state))
         Signs(self.state, self.tail).give(SUCCEEDED)

@@ -28,6 +28,7 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import UP
 from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
@@ -37,6 +38,7 @@ from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.wishes import Wish, wish, wishes_of
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -67,7 +69,7 @@ from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.copying import config, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS
-from tests.integration.cutover_world import HeardFence
+from tests.integration.cutover_world import HeardFence, kept_in
 from tests.integration.shell import Shell
 
 MODES: dict[str, dict[str, Any]] = {
@@ -240,11 +242,13 @@ class World:
 
         try:
             with self.admins(user) as (source, target), self.maps(plan, user) as maps:
+                on = Platform.of(source, target)
                 report = run_cutover(
-                    self.mirror, plan, source, target, fence=HeardFence(source), keep_fence=keep_fence, run_dir=run_dir,
+                    on, self.mirror, plan, fence=HeardFence(source), keep_fence=keep_fence,
+                    kept=kept_in(on, self.mirror.name, run_dir),
                     verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
-                    tail_positions=maps.positions, translate_offset=maps.to_target, life=Ledger(target),
-                    open_target=open_target, accept_ledger_writers=["User:*"] if user == ROOT else (),
+                    tail_positions=maps.positions, translate_offset=maps.to_target, open_target=open_target,
+                    accept_ledger_writers=["User:*"] if user == ROOT else (),
                 )  # fmt: skip
             assert [g.group for g in report.groups] == list(self.mirror.groups)
             assert report.fence is not None
@@ -331,8 +335,8 @@ class World:
             if without is not None and without[0] == side:
                 missing = acls.pop(without[1])
             with ClusterAdmin(self.config(side, ROOT)) as admin:
-                admin.delete_acls([acl for acl in admin.describe_acls() if acl not in acls])
-                admin.create_acls(acls)
+                admin.delete_acls([acl for acl in admin.describe_acls() if acl not in acls], unfenced)
+                admin.create_acls(acls, unfenced)
                 wait_until(lambda admin=admin, acls=acls: admin.describe_acls() == sorted(acls), "the ACLs are known")
         return missing
 
@@ -373,7 +377,7 @@ def commit(admin: ClusterAdmin, group: str, positions: Any) -> None:
 
     def done() -> bool:
         try:
-            admin.commit_group_offsets(group, positions)
+            admin.commit_group_offsets(group, positions, unfenced)
         except MirrorError:
             return False
         return True
@@ -580,7 +584,7 @@ def test_the_printed_script_adds_exactly_these_acls(
         file.write_text("")  # who comes without a password may do everything
         script = script.replace(f"{side.upper()}={side}:9092", f"{side.upper()}={cluster.bootstrap}")
         with ClusterAdmin(config(cluster)) as admin:
-            admin.delete_acls(admin.describe_acls())
+            admin.delete_acls(admin.describe_acls(), unfenced)
     shell = Shell(tmp_path)
     assert shell.type(script) == 0, shell.said
     mirror = Mirror(name="flow", source="s", target="t", topics=["orders", "pay[.].*"], delivery="transactional")

@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.probe import probe
@@ -41,8 +42,8 @@ def root(walled: Cluster) -> Iterator[ClusterAdmin]:
 
 
 def allow(root: ClusterAdmin, acls: list[Acl]) -> None:
-    root.delete_acls([acl for acl in root.describe_acls() if acl not in acls])
-    root.create_acls(acls)
+    root.delete_acls([acl for acl in root.describe_acls() if acl not in acls], unfenced)
+    root.create_acls(acls, unfenced)
     wait_until(lambda: root.describe_acls() == sorted(acls), "the broker has heard of the ACLs")
 
 
@@ -64,7 +65,7 @@ def settled(step: Callable[[], Any]) -> Any:
 def test_rights_of_its_release_are_enough_for_an_old_broker(walled: Cluster, root: ClusterAdmin) -> None:
     orders = TopicPartition("orders", 0)
     root.create_topics([NewTopicSpec("orders", 1, 1)])
-    settled(lambda: root.commit_group_offsets("billing", {orders: GroupPosition(0, "")}))
+    settled(lambda: root.commit_group_offsets("billing", {orders: GroupPosition(0, "")}, unfenced))
     release = release_of(root.wire)
     printed = [acl for acl, _ in rights_of(MIRROR, SOURCE, OURS, roles=["plan"], version=release).grants]
     if walled.release.number < (2, 0):

@@ -20,12 +20,13 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -41,7 +42,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
 from tests.integration.copying import abort_transaction, assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
-from tests.integration.cutover_world import HeardFence
+from tests.integration.cutover_world import HeardFence, kept_in
 
 PARTITIONS = 2
 MAY, MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -79,9 +80,14 @@ class World:
             self.commit(self.source, name, offset)
         self.copy(self.plan, self.source, self.target)
 
+    @property
+    def on(self) -> Platform:
+        """Both clusters, as a process that begins now finds them."""
+        return Platform.of(self.source, self.target)
+
     def commit(self, side: ClusterAdmin, suffix: str, offset: int) -> None:
         wait_until(lambda: side.topics([self.topic]) != {}, "the topic is there")
-        side.commit_group_offsets(f"{self.topic}-{suffix}", {self.tps[0]: GroupPosition(offset, "note")})
+        side.commit_group_offsets(f"{self.topic}-{suffix}", {self.tps[0]: GroupPosition(offset, "note")}, unfenced)
 
     def at(self, side: ClusterAdmin, suffix: str) -> dict[TopicPartition, int]:
         return {tp: p.offset for tp, p in side.group_offsets(f"{self.topic}-{suffix}").items()}
@@ -111,11 +117,12 @@ class World:
 
     def cut_over(self) -> Kept:
         run_dir = self.directory / "there"
+        report_of = kept_in(self.on, self.mirror.name, run_dir)
         run_cutover(
-            self.mirror, self.plan, self.source, self.target, keep_fence=True, run_dir=run_dir, life=Ledger(self.target),
+            self.on, self.mirror, self.plan, keep_fence=True, kept=report_of,
             **self.how(self.plan, self.source, self.target),
         )  # fmt: skip
-        return Kept(reports_of(self.target, self.mirror.name), self.mirror.name, run_dir.name, None)
+        return report_of
 
     def answers(self, cluster: Cluster, user: str) -> set[int]:
         with WireCluster(ClientConfig(cluster.properties(user), "asked")) as wire:
@@ -131,14 +138,14 @@ def world(two: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> Iter
 def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> None:
     old, new, topic = world.old, world.new, world.topic
     with pytest.raises(NoWayBack, match="no cutover of it"):
-        cutover_of(world.mirror.name, world.target)
+        cutover_of(world.mirror.name, world.on.target)
     seen = foresee(world.plan, world.source, world.target, AclFence(world.source))
     assert (seen.level, seen.check) == ("pass", "way_back"), seen
     world.cut_over()
-    report_of, plan = cutover_of(world.mirror.name, world.target)
-    arm(report_of, plan, world.source, world.target, check_only=True)
+    report_of, plan = cutover_of(world.mirror.name, world.on.target)
+    arm(world.on, report_of, plan, check_only=True)
     assert world.answers(old, "mirror") == {MAY_NOT}, "a check changes nothing"
-    armed = arm(report_of, plan, world.source, world.target)
+    armed = arm(world.on, report_of, plan)
     assert armed.direction is not None and armed.direction.primary == world.target.cluster_id()
     wait_until(lambda: world.answers(old, "mirror") == {MAY}, "the mirror may write to the old source")
     assert world.answers(old, "alice") == {MAY_NOT} and world.answers(new, "alice") == {MAY}
@@ -146,7 +153,7 @@ def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> N
     write_transactions(new, topic, seed=5, partitions=PARTITIONS)
     world.copy(armed.plan, world.target, world.source)
     assert_equal(new, old, topic, PARTITIONS)
-    again = arm(report_of, plan, world.source, world.target)
+    again = arm(world.on, report_of, plan)
     assert again.direction == armed.direction, "although the old source has moved on"
 
 
@@ -158,7 +165,7 @@ def test_old_source_that_was_written_to_has_no_way_back(world: World) -> None:
     producer.produce(world.topic, b"too late", partition=0)
     assert producer.flush(120) == 0
     with pytest.raises(NoWayBack, match=f"{world.topic}-0 ends at .* on the old source, cut over at"):
-        arm(report_of, world.plan, world.source, world.target)
+        arm(world.on, report_of, world.plan)
     assert world.answers(world.old, "mirror") == {MAY_NOT}
 
 
@@ -166,8 +173,8 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     old, new, topic = world.old, world.new, world.topic
     report_of = world.cut_over()
     with pytest.raises(NoWayBack, match="none was armed"):
-        way_back(world.mirror.name, world.source, world.target)
-    armed = arm(report_of, world.plan, world.source, world.target)
+        way_back(world.mirror.name, world.on)
+    armed = arm(world.on, report_of, world.plan)
     wait_until(lambda: world.answers(new, "alice") == {MAY}, "applications write to the target")
     producer = Producer({**new.properties("alice"), "linger.ms": 5})
     for number in range(1000):
@@ -178,7 +185,7 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     world.commit(world.target, "reads-on", 90)
     world.copy(armed.plan, world.target, world.source)
 
-    way = way_back(world.mirror.name, world.source, world.target)
+    way = way_back(world.mirror.name, world.on)
     found = counted(way, world.source, world.target)
     assert len(found.written) == PARTITIONS and not found.problems
     assert sum(one.records or 0 for one in found.written) > 1000
@@ -193,16 +200,14 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     with pytest.raises(RollbackRefused, match="committed on both sides"):
         roll_back(
             way,
-            world.source,
-            world.target,
-            run_dir=tmp_path / "refused",
+            world.on,
+            kept=kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "refused"),
             **world.how(way.plan, world.target, world.source),
         )
     assert world.answers(new, "alice") == {MAY}, "nothing was touched"
     how = world.how(way.plan, world.target, world.source)
-    report = roll_back(
-        way, world.source, world.target, run_dir=tmp_path / "back", accepted=[f"{topic}-reads-on"], **how
-    )  # fmt: skip
+    back = kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "back")
+    report = roll_back(way, world.on, kept=back, accepted=[f"{topic}-reads-on"], **how)
     assert report.outcome == "cut_over" and report.fence is not None
     print(f"rolled back: nobody could write for {report.fence.seconds:.1f} s")
     assert [read(old, topic, p) for p in range(PARTITIONS)] == written
@@ -212,12 +217,13 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     wait_until(lambda: world.answers(old, "alice") == {MAY}, "applications write to the old source again")
     assert world.answers(new, "alice") == {MAY_NOT}
     assert not world.source.describe_acls(resource_type="TOPIC", name=topic)
-    again = roll_back(way, world.source, world.target, run_dir=tmp_path / "back", **how)
+    back = kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "back")
+    again = roll_back(way, world.on, kept=back, **how)
     assert again.steps[-1].name == "verify_again"
     with pytest.raises(NoWayBack, match="decided to be the primary"):
-        arm(report_of, world.plan, world.source, world.target)
-    back_of, plan = cutover_of(way.plan.mirror.name, world.source)
-    forward = arm(back_of, plan, world.target, world.source)
+        arm(world.on, report_of, world.plan)
+    back_of, plan = cutover_of(way.plan.mirror.name, world.on.source)
+    forward = arm(world.on.turned(), back_of, plan)
     assert forward.plan.mirror.name == world.mirror.name and forward.direction is not None
     assert (forward.direction.generation, forward.direction.primary) == (3, world.source.cluster_id())
     wait_until(lambda: world.answers(new, "mirror") == {MAY}, "the mirror may write to the new side again")

@@ -17,13 +17,14 @@ import pytest
 
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover import preview
-from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.platform import PATIENCE_S, Platform, Side
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import VerificationFailed
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -37,6 +38,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
 from tests.integration.cutover_once import LIMITS, SLOW_S
+from tests.integration.cutover_world import kept_in
 
 pytestmark = pytest.mark.months
 
@@ -65,7 +67,7 @@ class World:
 
     def stands(self, group: str, offsets: dict[str, int]) -> None:
         positions = {TopicPartition(topic, 0): GroupPosition(offset) for topic, offset in offsets.items()}
-        self.source.commit_group_offsets(group, positions)
+        self.source.commit_group_offsets(group, positions, unfenced)
 
     def plan(self, mirror: Mirror) -> Plan:
         """Plan as the task of a DAG does, from what the target keeps of the mirror's last plan."""
@@ -169,7 +171,7 @@ def test_wave_of_a_running_mirror_is_cut_over_alone(
         **dict.fromkeys(wave, world.new), **dict.fromkeys(others, world.old)
     }  # fmt: skip
     for mirror, its in ((world.old, others), (world.new, wave)):  # a disaster at this moment
-        assert {t.source_topic for t in mirror_of(world.target, world.ledger, mirror)[0].topics} == set(its)
+        assert {t.source_topic for t in mirror_of(Side(world.target), mirror)[0].topics} == set(its)
     capsys.readouterr()
     assert world.split("--topics", topics, "--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -219,7 +221,8 @@ def test_wave_of_a_running_mirror_is_cut_over_alone(
 
 def cut_over(world: World, plan: Plan, **changed: Any) -> None:
     given = {"verify": verify_rest(plan, world.source.config, world.target.config), **changed}
+    on = Platform.of(world.source, world.target)
     run_cutover(
-        plan.mirror, plan, world.source, world.target, fence=CallableFence(lambda: None, lambda: None), keep_fence=False,
-        run_dir=world.directory / "run", life=world.ledger, limits=LIMITS, accept_ledger_writers=["User:*"], **given,
+        on, plan.mirror, plan, fence=CallableFence(lambda: None, lambda: None), keep_fence=False,
+        kept=kept_in(on, plan.mirror.name, world.directory / "run"), limits=LIMITS, accept_ledger_writers=["User:*"], **given,
     )  # fmt: skip

@@ -12,10 +12,11 @@ import pytest
 from airflow_mirror import errors
 from airflow_mirror.cutover.after import After
 from airflow_mirror.cutover.check import precheck
-from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.marker import name_fence, set_marker
-from airflow_mirror.cutover.run import lift_leftover_fence, recover, run_cutover
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.run import recover, run_cutover
 from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import keep, prefix
@@ -77,7 +78,9 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     state = state_of(world.target, prefix(world.mirror.name), keys_only=True)
     keep(world.plan(), state, Ledger(world.target))
     assert shell.type(preview) == 1 and "block: tail_runs: " in shell.said, "nobody has copied anything"
-    world.source.create_acls([rule(world.topic, "ALL", "ALLOW", "User:alice")])  # else it may be open to everybody
+    world.source.create_acls(
+        [rule(world.topic, "ALL", "ALLOW", "User:alice")], unfenced
+    )  # else it may be open to everybody
     with Tail(world):
         wait_for(lambda: not world.behind())
         assert shell.type(preview) == 0, shell.said
@@ -98,12 +101,12 @@ def test_fence_of_a_killed_cutover_is_seen_and_lifted(world: World, shell: Shell
 def test_fence_is_removed_without_this_software(world: World, shell: Shell, was_open: bool) -> None:
     """Where the topic had no ACL: what allows reading goes, too."""
     fence = AclFence(world.source, open_by_default=was_open)
-    name_fence(world.source, world.mirror.name, "manual__1", 1)
-    set_marker(world.source, world.mirror.name, "manual__1", 1)
-    fence.raise_(fence.intent([world.topic]))
+    name = name_of(world.mirror.name, "manual__1", "6a2f")
+    fence.raise_(fence.intent([world.topic]), name, unfenced)
+    fence.announce(name, unfenced)
     topic, named, lift, unname, readers = commands("Without this software", world)
     assert shell.type(topic) == 0 and "permissionType=DENY" in shell.said
-    assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}.manual__1.1" in shell.said
+    assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}/manual__1/6a2f" in shell.said
     for line in (lift, unname, *([readers] if was_open else [])):
         assert shell.type(line) == 0, shell.said
     wait_for(lambda: world.acls() == [])

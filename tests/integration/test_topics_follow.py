@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -84,7 +85,7 @@ class World:
     def move_group(self, topic: str, offset: int) -> None:
         """Set a group's position on the source, and wait until it is the target's."""
         group, tp = f"{self.name}-group", TopicPartition(topic, 0)
-        self.source.commit_group_offsets(group, {tp: GroupPosition(offset)})
+        self.source.commit_group_offsets(group, {tp: GroupPosition(offset)}, unfenced)
         there = partial(self.target.group_offsets, group)
         wait_until(lambda: tp in (its := there()) and its[tp].offset == offset, "the group has followed", poll_s=0.2)
 

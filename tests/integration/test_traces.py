@@ -9,6 +9,7 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.failover.run import run as fail_over
 from airflow_mirror.ledger.state import state_of
@@ -20,6 +21,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.integration.copying import config, read, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
+from tests.integration.cutover_world import kept_in
 from tests.integration.java_clients import compiled, java_client
 from tests.integration.traces_world import PARTITIONS, World, world
 
@@ -98,9 +100,11 @@ def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
         filled(w)
         configs = [config(cluster) for cluster in w.clusters]
         with w.maps() as maps:
+            on = Platform.of(w.source, w.target)
+            kept.keep_on(w.target, w.plan, w.ledger())
             report = run_cutover(
-                w.mirror, w.plan, w.source, w.target, fence=CallableFence(lambda: None, lambda: None), keep_fence=True,
-                run_dir=tmp_path / "run", verify=verify_rest(w.plan, *configs), life=w.ledger(), limits=LIMITS,
+                on, w.mirror, w.plan, fence=CallableFence(lambda: None, lambda: None), keep_fence=True,
+                kept=kept_in(on, w.mirror.name, tmp_path / "run"), verify=verify_rest(w.plan, *configs), limits=LIMITS,
                 tail_positions=maps.positions, translate_offset=maps.to_target, accept_ledger_writers=["User:*"],
             )  # fmt: skip
         (group,) = (one.group for one in report.groups)
@@ -119,7 +123,7 @@ def test_a_failover_leaves_checkpoints_where_the_groups_stand(
         state = state_of(w.target, notes.prefix(w.mirror.name))
         with w.maps() as maps:
             Follower(w.plan, w.source, w.target, maps.to_target, state, w.ledger(), w.right()).follow(1)
-        report = fail_over(w.target, w.mirror.name, force=True)
+        report = fail_over(Side(w.target), w.mirror.name, force=True)
         assert report.steps["checkpoints"]["count"] == 4, report
         (group,) = {one.group for one in w.checkpoints()}
         require_exact(w, group, {w.kept: (31, 345), w.mapped: (101, 290)})

@@ -17,7 +17,6 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -161,13 +160,11 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
     ):
         idle = world.group("idle", {0: 3})
         plan = world.plan()
-        ledger = Ledger(world.target)
-        ledger.create()
+        world.keep(plan)
         report = run_cutover(
-            world.mirror, plan, world.source, world.target,
-            fence=HeardFence(world.source, writer), keep_fence=True, run_dir=world.run_dir,
+            world.on, world.mirror, plan, fence=HeardFence(world.source, writer), keep_fence=True, kept=world.kept(),
             verify=verify_rest(plan, world.source.config, world.target.config), limits=replace(LIMITS, wait_groups_s=120),
-            life=ledger, accept_ledger_writers=["User:*"],
+            accept_ledger_writers=["User:*"],
         )  # fmt: skip
         ends = world.source.offsets(world.tps)
         assert ends == world.target.offsets(world.tps)

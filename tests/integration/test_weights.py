@@ -11,6 +11,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.driver.weights import OPENING, bytes_to_copy
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -69,7 +70,7 @@ def test_without_the_right_to_ask_samples_tell_large_from_small(
         fill_unevenly(guarded, topic_name)
         denied = rule("kafka-cluster", "DESCRIBE", "DENY", "User:ANONYMOUS", kind="CLUSTER")
         with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source")) as root:
-            root.create_acls([denied])
+            root.create_acls([denied], unfenced)
             wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")
         create(target_cluster, topic_name, PARTITIONS)
         with caplog.at_level(logging.INFO):

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -120,7 +121,7 @@ class World:
             for topic, its in offsets.items()
             for p, offset in enumerate(its)
         }
-        self.source.commit_group_offsets(name, positions)
+        self.source.commit_group_offsets(name, positions, unfenced)
         return name
 
     def checkpoints(self) -> list[Checkpoint]:

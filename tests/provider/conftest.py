@@ -80,7 +80,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
     """What the target's ledger says, without a target."""
     one = MemoryLedger()
-    monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda *_: one)
+    for module in ("airflow_mirror.ledger.decisions", "airflow_mirror.cutover.platform"):
+        monkeypatch.setattr(f"{module}.Ledger", lambda *_: one)
     return one
 
 
@@ -88,7 +89,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
 def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
     """What its state says."""
     one = MemoryState()
-    for module in ("airflow_mirror.ledger.state", "airflow_mirror.drill.kept"):
+    for module in ("airflow_mirror.ledger.state", "airflow_mirror.drill.kept", "airflow_mirror.cutover.platform"):
         monkeypatch.setattr(f"{module}.state_of", lambda *_, **__: one)
     return one
 

@@ -144,11 +144,11 @@ def test_retry_raises_no_second_fence_unless_asked(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, outcome: str, fenced: bool,
     again: bool, final: bool,
 ) -> None:  # fmt: skip
-    def cut_over(*, run_dir: Path, **_: Any) -> None:
+    def cut_over(*, kept: Kept, **_: Any) -> None:
         report = CutoverReport(mirror="m", plan_hash=PLAN, outcome=outcome)
         if fenced:
             report.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 9, lifted=time.time())
-        report.save(run_dir)
+        kept.save_here(report)
         raise DrainTimedOut(5.0, {"orders-0": 3})
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -174,7 +174,7 @@ def test_retry_after_a_kill_raises_no_second_fence_either(
 ) -> None:  # fmt: skip
     """Its report is on the target; the host of the first try is gone."""
     reports = MemoryState()
-    monkeypatch.setattr("airflow_mirror.cutover.kept.reports_of", lambda *_: reports)
+    monkeypatch.setattr("airflow_mirror.cutover.platform.state_of", lambda *_, **__: reports)
     before = CutoverReport(mirror="m", plan_hash=PLAN, outcome=BACKED_OUT)
     if fenced:
         before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 30, lifted=time.time() - 21)

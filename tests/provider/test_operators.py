@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.fence import CallableFence, fence_of
-from airflow_mirror.cutover.kept import FenceUp
+from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.failback import FailbackReport
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
@@ -1134,35 +1134,31 @@ def no_fence(source: object) -> None:
 
 
 @pytest.mark.usefixtures("connections", "home")
-def test_fences_of_all_runs_are_lifted_on_request(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_fence_of_whichever_run_is_lifted_on_request(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, state: MemoryState
 ) -> None:
-    """One that can't be lifted keeps no other one up, and fails the task."""
-    seen = list[str]()
+    """A mirror has one fence. Whose it is the core finds, and one that can't be lifted fails the task."""
+    seen, answers = list[tuple[str, str, bool]](), True
 
-    def lift(kept: Any, *_: Any, **__: Any) -> list[str]:
-        seen.append(kept.run)
-        if kept.run == "monday":
+    def lift(_: Platform, name: str, fence: Fence, *, run: str, kept_too: bool, runs: Path) -> list[str]:
+        assert fence.kind == "acl" and runs.name == "runs"
+        seen.append((name, run, kept_too))
+        if not answers:
             raise TryAgain("no broker answered")
-        return [f"DENY of {kept.run}"]
+        return ["DENY of friday"]
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.lift_leftover_fence", lift)
-    runs = [FenceUp("monday", None), FenceUp("friday", None)]
-    reports, others = MemoryState(), MemoryState()
-    others.write({"report/other/x/0": b""})
-    monkeypatch.setattr("airflow_mirror.cutover.kept.fences_up", lambda *_: runs)
-    monkeypatch.setattr("airflow_mirror.cutover.kept.reports_of", lambda *_: reports)
-    monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_: others)
+    monkeypatch.setattr("airflow_mirror.cutover.lifting.lift_leftover_fence", lift)
+    state.write({"report/other/x/0": b""})
     with pytest.raises(AirflowFailException, match="name='m': the target has no report of a cutover of it; .* of: other"):
         LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)
-    reports.write({"report/m/monday/0": b""})
-    assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == [f"DENY of {seen[0]}"]
-    seen.clear()
+    assert seen == []
+    state.write({"report/m/monday/0": b""})
+    assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == ["DENY of friday"]
+    LiftFenceOperator(task_id="t", mirror=mirror, any_run="True", kept_too="True").execute(context)
+    assert seen == [("m", "manual__1", False), ("m", "", True)]
+    answers = False
     with pytest.raises(AirflowException, match="TryAgain: no broker answered"):
-        LiftFenceOperator(task_id="t", mirror=mirror, any_run="True").execute(context)
-    assert seen == ["monday", "friday"]
-    runs.pop(0)
-    assert LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)["lifted"] == ["DENY of friday"]
+        LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)
 
 
 @pytest.mark.usefixtures("connections", "plan")

@@ -14,6 +14,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import NoWayBack, PlanOfAnother
 from airflow_mirror.hooks import kafka
@@ -32,9 +34,11 @@ from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.run import WayBack
 from tests.provider.conftest import store_plan
 from tests.provider.test_dags import DAGS
+from tests.unit.ledger.memory import MemoryState
 from tests.unit.rollback.world import REVERSE
 
 FIELDS = {"name": "flow", "source": "old", "target": "new"}
+KEPT = Kept(MemoryState(), "flow-reverse", "manual__1", Path("back"))
 ELSEWHERE = replace(REVERSE, mirror=replace(REVERSE.mirror, source="their-new", target="their-old"))  # who armed it
 
 
@@ -43,10 +47,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     """What the core was asked for; clusters are the names of connections."""
     calls: list[Any] = []
 
-    def armed(
-        report_of: Any, plan: Any, source: Any, target: Any, *, leave: Any, check_only: bool, connections: Any
-    ) -> Armed:
-        calls.append((report_of, plan, source, target, leave, check_only, connections))
+    def armed(on: Platform, report_of: Any, plan: Any, *, leave: Any, check_only: bool, connections: Any) -> Armed:
+        calls.append((report_of, plan, on.source.admin, on.target.admin, leave, check_only, connections))
         return Armed(plan=ELSEWHERE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
@@ -86,8 +88,8 @@ def test_reverse_tail_starts_once_its_way_back_is_armed_and_held() -> None:
 
 
 def test_diverged_topics_are_deleted_only_by_name(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepare(*given: Any, export_to: Any, recreate: Any, log: Any) -> Prepared:
-        asked.append((*given, export_to, recreate))
+    def prepare(mirror: str, on: Platform, *, export_to: Any, recreate: Any, log: Any) -> Prepared:
+        asked.append((mirror, on.source.admin, on.target.admin, export_to, recreate))
         return Prepared(mirror="flow", verdicts=[Verdict(topic="a", topic_id="", verdict="gone")], exports={})
 
     to_prepare = True
@@ -106,8 +108,8 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
     """What the core was asked for by a rollback."""
     found = WayBack(mirror="flow", plan=ELSEWHERE, decided=cast("Any", None), report_of=cast("Any", None))
 
-    def rolled(way: WayBack, source: str, target: str, **how: Any) -> CutoverReport:
-        asked.append((way.plan, source, target, how))
+    def rolled(way: WayBack, on: Platform, **how: Any) -> CutoverReport:
+        asked.append((way.plan, on.source.admin, on.target.admin, how))
         return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")
 
     def counted(_way: WayBack, source: str, target: str, accepted: list[str]) -> Divergence:
@@ -115,8 +117,8 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
         return Divergence(written=(), problems=("group 'g' has members",))
 
     def given(task: Any, mirror: Any, _: Any) -> Any:
-        found = {"mirror": mirror, "plan": task.plan, "source": mirror.source, "target": mirror.target, "life": None}
-        return nullcontext({**found, "run_dir": Path("back"), "level": "as asked"})
+        on = Platform.of(mirror.source, mirror.target)
+        return nullcontext({"mirror": mirror, "plan": task.plan, "on": on, "kept": KEPT, "level": "as asked"})
 
     monkeypatch.setattr(run, "way_back", lambda *_: found)
     monkeypatch.setattr(run, "counted", counted)
@@ -133,7 +135,7 @@ def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
     assert (plan, source, target) == (ELSEWHERE, "old", "new")
     assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
     unset = {"signer": None, "alarm": ""}
-    assert how == {"accepted": ["g"], "fence_name": "acl", "run_dir": Path("back"), "level": "as asked", **unset}
+    assert how == {"accepted": ["g"], "fence_name": "acl", "kept": KEPT, "level": "as asked", **unset}
     assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", ELSEWHERE.hash)
 
 

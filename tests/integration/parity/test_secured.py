@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.kafka.permit import unfenced
 from sandbox import Cluster
 from sandbox.settings import SUPER_USER, USERS
 from tests.builders import rule
@@ -60,7 +61,7 @@ def test_s5_passwords_and_authorizers(secured: tuple[Cluster, Cluster], tmp_path
         for flow in flows:
             topic = flow.create("test-topic-1", retention_bytes="1000", segment_ms="111111")
             flow.append(topic, TEN)
-            flow.admins[0].create_acls([rule(topic, "DESCRIBE", principal="User:dummy")])
+            flow.admins[0].create_acls([rule(topic, "DESCRIBE", principal="User:dummy")], unfenced)
             flow.start()
         for flow in flows:
             topic, there = f"{flow.name}-test-topic-1", flow.there(f"{flow.name}-test-topic-1")

@@ -9,6 +9,7 @@ import pytest
 from kafka.protocol.admin import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse
 
 from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import AclMissing, ApiNotServed
 from tests.builders import rule
 from tests.unit.kafka.world import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, LOST, world
@@ -45,13 +46,13 @@ def test_rule_that_could_not_be_added_is_named_among_many() -> None:
             RequestRefused,
             match="create ACL ALLOW READ for User:alice from [*] on TOPIC 'orders'.*INVALID_REQUEST.*so says",
         ):
-            w.admin.create_acls([DENY, READ, PREFIX])
+            w.admin.create_acls([DENY, READ, PREFIX], unfenced)
 
 
 def test_every_field_of_a_rule_reaches_the_broker() -> None:
     with world() as w:
         w.answer(CREATE_ACLS, created(0))
-        w.admin.create_acls([PREFIX])
+        w.admin.create_acls([PREFIX], unfenced)
         (request,) = w.asked(CREATE_ACLS)
         (one,) = request.creations
         assert (one.resource_type, one.resource_name, one.resource_pattern_type) == (2, "ord", 4)
@@ -67,8 +68,8 @@ def test_a_request_holds_no_more_rules_than_brokers_do_in_time() -> None:
         w.answer(DELETE_ACLS, lambda request: DeleteAclsResponse(
             filter_results=[result(error_code=0, matching_acls=[]) for _ in request.filters]
         ))  # fmt: skip
-        w.admin.create_acls(many)
-        w.admin.delete_acls(many)
+        w.admin.create_acls(many, unfenced)
+        w.admin.delete_acls(many, unfenced)
         assert [len(request.creations) for request in w.asked(CREATE_ACLS)] == [500] * 5
         assert [len(request.filters) for request in w.asked(DELETE_ACLS)] == [200] * 12 + [100]
 
@@ -94,9 +95,9 @@ def test_prefix_is_not_sent_to_brokers_without_patterns() -> None:
     """Such a broker would take it for a name."""
     with world(WITHOUT_PATTERNS) as w:
         with pytest.raises(ApiNotServed, match="CreateAcls version 3"):
-            w.admin.create_acls([READ, PREFIX])
+            w.admin.create_acls([READ, PREFIX], unfenced)
         with pytest.raises(ApiNotServed, match="DeleteAcls version 3"):
-            w.admin.delete_acls([PREFIX])
+            w.admin.delete_acls([PREFIX], unfenced)
         assert not w.asked(CREATE_ACLS) and not w.asked(DELETE_ACLS)
 
 
@@ -127,10 +128,10 @@ def test_deleted_rules_are_returned_and_inner_failures_raised() -> None:
 
     with world() as w:
         w.answer(DELETE_ACLS, LOST, deleted(0, 0))
-        assert w.admin.delete_acls([DENY]) == [DENY]
+        assert w.admin.delete_acls([DENY], unfenced) == [DENY]
         w.answer(DELETE_ACLS, deleted(31, 0))
         with pytest.raises(AclMissing, match="delete ACL DENY WRITE for User:[*].*lacks Alter on cluster"):
-            w.admin.delete_acls([DENY])
+            w.admin.delete_acls([DENY], unfenced)
         w.answer(DELETE_ACLS, deleted(0, 54))
         with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*inside"):
-            w.admin.delete_acls([DENY])
+            w.admin.delete_acls([DENY], unfenced)

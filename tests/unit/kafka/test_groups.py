@@ -14,6 +14,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 from airflow_mirror.errors import BrokerError, GroupActive, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
 from airflow_mirror.kafka.model import CONNECT, STREAMS
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import (
@@ -263,7 +264,7 @@ def test_positions_are_committed_without_member_and_epoch() -> None:
     """A leader epoch of another cluster would mean nothing there."""
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 0))
-        w.admin.commit_group_offsets("g", {T1: GroupPosition(7), T0: GroupPosition(3, "état")})
+        w.admin.commit_group_offsets("g", {T1: GroupPosition(7), T0: GroupPosition(3, "état")}, unfenced)
         (request,) = w.asked(OFFSET_COMMIT)
         assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (-1, "", None)
         ((p0, p1),) = [t.partitions for t in request.topics]
@@ -277,7 +278,7 @@ def test_group_with_members_is_called_active(code: int, served: dict[int, tuple[
     with world(served) as w:
         w.answer(OFFSET_COMMIT, committed(code, code))
         with pytest.raises(GroupActive, match="'g'"):
-            w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
+            w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)}, unfenced)
 
 
 def test_refused_partition_is_named_and_the_right_that_it_takes() -> None:
@@ -285,13 +286,13 @@ def test_refused_partition_is_named_and_the_right_that_it_takes() -> None:
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 3))
         with pytest.raises(BrokerError, match="set offset of consumer group 'g' at orders-1.*UNKNOWN_TOPIC_OR_PARTITION"):
-            w.admin.commit_group_offsets("g", wanted)
+            w.admin.commit_group_offsets("g", wanted, unfenced)
         w.answer(OFFSET_COMMIT, committed(29, 29))
         with pytest.raises(AclMissing, match="lacks Read on topic 'orders'"):
-            w.admin.commit_group_offsets("g", wanted)
+            w.admin.commit_group_offsets("g", wanted, unfenced)
         w.answer(OFFSET_COMMIT, committed(30, 30))
         with pytest.raises(AclMissing, match="lacks Read on group 'g'"):
-            w.admin.commit_group_offsets("g", wanted)
+            w.admin.commit_group_offsets("g", wanted, unfenced)
 
 
 def test_only_partitions_without_an_answer_are_set_again() -> None:
@@ -300,7 +301,7 @@ def test_only_partitions_without_an_answer_are_set_again() -> None:
 
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 16), LOST, committed(0))
-        w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
+        w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)}, unfenced)
         assert partitions(w) == [[0, 1], [1], [1]]
 
 
@@ -392,12 +393,12 @@ def deleted(*codes: int, code: int = 0) -> Callable[[Any], Any]:
 def test_position_is_removed_and_an_unknown_one_is_ignored() -> None:
     with world() as w:
         w.answer(OFFSET_DELETE, deleted(0, 0))
-        w.admin.forget_group_offsets("g", [T1, T0])
+        w.admin.forget_group_offsets("g", [T1, T0], unfenced)
         ((topic,),) = [r.topics for r in w.asked(OFFSET_DELETE)]
         assert [p.partition_index for p in topic.partitions] == [0, 1]
         w.answer(OFFSET_DELETE, deleted(code=69))
-        w.admin.forget_group_offsets("never-seen", [T0])
-        w.admin.forget_group_offsets("g", [])
+        w.admin.forget_group_offsets("never-seen", [T0], unfenced)
+        w.admin.forget_group_offsets("g", [], unfenced)
 
 
 @pytest.mark.parametrize(
@@ -412,4 +413,4 @@ def test_failed_removal_of_a_position_names_its_cause(answer: Callable[..., Any]
     with world() as w:
         w.answer(OFFSET_DELETE, answer)
         with pytest.raises(error, match=words):
-            w.admin.forget_group_offsets("g", [T0, T1])
+            w.admin.forget_group_offsets("g", [T0, T1], unfenced)
