@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
     add_steps(p)
     p.add_argument(
         "--source", metavar="CLUSTER",
-        help=f"also lift the fences that finished cutovers have kept up there: {HELP}",
+        help=f"also lift the fence that a finished cutover has kept up there: {HELP}",
     )  # fmt: skip
     add_home(p)
     p.add_argument(

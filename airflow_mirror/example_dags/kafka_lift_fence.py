@@ -1,4 +1,4 @@
-"""Let producers write to a mirror's source again: lift every fence that its cutovers left up, of whatever run.
+"""Let producers write to a mirror's source again: lift the fence that a cutover left up, of whatever run.
 
 For the night: trigger it with the mirror's name and its two connections. Guards do the same by themselves within half a
 minute, if one of them is left. The fence of a cutover that is at work stays, and so does that of a target that is open.

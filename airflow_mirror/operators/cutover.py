@@ -328,7 +328,7 @@ def _fenced_s(run_dir: Path, begun: float) -> float | None:
 class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
-    :param any_run: those of all runs of the mirror (templated).
+    :param any_run: that of whichever run of the mirror (templated).
     :param fence: the same value as for CutoverOperator.
     :param kept_too: also lift a fence that was kept on purpose: the source accepts writes again (templated). The writer
         lease is taken first, so that no tail copies them.

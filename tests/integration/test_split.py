@@ -224,5 +224,6 @@ def cut_over(world: World, plan: Plan, **changed: Any) -> None:
     on = Platform.of(world.source, world.target)
     run_cutover(
         on, plan.mirror, plan, fence=CallableFence(lambda: None, lambda: None), keep_fence=False,
-        kept=kept_in(on, plan.mirror.name, world.directory / "run"), limits=LIMITS, accept_ledger_writers=["User:*"], **given,
+        kept=kept_in(on, plan.mirror.name, world.directory / "run"), limits=LIMITS,
+        accept_ledger_writers=["User:*"], **given,
     )  # fmt: skip
