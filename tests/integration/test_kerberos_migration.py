@@ -80,7 +80,7 @@ def test_a_migration_from_realm_to_realm(migration: Migration, realms: World) ->
         report = run_cutover(
             world.on, world.mirror, plan, fence=HeardFence(world.source, writer), keep_fence=True,
             kept=world.kept(), verify=verify_rest(plan, world.source.config, world.target.config),
-            limits=replace(LIMITS, wait_groups_s=120, group_quiet_s=600), accept_ledger_writers=["User:*"],
+            limits=replace(LIMITS, wait_groups_s=120), accept_ledger_writers=["User:*"],
         )  # fmt: skip
         assert writer.refused > 0
     assert json.loads((world.run_dir / "report.json").read_text())["outcome"] == DONE
