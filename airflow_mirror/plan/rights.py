@@ -173,7 +173,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(side=TARGET, on="topics", operation="WRITE", roles=(COPY,), why="write records"),
     Right(
-        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER, FAILOVER),
+        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER, LIFT_FENCE, FAILOVER),
         why="find where to go on, compare, commit positions",
     ),
     Right(
@@ -277,11 +277,13 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="DELETE", roles=(PLAN,), why="delete it again; without it the plan warns"),
     Right(side=TARGET, on="scratch", operation="DELETE", roles=(RETIRE,), why="delete what a killed plan has left"),
-    Right(side=TARGET, on="groups", operation="READ", roles=(CUTOVER, FAILOVER), why="read and commit positions"),
+    Right(
+        side=TARGET, on="groups", operation="READ", roles=(CUTOVER, LIFT_FENCE, FAILOVER), why="read and commit positions"
+    ),
     Right(side=TARGET, on="groups", operation="READ", roles=(COPY,), when="sync_groups", why=_FOLLOW),
     Right(
-        side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER,),
-        why="delete positions when a cutover backs out; without it they stay, and the report says so",
+        side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER, LIFT_FENCE),
+        why="delete positions when a cutover is undone; without it they stay, and the report says so",
     ),
     Right(
         side=TARGET, on="progress", operation="DESCRIBE", roles=(COPY, VERIFY, CUTOVER),

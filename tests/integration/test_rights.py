@@ -26,7 +26,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.decision import UP
+from airflow_mirror.cutover.decision import OPENED, UP
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.run import run_cutover
@@ -289,14 +289,16 @@ class World:
 
             done = kept().load()
             assert done is not None and done.fence is not None
-            killed = replace(done, outcome="running", process=None, fence=replace(done.fence, kept=False))
+            killed = replace(done, outcome="running", fence=replace(done.fence, kept=False))
             key = f"fence/{self.mirror.name}"
-            Ledger(target).decide(lambda values: {key: {**values[key], "phase": UP}})
+            opened = Ledger(target).values()[key]
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
-            for report in (killed, done):
+            for phase, report in ((UP, killed), (OPENED, done)):
                 there = kept()
                 there.load()  # what is saved is newer than what was
                 there.save(report)
+                left = {key: {**opened, "phase": phase, "process": {}}}  # nobody is listened for
+                Ledger(target).decide(lambda _, left=left: left)
                 self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
 
     def failover(self, user: str) -> None:
@@ -458,7 +460,9 @@ def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World
     world.allow("lift-fence")
     world.do("lift-fence", "mirror")
     assert len([note for note in world.notes if note.startswith("run kept: lifted: ")]) == 2, world.notes
-    assert not [note for note in world.notes if "error:" in note or "may still count" in note]
+    assert not [note for note in world.notes if "error:" in note or "still says that it is up" in note]
+    with world.admins(ROOT) as (_, target):
+        assert target.group_offsets(f"{world.topic}-g") == {}, "it had none there before"
 
 
 @pytest.mark.faults

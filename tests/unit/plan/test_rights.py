@@ -92,18 +92,20 @@ def test_who_only_looks_gets_no_right_to_write() -> None:
     assert asked(TARGET, ("pause",)) - asked(TARGET, ("status",)) == {"WRITE TOPIC airflow-mirror.wishes"}
 
 
-def test_who_lifts_fences_touches_no_topic_of_the_mirror() -> None:
+def test_who_lifts_fences_brings_groups_back_and_writes_no_record() -> None:
     assert asked(SOURCE, ("lift-fence",)) == {"ALTER CLUSTER kafka-cluster"}
     assert asked(TARGET, ("lift-fence",)) - asked(TARGET, ("pause",)) == {
         "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
         "WRITE TOPIC airflow-mirror.ledger",
+        "READ TOPIC orders", "READ GROUP billing", "DELETE GROUP billing",
     }  # fmt: skip
 
 
 def test_who_fails_over_asks_nothing_of_the_source_and_writes_no_record() -> None:
     assert asked(SOURCE, ("failover",), sync_acls=True, own_principals={"target": "User:mirror"}) == set()
     found = asked(TARGET, ("failover",), offsets="identical")
-    assert found - asked(TARGET, ("lift-fence",)) == {
+    assert found - asked(TARGET, ("pause",)) == {
+        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
         "READ TOPIC orders", "ALTER_CONFIGS TOPIC orders", "READ GROUP billing",
     }  # fmt: skip
     assert asked(TARGET, ("failover",), offsets="mapped") - found == {"READ TOPIC airflow-mirror.maps"}
