@@ -106,7 +106,7 @@ def test_who_fails_over_asks_nothing_of_the_source_and_writes_no_record() -> Non
     found = asked(TARGET, ("failover",), offsets="identical")
     assert found - asked(TARGET, ("pause",)) == {
         "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
-        "READ TOPIC orders", "ALTER_CONFIGS TOPIC orders", "READ GROUP billing",
+        "WRITE TOPIC airflow-mirror.ledger", "READ TOPIC orders", "ALTER_CONFIGS TOPIC orders", "READ GROUP billing",
     }  # fmt: skip
     assert asked(TARGET, ("failover",), offsets="mapped") - found == {"READ TOPIC airflow-mirror.maps"}
     rules = {"sync_acls": True, "own_principals": {"target": "User:mirror"}}
