@@ -255,14 +255,14 @@ def test_every_kind_of_record_is_here() -> None:
     assert {kind.module for kind in KINDS} == writers - NO_RECORDS.keys()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)))
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)).partition("/0000")[0])
 def test_fields_that_a_newer_version_has_added_change_nothing(kind: Kind) -> None:
     more = {key: changed(value, kind.within, **MORE) for key, value in kind.values.items()}
     before = kind.read(kind.values)
     assert before and kind.read(more) == before
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)))
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: next(iter(kind.values)).partition("/0000")[0])
 def test_record_that_may_mean_something_else_is_an_error_with_a_name_or_no_proof(kind: Kind) -> None:
     """Or, of what is no more than a word (a sign of life, a wish to stop), still that word."""
     newer = {key: changed(value, v=99, version=99) for key, value in kind.values.items()}
