@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 REST = math.inf  # until everybody else rests
 
@@ -89,6 +90,18 @@ def written(events: list[Told] | tuple[Told, ...], scenario: str) -> str:
 
 def read(text: str) -> list[Told]:
     """Return the events of a story that is written as above, with or without the call around it."""
+    return _evaluated(text)[1]
+
+
+def scenario_of(text: str) -> str:
+    """Return the scenario of a story that is written as above; "" without the call."""
+    return _evaluated(text)[0]
+
+
+def _evaluated(text: str) -> tuple[str, list[Told]]:
     names = {one.__name__: one for one in KINDS}
-    found = eval(text.strip(), {"__builtins__": {}, "story": lambda _scenario, *events: events, **names})  # noqa: S307
-    return [found] if found and isinstance(found[0], str) else list(found)
+    given: dict[str, Any] = {"__builtins__": {}, "story": lambda scenario, *events: [scenario, *events], **names}
+    found = eval(text.strip() or "()", given)  # typed by who looks for the cause
+    if isinstance(found, list):
+        return found[0], found[1:]
+    return "", [found] if found and isinstance(found[0], str) else list(found)

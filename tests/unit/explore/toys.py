@@ -31,6 +31,10 @@ class Toy:
             lost=lambda: None,
         )
 
+    def work(self, name: str, part: int) -> None:
+        done = self.values["work"]
+        self.s.ask(f"do part {part}", lambda: done.append((name, part)), effect=True, lost=lambda: None)
+
     def swap(self, key: str, old: Any, new: Any) -> bool:
         def do() -> bool:
             if self.values[key] != old:
@@ -85,11 +89,11 @@ def lock_with_time_limit(s: Scheduler) -> Toy:
         toy.set("owner", name, _LOCK)
         toy.set("since", s.clock.monotonic(), _LOCK)
         for part in (1, 2):
-            toy.set("work", [*toy.values["work"], (name, part)], frozenset({"work:all"}))
+            toy.work(name, part)
         toy.set("owner", "", _LOCK)
 
     s.add(Actor("A", lambda: own("A")))
-    s.add(Actor("B", lambda: own("B"), last=True))
+    s.add(Actor("B", lambda: own("B"), starts=1.0))
     return toy
 
 

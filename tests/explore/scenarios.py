@@ -1,0 +1,8 @@
+"""All scenarios, by name."""
+
+from __future__ import annotations
+
+from tests.explore.scenario import Scenario
+
+_ALL: tuple[Scenario, ...] = ()
+SCENARIOS = {one.name: one for one in _ALL}
