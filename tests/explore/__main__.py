@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import random
 import sys
@@ -61,18 +62,19 @@ def explore(
 ) -> Iterator[Sum]:  # fmt: skip
     """Search each scenario: all with one deviation, then related pairs (``depth=2``), then random ones.
 
-    :param seconds: for each scenario; single deviations are tried completely all the same.
+    :param seconds: for each scenario, half of it for pairs; single deviations are tried completely all the same.
     """
     global _table
     _table = table
     for name in names:
         began = time.monotonic()
         until = began + seconds
+        pairs_until = began + seconds / 2 if at_random else until
         outcome = search.base(table[name])
         found = Sum(name, outcome.scheduler.number, findings=list(search.findings(outcome)))
         stories = list(search.children(outcome)) if not outcome.broken else []
         random.Random(seed).shuffle(stories)
-        with multiprocessing.get_context("fork").Pool(workers) as pool:
+        with multiprocessing.get_context("fork").Pool(workers, logging.disable, (logging.CRITICAL,)) as pool:
             jobs: list[tuple[str, list[Story]]] = [
                 (name, stories[i : i + _CHUNK]) for i in range(0, len(stories), _CHUNK)
             ]
@@ -80,7 +82,7 @@ def explore(
                 found.findings += tried.findings
                 found.single = found.single[0] + tried.count, len(stories)
             if depth > 1:
-                for tried, possible in pool.imap_unordered(_pairs, [(name, story, until) for story in stories]):
+                for tried, possible in pool.imap_unordered(_pairs, [(name, story, pairs_until) for story in stories]):
                     found.findings += tried.findings
                     found.pairs = found.pairs[0] + tried.count, found.pairs[1] + max(possible, 0)
                     found.roots = found.roots[0] + (tried.count == possible), len(stories)
@@ -125,9 +127,15 @@ def _random(job: tuple[str, range, float]) -> Tried:
     return Tried(count, tuple(found))
 
 
-def show(scenario: Scenario, text: str) -> int:
-    """Print the numbered story of one schedule, and what it breaks."""
+def show(scenario: Scenario, text: str, *, events: bool = False) -> int:
+    """Print the numbered story of one schedule, and what it breaks.
+
+    :param events: first each of its events by the name that it has in stories, reads too, with what it touches.
+    """
     outcome = run(scenario, deviations.read(text))
+    if events:
+        for step in outcome.scheduler.steps:
+            print(f"{step.event}  {'changes' if step.asked.effect else 'reads'} {', '.join(sorted(step.asked.touches))}")
     print(outcome.text)
     for sentence, wrong in outcome.broken.items():
         print(f"BROKEN  {sentence}: {wrong}")
@@ -146,6 +154,7 @@ def main(argv: list[str] | None = None, table: Mapping[str, Scenario] = SCENARIO
     parser.add_argument(
         "--show", metavar="STORY", help="run this one, as it was printed, and print what happens; '' for none"
     )
+    parser.add_argument("--events", action="store_true", help="with --show: print also how each event is named")
     parser.add_argument("--list", action="store_true", help="print scenarios and invariants")
     given = parser.parse_args(argv)
     if given.list:
@@ -155,7 +164,7 @@ def main(argv: list[str] | None = None, table: Mapping[str, Scenario] = SCENARIO
         return 0
     if given.show is not None:
         named = deviations.scenario_of(given.show) or (given.scenario or list(table))[0]
-        return show(table[named], given.show)
+        return show(table[named], given.show, events=given.events)
     failed = False
     for found in explore(
         given.scenario or table, table, depth=given.depth, at_random=given.random, seconds=given.seconds,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.errors import MirrorError
 from tests.explore.deviations import REST, Deviation, Told
-from tests.explore.scheduler import Scheduler, Step
+from tests.explore.scheduler import Asked, Scheduler, Step
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Scenario:
     :param build: adds actors to a scheduler and returns their world; its docstring says what happens.
     :param freezes: how long an actor may stand still, in seconds: shorter and longer than each time limit.
     :param cuts: roles of clusters that a frozen actor may not reach any more afterwards.
+    :param accepts: what is not tried, because what comes of it is known and accepted: by deviation and operation.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Scenario:
     invariants: Sequence[Invariant]
     freezes: Sequence[float] = (30.0, REST)
     cuts: Sequence[str] = ()
+    accepts: Callable[[Deviation, Asked], bool] = lambda *_: False
 
 
 @dataclass
@@ -64,7 +67,11 @@ class Outcome:
 
     def _add(self, sentence: str, wrong: str) -> None:
         self.broken[sentence] = wrong
-        self.scheduler.tell(f"!! {sentence}: {wrong}")
+        at = [
+            f"{frame.filename.rpartition('/airflow_mirror/')[2]}:{frame.lineno}"
+            for frame in traceback.extract_stack(limit=60) if "/airflow_mirror/" in frame.filename
+        ]  # fmt: skip
+        self.scheduler.tell(f"!! {sentence}: {wrong}{'; at ' if at else ''}{' < '.join(reversed(at[-4:]))}")
 
     def _end(self) -> None:
         for wrong in self.scheduler.broken:

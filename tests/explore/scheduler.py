@@ -34,8 +34,11 @@ CUT_S = 8.0  # how long a cluster is tried that can't be reached
 _MOST_REFUSALS = 1000
 
 
-class Vanished(BaseException):
-    """Ends an actor that was killed: each of its operations raises it, and does nothing."""
+class Vanished(GeneratorExit):
+    """Ends an actor that was killed: each of its operations raises it, and does nothing.
+
+    A BaseException, and one that a generator may raise that is closed when it is collected.
+    """
 
 
 class StoryUntold(AssertionError):
@@ -149,6 +152,18 @@ class Clock:
         self._scheduler.sleep(seconds)
 
 
+class BrokersClock:
+    """The time of brokers."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return round((PAST_S + self._scheduler.now) * 1000)
+
+
 class VirtualEvent:
     """As `threading.Event`; it is waited for on virtual time."""
 
@@ -222,7 +237,7 @@ class Scheduler:
         self._verdict: Deviation | None = None
         self._within = False  # an operation is being done: what it asks belongs to it
         self._phase = "before"  # running, over
-        self._hub: greenlet | None = None
+        self._hub: greenlet = getcurrent()  # of the thread of the schedule, once it runs
         self._doomed: list[Actor] = []
 
     # --- what actors are handed ---------------------------------------------------------------------------------------
@@ -236,6 +251,10 @@ class Scheduler:
         """Return what an actor can be asked to stop with, or wait for."""
         return VirtualEvent(self)
 
+    def brokers_clock(self) -> BrokersClock:
+        """Return the same time as a cluster in memory has it."""
+        return BrokersClock(self)
+
     def new_id(self) -> str:
         """Return a name that nobody else has: 32 characters."""
         self._ids += 1
@@ -248,7 +267,7 @@ class Scheduler:
             raise RuntimeError("only an actor can sleep")
         self._require_alive(me)
         me.wake, me.asks = self.now + max(seconds, 0.0), None
-        self._leave(me)
+        self._hub.switch()  # the scheduler decides when it is this actor's turn
 
     def ask(
         self, what: str, do: Callable[[], T], *, effect: bool = False, at: str = "",
@@ -270,7 +289,7 @@ class Scheduler:
         self._require_alive(me)
         self._nth[me.name, what] += 1
         me.asks, me.wake = Asked(what, self._nth[me.name, what], effect, at, touches, may_be_late), self.now
-        self._leave(me)
+        self._hub.switch()  # the scheduler decides when it is this actor's turn
         verdict, self._verdict = self._verdict, None
         if me.cut and me.cut == at:
             self.tell(f"{me.name}: {what} -> the {at} is out of reach")
@@ -569,19 +588,11 @@ class Scheduler:
         self.tell(f"{actor.name} begins")
         return actor
 
-    def _leave(self, me: Actor) -> None:
-        """Let the scheduler decide who goes on; returns when it is this actor's turn."""
-        assert self._hub is not None
-        self._hub.switch()
-        if me.state == "dead":
-            self._require_alive(me)
-
     def _require_alive(self, me: Actor) -> None:
         if me.state != "dead":
             return
         me.refused += 1
         if me.refused > _MOST_REFUSALS:  # it tries again and again, whatever it is told
-            assert self._hub is not None
             self._hub.switch()
         raise Vanished
 

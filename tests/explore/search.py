@@ -49,18 +49,22 @@ class Tried(NamedTuple):
 
 def deviations(scenario: Scenario, scheduler: Scheduler, step: Step) -> Iterator[Deviation]:
     """Yield what may happen at a step and can make a difference there."""
+    return (one for one in _possible(scenario, scheduler, step) if not scenario.accepts(one, step.asked))
+
+
+def _possible(scenario: Scenario, scheduler: Scheduler, step: Step) -> Iterator[Deviation]:
     actor, asked = scheduler.actor(step.actor), step.asked
     yield from (switch(other) for other in step.others)
     if not actor.fragile:
         return
     yield lost()
+    yield hang()
     yield from map(freeze, scenario.freezes)
+    yield from (freeze(cut=role) for role in scenario.cuts)
+    if actor.stop is not None:
+        yield stop()
     if asked.effect or step.is_first:
         yield kill()
-        yield hang()
-        yield from (freeze(cut=role) for role in scenario.cuts)
-        if actor.stop is not None:
-            yield stop()
     if asked.effect and asked.may_be_late:
         yield from (late(seconds) for seconds in scenario.freezes)
 

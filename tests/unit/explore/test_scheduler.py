@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -82,13 +83,36 @@ def test_killed_one_does_nothing_in_its_finally_and_except_either() -> None:
                 try:
                     w.s.clock.sleep(1)
                 finally:
+                    ended.append(f"{w.s.now:.0f}")
                     w.do("undo in finally")
 
     a = w.actor("A", body)
-    w.steps("B", "b1", last=True)
+    w.steps("B", "b1", starts=5)
     w.s.run()
-    assert w.done == ["0 a1", "0 b1"] and ended == ["finally"]
+    assert w.done == ["0 a1", "5 b1"] and ended == ["finally", "0"]
     assert (a.state, a.error, a.result) == ("dead", None, None)
+
+
+def test_what_is_left_of_a_killed_one_is_not_run_as_somebody_else_when_it_is_collected() -> None:
+    w = Seen(("A", "a", 1, kill()))
+
+    def left_open(cycle: list[Any]) -> Any:
+        try:
+            yield cycle
+        finally:
+            w.do("undo")
+
+    def body() -> None:
+        cycle: list[Any] = []
+        cycle.append(left_open(cycle))
+        next(cycle[0])
+        w.do("a")
+
+    w.actor("A", body)
+    w.actor("B", lambda: [w.do("b"), len([[] for _ in range(200_000)]), w.do("b")], last=True)
+    w.s.run()
+    gc.collect()  # nor is it reported as an error of whoever runs then
+    assert w.done == ["0 b", "0 b"]
 
 
 def test_who_swallows_its_end_is_named() -> None:
@@ -143,6 +167,19 @@ def test_answer_is_lost_or_the_request_is_applied_late() -> None:
         w.s.run()
         assert (w.done, a.result) == (told if deviation.seconds != 100 else ["100 a1", "100 b"], "no answer")
         assert w.s.now >= LOST_S
+
+
+def test_requests_that_are_late_are_applied_when_they_are_due_or_nobody_is_left() -> None:
+    w = Seen(("A", "a1", 1, late()), ("A", "a2", 1, late(50)))
+
+    def body() -> None:
+        for what in ("a1", "a2"):
+            w.s.ask(what, lambda what=what: w.done.append(f"{w.s.now:.0f} {what}"), effect=True, lost=lambda: None)
+
+    w.actor("A", body)
+    w.steps("B", "b", starts=90)
+    w.s.run()
+    assert w.done == ["65 a2", "90 b", "90 a1"]
 
 
 def test_who_comes_back_cut_off_reaches_the_other_cluster_alone() -> None:

@@ -41,6 +41,8 @@ def test_same_seed_tries_the_same_and_what_it_finds_can_be_told_again() -> None:
     first, second = ([search.at_random(TOYS["broken"], seed) for seed in seeds] for _ in range(2))
     assert [one.text for one in first] == [one.text for one in second]
     assert len({one.text for one in first}) > 20
+    counts = [(len(told), sum(one[3].is_fault for one in told)) for told in (run.scheduler.happened for run in first)]
+    assert max(counts)[0] <= 4 and max(faults for _, faults in counts) == 2
     for one in first:
         again = run(TOYS["broken"], one.scheduler.happened)
         assert (again.text, again.broken) == (one.text, one.broken)
@@ -61,7 +63,10 @@ def test_finding_is_printed_as_a_story_that_can_be_shown(capsys: pytest.CaptureF
     assert main(["--show", text], TOYS) == 1
     shown = capsys.readouterr().out
     assert shown.splitlines()[0].startswith("   1     0.00 s  A begins") and f"BROKEN  {COUNTED.sentence}" in shown
-    assert main(["--scenario", "broken", "--show", ""], TOYS) == 0
+    assert main(["--scenario", "broken", "--show", "", "--events"], TOYS) == 0
+    assert capsys.readouterr().out.startswith(
+        "('A', 'read n', 1)  reads counter:n\n('A', 'set n to 1', 1)  changes counter:n\n"
+    )
     assert main(["--scenario", "sound"], TOYS) == 0
 
 
