@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication test test-all test-kerberos coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ soak-disk: setup ## does the target's disk stay level while a tail runs, an hour
 soak-replication: setup ## kill drivers, workers, brokers and hosts of a replication and compare, an hour; needs root (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak.replication $(SOAK)
 
+explore: setup ## what breaks when actors of a cutover meet in any order, in seconds, without a broker (EXPLORE=--help lists options)
+	$(BIN)/python -m tests.explore $(EXPLORE)
+
 test: setup ## what CI runs: unit and provider tests, real brokers and Spark, one migration in a real Airflow
 	$(BIN)/python -m tests.parts unit provider core e2e $(TESTS)
 
@@ -92,7 +95,7 @@ docs: setup ## check the docs: links, commands, options, parameters, imports, an
 
 golden: setup ## write the plan's golden files, Java's keys and the brokers' recorded answers anew; starts brokers, review the diff
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py tests/integration/test_java_files.py
-	GOLDEN=write $(BIN)/python -m pytest -q tests/integration/test_conformance.py -k as_written_down
+	GOLDEN=write $(BIN)/python -m pytest -q tests/integration/test_conformance.py tests/integration/test_sides_conformance.py -k as_written_down
 
 figures: setup ## print lines, tests, ratios and imports of the code (FIGURES=--no-tests is quick)
 	$(BIN)/python -m tests.figures $(FIGURES)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tests.explore import handover
 from tests.explore.scenario import Scenario
 
-_ALL: tuple[Scenario, ...] = ()
+_ALL: tuple[Scenario, ...] = (handover.SCENARIO,)
 SCENARIOS = {one.name: one for one in _ALL}
