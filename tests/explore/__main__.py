@@ -16,6 +16,7 @@ from tests.explore.deviations import Told
 from tests.explore.scenario import Scenario, run
 from tests.explore.scenarios import SCENARIOS
 from tests.explore.search import Finding, Tried
+from tests.explore.strays import strays
 
 _CHUNK = 20  # schedules of a job of a worker
 _table: Mapping[str, Scenario] = SCENARIOS  # as workers see it: they are forked
@@ -155,12 +156,19 @@ def main(argv: list[str] | None = None, table: Mapping[str, Scenario] = SCENARIO
         "--show", metavar="STORY", help="run this one, as it was printed, and print what happens; '' for none"
     )
     parser.add_argument("--events", action="store_true", help="with --show: print also how each event is named")
+    parser.add_argument(
+        "--strays", action="store_true", help="print where code asks the machine for time, names or chance"
+    )
     parser.add_argument("--list", action="store_true", help="print scenarios and invariants")
     given = parser.parse_args(argv)
     if given.list:
         for one in table.values():
             print(f"{one.name}: {(one.build.__doc__ or '').strip().splitlines()[0]}")
             print("".join(f"    {invariant.sentence}\n" for invariant in one.invariants), end="")
+        return 0
+    if given.strays:
+        for name in given.scenario or table:
+            print("".join(f"{name}: {place} ({count})\n" for place, count in strays(table[name]).items()), end="")
         return 0
     if given.show is not None:
         named = deviations.scenario_of(given.show) or (given.scenario or list(table))[0]

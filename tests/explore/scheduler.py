@@ -225,6 +225,7 @@ class Scheduler:
         self.broken: list[str] = []  # endless, deadlocked, an actor that can't be ended
         self.after_effect: list[Callable[[str, str], None]] = []  # called with actor and operation
         self.at_rest: list[Callable[[], None]] = []  # called in turn when everybody rests; may add actors
+        self.entering: Callable[[Actor], None] | None = None  # called in each actor's greenlet when it begins
         self.clock = Clock(self)
         self._choose, self._most, self._recording = choose, most, recording
         self._story: dict[Event | int, list[Deviation]] = {}
@@ -574,6 +575,8 @@ class Scheduler:
     def _begin(self, actor: Actor) -> Actor:
         def body() -> None:
             try:
+                if self.entering is not None:
+                    self.entering(actor)
                 actor.result = actor.body()
             except Vanished:
                 pass
