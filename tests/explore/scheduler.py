@@ -31,6 +31,8 @@ PAST_S = 1_790_000_000.0  # since the epoch, when every schedule begins
 STEP_S = 0.002  # what an operation takes
 LOST_S = 15.0  # how long an answer is waited for that does not come
 CUT_S = 8.0  # how long a cluster is tried that can't be reached
+# Who waits until everybody else rests goes on after this time at the latest: a guard may wait for just that one.
+PATIENCE_S = 1200.0
 _MOST_REFUSALS = 1000
 
 
@@ -116,6 +118,7 @@ class Actor:
     asks: Asked | None = field(default=None, repr=False)
     wake: float = 0.0
     thaws: float = REST
+    still_since: float = 0.0
     was_effect: bool = True
     refused: int = 0
     thread: _Thread | None = field(default=None, repr=False)
@@ -213,7 +216,7 @@ class Scheduler:
         self,
         story: Sequence[Told | tuple[int, Deviation]] = (),
         choose: Callable[[Scheduler, Step], Deviation | None] | None = None,
-        most: int = 3000,
+        most: int = 5000,
         *,
         recording: bool = False,
     ) -> None:
@@ -234,7 +237,9 @@ class Scheduler:
             self._story.setdefault(key, []).append(told[-1])  # type: ignore[arg-type]
         self._ids, self._turns = 0, 0
         self._nth: Counter[tuple[str, str]] = Counter()
-        self._late: list[tuple[float, Callable[[], Any], str, str]] = []
+        self._late: list[
+            tuple[float, float, Callable[[], Any], str, str]
+        ] = []  # due, asked, what is to be done, for whom
         self._verdict: Deviation | None = None
         self._within = False  # an operation is being done: what it asks belongs to it
         self._phase = "before"  # running, over
@@ -301,8 +306,8 @@ class Scheduler:
             if check is not None:
                 check()
             if verdict is not None and verdict.kind == "late":
-                self._late.append((self.now + verdict.seconds, do, me.name, what))
-                self._late.sort(key=lambda one: one[0])
+                self._late.append((self.now + verdict.seconds, self.now, do, me.name, what))
+                self._late.sort(key=lambda one: one[:2])
                 self.tell(f"{me.name}: {what} -> no answer, it is still on its way")
             else:
                 result = do()
@@ -420,9 +425,9 @@ class Scheduler:
             if state == "new":
                 if not actor.last and actor.starts <= self.now and (actor.after is None or actor.after()):
                     self._begin(actor)
-            elif actor.thaws <= self.now:
+            elif min(actor.thaws, actor.still_since + PATIENCE_S) <= self.now:
                 self._thaw(actor)
-        if self._late and self._late[0][0] <= self.now:
+        if self._late and min(self._late[0][0], self._late[0][1] + PATIENCE_S) <= self.now:
             self._apply_late()
 
     def _go(self, actor: Actor) -> None:
@@ -500,11 +505,12 @@ class Scheduler:
         self.tell(f"** {current.name} freezes before `{asked.what}`{lasts}{then}")
         for actor in self._process_of(current):
             actor.state, actor.thaws, actor.silent_since = "frozen", self.now + deviation.seconds, self.now
+            actor.still_since = self.now
             actor.cut = deviation.other or actor.cut
 
     def _hang(self, current: Actor, asked: Asked, deviation: Deviation) -> None:
         self.tell(f"** {current.name} hangs before `{asked.what}`; its process gives signs of life")
-        current.state, current.thaws = "hung", self.now + deviation.seconds
+        current.state, current.thaws, current.still_since = "hung", self.now + deviation.seconds, self.now
 
     def _stop(self, current: Actor, asked: Asked, _: Deviation) -> Actor:
         self.tell(f"** {current.name} is asked to stop before `{asked.what}`")
@@ -530,7 +536,7 @@ class Scheduler:
             look(actor, what)
 
     def _apply_late(self) -> None:
-        _, do, actor, what = self._late.pop(0)
+        _, _, do, actor, what = self._late.pop(0)
         self.tell(f"** only now is done what {actor} asked for: {what}")
         self._within = True
         try:
@@ -556,7 +562,7 @@ class Scheduler:
                 self._begin(actor)
                 return True
         if still:
-            self._thaw(min(still, key=lambda a: a.silent_since))
+            self._thaw(min(still, key=lambda a: a.still_since))
         elif self._late:
             self._apply_late()
         elif self.at_rest:

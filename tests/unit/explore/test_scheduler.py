@@ -13,7 +13,7 @@ import pytest
 from airflow_mirror.errors import TryAgain
 from tests.explore.deviations import Deviation, Told, freeze, hang, kill, late, lost, stop, switch
 from tests.explore.scenario import run
-from tests.explore.scheduler import LOST_S, STEP_S, Actor, Scheduler, StoryUntold, Vanished
+from tests.explore.scheduler import LOST_S, PATIENCE_S, STEP_S, Actor, Scheduler, StoryUntold, Vanished
 from tests.unit.explore.toys import TOYS
 
 AT = {"at": "target", "effect": True}
@@ -254,6 +254,20 @@ def test_who_waits_for_ever_and_who_never_ends_are_named() -> None:
         w.actor("A", for_ever)
         w.s.run()
         assert w.s.broken[0].startswith("no end after")
+
+
+@pytest.mark.parametrize("deviation", [hang(), freeze(), late()])
+def test_guard_that_waits_for_one_that_stands_still_does_not_wait_for_ever(deviation: Deviation) -> None:
+    w = Seen(("A", "a", 1, deviation))
+    w.actor("A", lambda: w.s.ask("a", lambda: w.done.append(f"{w.s.now:.0f} a"), effect=True, lost=lambda: None))
+
+    def look_again() -> None:
+        while True:
+            w.s.clock.sleep(5)
+
+    w.actor("G", look_again, background=True, rests=lambda: bool(w.done))
+    w.s.run()
+    assert w.done == [f"{PATIENCE_S:.0f} a"] and w.s.broken == []
 
 
 def test_story_whose_event_never_comes_says_which_ones_came() -> None:
