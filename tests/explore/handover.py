@@ -43,7 +43,7 @@ class World:
     @property
     def opened_by(self) -> str:
         """Who opened the target; "" until somebody did."""
-        found: str = MemoryLedger(self.target).values().get("opened", "")
+        found: str = self.target.decided.get("opened", "")
         return found
 
     def attempt(self, name: str, *, looks_before: bool = False) -> Callable[[], str]:

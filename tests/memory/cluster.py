@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition
+from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven import records
@@ -97,6 +98,7 @@ class MemoryCluster:
         self.members: dict[str, Group] = {}
         self.transactions = Transactions(self.clock, self.groups, self.log, self.release)
         self.decisions: list[Appended] = []
+        self._fold = Fold()
         self.state: dict[str, bytes] = {}
         self.written: list[tuple[str, TopicPartition, int, bytes]] = []
         self.brokers = {i: Node(self, i) for i in range(1, brokers + 1)}
@@ -239,6 +241,13 @@ class MemoryCluster:
         appended.at_ms = self.now_ms
         self.decisions.append(appended)
         return len(self.decisions) - 1
+
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """What the decisions amount to, by key: for invariants, which ask nobody and look after each effect."""
+        for offset in range(self._fold.end, len(self.decisions)):
+            self._fold.apply(offset, self.decisions[offset], self.decisions[offset].at_ms)
+        return self._fold.values
 
 
 def _short(one: uuid.UUID) -> str:

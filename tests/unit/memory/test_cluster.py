@@ -97,6 +97,15 @@ def test_each_call_is_one_event_and_says_what_it_touches() -> None:
     assert {at for _, _, at, _ in noting.asked} == {"source"}
 
 
+def test_what_is_decided_is_seen_without_asking() -> None:
+    c, noting = cluster(), Noting()
+    ledger = MemoryLedger(c, noting)
+    for n in (1, 2):
+        ledger.decide(lambda _, n=n: {"key": n, f"key{n}": None})  # type: ignore[misc]
+        asked = len(noting.asked)
+        assert c.decided == {"key": n} and len(noting.asked) == asked
+
+
 def test_lease_is_taken_in_three_requests_by_the_code_itself() -> None:
     c, noting = cluster(), Noting()
     wire = MemoryAdmin(c, noting).wire
