@@ -19,6 +19,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.model import Acl, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.partition import TopicPartition
@@ -272,7 +273,7 @@ def acls(a: Side, note: Note) -> None:
         return [str(one) for one in found if one.name.startswith(a.name[:-2])]
 
     note("none", shown())
-    a.admin.create_acls(mine)
+    a.admin.create_acls(mine, unfenced)
     a.settle()
     for fields in (
         {}, {"resource_type": "TOPIC"}, {"resource_type": "GROUP"}, {"resource_type": "TOPIC", "name": a.name},
@@ -284,12 +285,12 @@ def acls(a: Side, note: Note) -> None:
         note(f"with {', '.join(f'{k}={v}' for k, v in fields.items()) or 'anything'}", shown(**fields))
     by_broker = a.admin.acls_by_broker(resource_type="TOPIC")
     note("each broker lists them", all(set(mine[:3]) <= set(rules) for rules in by_broker.values()))
-    note("created again", told(lambda: a.admin.create_acls(mine[:2])))
-    note("deleted", [str(one) for one in a.admin.delete_acls([mine[0], mine[3], a.rule("DELETE")])])
+    note("created again", told(lambda: a.admin.create_acls(mine[:2], unfenced)))
+    note("deleted", [str(one) for one in a.admin.delete_acls([mine[0], mine[3], a.rule("DELETE")], unfenced)])
     a.settle()
     note("left", shown())
-    note("deleted again", a.admin.delete_acls([mine[0]]))
-    a.admin.delete_acls(mine)
+    note("deleted again", a.admin.delete_acls([mine[0]], unfenced))
+    a.admin.delete_acls(mine, unfenced)
     a.settle()
     note("none", shown())
 
@@ -309,8 +310,8 @@ def who_may_write(a: Side, note: Note) -> None:
         note(what, (wrote, answers, lacking, [one for one in may if one in allowed]))
 
     def change(what: str, *create: Acl, delete: tuple[Acl, ...] = ()) -> None:
-        a.admin.create_acls(create)
-        a.admin.delete_acls(delete)
+        a.admin.create_acls(create, unfenced)
+        a.admin.delete_acls(delete, unfenced)
         shown(what)
 
     deny, deny_alice = a.rule("WRITE", "DENY", "User:*"), a.rule("WRITE", "DENY")
@@ -333,14 +334,14 @@ def who_may_write(a: Side, note: Note) -> None:
     change("everybody may write", a.rule("WRITE", principal="User:*"), delete=(all_of, a.rule("ALL", "DENY", "User:*")))
     change("alter", a.rule("ALTER"), delete=(a.rule("WRITE", principal="User:*"),))
     change("alter configs", a.rule("ALTER_CONFIGS"), delete=(a.rule("ALTER"),))
-    a.admin.delete_acls([another, a.rule("ALTER_CONFIGS")])
+    a.admin.delete_acls([another, a.rule("ALTER_CONFIGS")], unfenced)
     group = a.rule("READ", name=a.name, resource_type="GROUP")
-    a.admin.create_acls([group])
+    a.admin.create_acls([group], unfenced)
     a.settle()
     note("group", sorted(alice.allowed_on_groups([a.name])[a.name]))
     note("super user's", sorted(a.admin.allowed_on_groups([a.name])[a.name]))
     note("super user's cluster", sorted(a.admin.allowed_on_cluster()["kafka-cluster"]))
-    a.admin.delete_acls([group])
+    a.admin.delete_acls([group], unfenced)
 
 
 @case
@@ -357,13 +358,13 @@ def groups(a: Side, note: Note) -> None:
         return GroupPosition(offset, metadata)
 
     note("unknown", shown())
-    a.admin.commit_group_offsets(group, {a.tp(0): position(5, "m"), a.tp(1): position(7)})
+    a.admin.commit_group_offsets(group, {a.tp(0): position(5, "m"), a.tp(1): position(7)}, unfenced)
     note("committed", shown())
-    a.admin.commit_group_offsets(group, {a.tp(0): position(3)})
+    a.admin.commit_group_offsets(group, {a.tp(0): position(3)}, unfenced)
     note("back", shown())
-    note("no topic", told(lambda: a.admin.commit_group_offsets(group, {a.tp(0, "-no"): position(1)})))
-    note("no partition", told(lambda: a.admin.commit_group_offsets(group, {a.tp(9): position(1)})))
-    note("nothing", told(lambda: a.admin.commit_group_offsets(group, {})))
+    note("no topic", told(lambda: a.admin.commit_group_offsets(group, {a.tp(0, "-no"): position(1)}, unfenced)))
+    note("no partition", told(lambda: a.admin.commit_group_offsets(group, {a.tp(9): position(1)}, unfenced)))
+    note("nothing", told(lambda: a.admin.commit_group_offsets(group, {}, unfenced)))
     only = a.admin.groups_offsets([group], {group: [a.tp(1)]})
     note("of one partition", _at(only[group]))
     done = a.admin.commit_groups({group: {a.tp(0): position(4)}, f"{group}2": {a.tp(9): position(1)}}, lambda: None)
@@ -375,27 +376,27 @@ def groups(a: Side, note: Note) -> None:
         ],
     )
     note("now", shown())
-    a.admin.forget_group_offsets(group, [a.tp(0)])
-    a.admin.forget_group_offsets(group, [a.tp(0)])
-    note("of no partition", told(lambda: a.admin.forget_group_offsets(group, [a.tp(9)])))
-    note("of no topic", told(lambda: a.admin.forget_group_offsets(group, [a.tp(0, "-no")])))
+    a.admin.forget_group_offsets(group, [a.tp(0)], unfenced)
+    a.admin.forget_group_offsets(group, [a.tp(0)], unfenced)
+    note("of no partition", told(lambda: a.admin.forget_group_offsets(group, [a.tp(9)], unfenced)))
+    note("of no topic", told(lambda: a.admin.forget_group_offsets(group, [a.tp(0, "-no")], unfenced)))
     note("one is forgotten", shown())
     with a.member(group, name):
         note("with a member", shown())
-        note("set", told(lambda: a.admin.commit_group_offsets(group, {a.tp(0): position(1)})))
+        note("set", told(lambda: a.admin.commit_group_offsets(group, {a.tp(0): position(1)}, unfenced)))
         done = a.admin.commit_groups({group: {a.tp(0): position(4)}}, lambda: None)
         note("many", [(len(one.done), len(one.refused), one.active) for one in done.values()])
-        note("forgotten", told(lambda: a.admin.forget_group_offsets(group, [a.tp(1)])))
+        note("forgotten", told(lambda: a.admin.forget_group_offsets(group, [a.tp(1)], unfenced)))
         note("still", shown())
     a.settle()
     note("without members", shown())
-    a.admin.commit_group_offsets(group, {a.tp(0): position(2)})
+    a.admin.commit_group_offsets(group, {a.tp(0): position(2)}, unfenced)
     note("set", shown())
-    a.admin.forget_group_offsets(group, [a.tp(0), a.tp(1)])
+    a.admin.forget_group_offsets(group, [a.tp(0), a.tp(1)], unfenced)
     note("all are forgotten", shown())
     alone = f"{name}-alone"
-    a.admin.commit_group_offsets(alone, {a.tp(0): position(2)})
-    a.admin.forget_group_offsets(alone, [a.tp(0)])
+    a.admin.commit_group_offsets(alone, {a.tp(0): position(2)}, unfenced)
+    a.admin.forget_group_offsets(alone, [a.tp(0)], unfenced)
     note("all of one that never had members", (a.admin.group_states([alone]), _at(a.admin.group_offsets(alone))))
 
 

@@ -26,8 +26,8 @@ from tests.memory.rules import OPERATIONS, matches
 from tests.memory.wire import MemoryWire, out_of_reach
 
 if TYPE_CHECKING:
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.connection import Check
     from tests.memory.cluster import MemoryCluster
 
 T = TypeVar("T")
@@ -237,7 +237,7 @@ class MemoryAdmin:
         return self.groups_offsets(ids), {}
 
     def commit_groups(
-        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Check
+        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Permit
     ) -> dict[str, GroupCommit]:
         """See ClusterAdmin: a request for each group."""
         commits = {group: GroupCommit() for group in wanted}
@@ -258,19 +258,15 @@ class MemoryAdmin:
                 refused, commit.error, commit.refused = e, e, set(positions)
         return commits
 
-    def commit_group_offsets(
-        self, group: str, positions: Mapping[TopicPartition, GroupPosition], check: Check | None = None
-    ) -> None:
+    def commit_group_offsets(self, group: str, positions: Mapping[TopicPartition, GroupPosition], permit: Permit) -> None:
         """See ClusterAdmin."""
-        code = self._commit(group, positions, check)
+        code = self._commit(group, positions, permit)
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             raise GroupActive(group, self.role, "not empty")
         if code:
             raise self._refusal(group, positions, code)
 
-    def forget_group_offsets(
-        self, group: str, partitions: Collection[TopicPartition], check: Check | None = None
-    ) -> None:
+    def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition], permit: Permit) -> None:
         """See ClusterAdmin."""
 
         def forget() -> None:
@@ -288,16 +284,16 @@ class MemoryAdmin:
         if partitions:
             self._ask(
                 f"forget positions of {group} in {_places(partitions)}", forget, touching("group", group), effect=True,
-                check=check, may_be_late=True,
+                check=permit, may_be_late=True,
             )  # fmt: skip
 
-    def _commit(self, group: str, positions: Mapping[TopicPartition, GroupPosition], check: Check | None) -> ErrorCode:
+    def _commit(self, group: str, positions: Mapping[TopicPartition, GroupPosition], permit: Permit) -> ErrorCode:
         if not positions:
             return ErrorCode.NONE
         to = ", ".join(f"{tp} to {position.offset}" for tp, position in sorted(positions.items()))
         return self._ask(
             f"set {group} at {to}", lambda: self.cluster.commit(group, positions), touching("group", group), effect=True,
-            check=check, may_be_late=True,
+            check=permit, may_be_late=True,
         )  # fmt: skip
 
     def _refusal(self, group: str, positions: Mapping[TopicPartition, GroupPosition], code: ErrorCode) -> MirrorError:
@@ -326,21 +322,21 @@ class MemoryAdmin:
             touching("acl", resource_type or "*"),
         )  # fmt: skip
 
-    def create_acls(self, rules: Collection[Acl], check: Check | None = None) -> None:
+    def create_acls(self, rules: Collection[Acl], permit: Permit) -> None:
         """See ClusterAdmin."""
         if rules:
             self._ask(
                 f"create {_rules(rules)}", lambda: self.cluster.create_acls(*rules), _touched(rules), effect=True,
-                check=check, may_be_late=True,
+                check=permit, may_be_late=True,
             )  # fmt: skip
 
-    def delete_acls(self, rules: Collection[Acl], check: Check | None = None) -> list[Acl]:
+    def delete_acls(self, rules: Collection[Acl], permit: Permit) -> list[Acl]:
         """See ClusterAdmin."""
         if not rules:
             return []
         return self._ask(
             f"delete {_rules(rules)}", lambda: self.cluster.delete_acls(*rules), _touched(rules), effect=True,
-            check=check, may_be_late=True,
+            check=permit, may_be_late=True,
         )  # fmt: skip
 
     def allowed_on_topics(self, names: Collection[str]) -> dict[str, frozenset[str]]:
@@ -416,7 +412,7 @@ class MemoryAdmin:
 
     def _ask(
         self, what: str, do: Callable[[], T], touches: frozenset[str] = NOTHING, *, effect: bool = False,
-        check: Check | None = None, may_be_late: bool = False,
+        check: Permit | None = None, may_be_late: bool = False,
     ) -> T:  # fmt: skip
         what = f"{self.role}: {what}"
         return self._hook(

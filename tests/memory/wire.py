@@ -125,6 +125,9 @@ class MemoryWire:
 
     hurry = close
 
+    def forget(self, topic: str) -> None:
+        """See WireCluster; nothing is kept here."""
+
     # --- topology -----------------------------------------------------------------------------------------------------
 
     def broker_ids(self) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost
 from airflow_mirror.wire.served import unproven, without
@@ -52,7 +53,7 @@ def test_one_broker_hears_of_a_rule_later_than_the_others() -> None:
     clock = Clock()
     c = cluster(brokers=2, clock=clock, rules=Rules(open_by_default=True, news_s={2: 1.0}))
     admin, producer = MemoryAdmin(c), Producer(c)
-    admin.create_acls([DENY])
+    admin.create_acls([DENY], unfenced)
     assert admin.acls_by_broker("TOPIC") == {1: [DENY], 2: []} and admin.describe_acls() == [DENY]
     behind = TopicPartition("orders", 1)  # its leader is broker 2
     assert producer.write(behind, b"still") == 0
@@ -69,11 +70,11 @@ def test_one_broker_hears_of_a_rule_later_than_the_others() -> None:
 def test_each_call_is_one_event_and_says_what_it_touches() -> None:
     c, noting = cluster(rules=Rules(open_by_default=True)), Noting()
     admin = MemoryAdmin(c, noting)
-    admin.create_acls([DENY, rule("payments", "WRITE", "DENY"), rule("g", "READ", kind="GROUP")])
-    admin.delete_acls([DENY])
-    admin.create_acls([])
+    admin.create_acls([DENY, rule("payments", "WRITE", "DENY"), rule("g", "READ", kind="GROUP")], unfenced)
+    admin.delete_acls([DENY], unfenced)
+    admin.create_acls([], unfenced)
     admin.describe_acls(resource_type="TOPIC")
-    admin.commit_group_offsets("app", {TP: GroupPosition(5)})
+    admin.commit_group_offsets("app", {TP: GroupPosition(5)}, unfenced)
     admin.groups_offsets([])
     admin.wire.log_ends([TP, TopicPartition("orders", 1)])
     MemoryLedger(c, noting).decide(lambda _: {"fence/flow": {"phase": "up", "run": "r1", "attempt": 1}})
@@ -152,7 +153,7 @@ def test_answer_that_is_lost_is_an_error_of_the_connection() -> None:
 
     admin = MemoryAdmin(c, losing)
     with pytest.raises(ConnectionLost, match="source: create DENY WRITE on topic orders"):
-        admin.create_acls([DENY])
+        admin.create_acls([DENY], unfenced)
     assert c.rules.now == {DENY}
     (commit,) = admin.commit_groups({"a": {TP: GroupPosition(1)}}, lambda: None).values()
     assert (commit.done, commit.refused, type(commit.error)) == (set(), set(), ConnectionLost)

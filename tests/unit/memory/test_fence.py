@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.cutover import marker
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from airflow_mirror.wire.served import unproven
@@ -32,13 +32,14 @@ def test_fence_keeps_an_application_out_and_lets_it_in_again(open_by_default: bo
     intent = fence.intent(["orders", "payments"])
     assert app.write(TP, b"before") == 0 and not fence.is_up(intent)
     assert admin.wire.write_answers([TP])[TP] == (2 if open_by_default else 29) and unproven(admin.wire) == []
-    fence.raise_(intent)
+    name = name_of("flow", "r1", "a")
+    fence.raise_(intent, name, unfenced)
     assert fence.is_up(intent) and fence.brokers_without(intent) == [] and c.writable(APP) == []
     assert c.allows(APP, "READ", "payments"), "its first rule does not end what was open before"
     with pytest.raises(AclMissing):
         app.write(TP, b"behind")
     assert admin.wire.write_answers([TP]) == {TP: 29}
-    fence.lift(intent)
+    fence.lift(intent, name, unfenced)
     assert c.rules.now == before and app.write(TP, b"after") == 1
     assert c.values(TP) == [b"before", b"after"]
     assert [offset for _, _, offset, _ in c.written] == [0, 1]
@@ -46,7 +47,10 @@ def test_fence_keeps_an_application_out_and_lets_it_in_again(open_by_default: bo
 
 def test_names_of_fences_stand_at_the_source() -> None:
     c = MemoryCluster("source")
-    one, other = MemoryAdmin(c), MemoryAdmin(c)
-    marker.name_fence(one, "flow", "r1", 1)
-    assert marker.fences_of_others(other, "flow") == []
-    assert marker.fences_of_others(other, "another") == ["flow.r1.1"]
+    c.create("orders")
+    one, other = AclFence(MemoryAdmin(c)), AclFence(MemoryAdmin(c))
+    name = name_of("flow", "r1", "a")
+    one.raise_(one.intent(["orders"]), name, unfenced)
+    assert other.standing("flow") == {name: False} and other.standing("another") == {}
+    one.announce(name, unfenced)
+    assert other.standing("flow") == {name: True}
