@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.explore import handover
+from tests.explore import cutovers, handover
 from tests.explore.scenario import Scenario
 
-_ALL: tuple[Scenario, ...] = (handover.SCENARIO,)
+_ALL: tuple[Scenario, ...] = (handover.SCENARIO, *cutovers.SCENARIOS)
 SCENARIOS = {one.name: one for one in _ALL}

@@ -229,6 +229,7 @@ class Scheduler:
         self.after_effect: list[Callable[[str, str], None]] = []  # called with actor and operation
         self.at_rest: list[Callable[[], None]] = []  # called in turn when everybody rests; may add actors
         self.entering: Callable[[Actor], None] | None = None  # called in each actor's greenlet when it begins
+        self.still: frozenset[str] = frozenset()  # kinds of what nobody changes: to read only these is no event
         self.clock = Clock(self)
         self._choose, self._most, self._recording = choose, most, recording
         self._story: dict[Event | int, list[Deviation]] = {}
@@ -293,6 +294,8 @@ class Scheduler:
                 check()
             return do()
         self._require_alive(me)
+        if not effect and check is None and me.cut != at and self._is_still(touches):
+            return do()
         self._nth[me.name, what] += 1
         me.asks, me.wake = Asked(what, self._nth[me.name, what], effect, at, touches, may_be_late), self.now
         self._hub.switch()  # the scheduler decides when it is this actor's turn
@@ -324,6 +327,9 @@ class Scheduler:
             self.tell(f"{me.name}:    ... and the answer is lost")
         self.sleep(LOST_S)
         return lost()
+
+    def _is_still(self, touches: frozenset[str]) -> bool:
+        return bool(self.still) and all(one.partition(":")[0] in self.still for one in touches)
 
     def tell(self, text: str) -> None:
         """Add a line to what happened."""
