@@ -93,10 +93,12 @@ class Consumer:
         """Leave the group."""
         self._do(f"{self.member} leaves {self.group}", lambda: self._cluster.leave(self.group, self.member))
 
-    def read(self, tp: TopicPartition) -> int:
+    def read(self, tp: TopicPartition, most: int | None = None) -> int:
         """Read what there is from the group's position on, and commit; return the new position.
 
         One event: what a consumer has read and not committed, it reads again.
+
+        :param most: offsets that are read at most.
         """
 
         def read() -> int:
@@ -105,8 +107,8 @@ class Consumer:
             at = log.last_stable if self._reset == "latest" else log.log_start
             if position is not None:
                 at = max(position.offset, log.log_start)
-            self.seen += [(tp, row.offset, row.value or b"") for row in log.rows() if row.offset >= at]
-            end = max(log.last_stable, at)
+            end = max(log.last_stable if most is None else min(log.last_stable, at + most), at)
+            self.seen += [(tp, row.offset, row.value or b"") for row in log.rows() if at <= row.offset < end]
             if code := self._cluster.commit(self.group, {tp: GroupPosition(end)}, self.member):
                 raise refusal(
                     f"{self._cluster.role} cluster, commit of {self.group}", code, "Read", self.group, "User:app"
