@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.swap import swap_fence
-from airflow_mirror.errors import FenceGone, FenceLeaks, FenceUnproven, TransactionsOpen, TryAgain
+from airflow_mirror.errors import (
+    FenceGone,
+    FenceLeaks,
+    FenceUnproven,
+    LeaseUnconfirmed,
+    MirrorError,
+    TransactionsOpen,
+    TryAgain,
+)
 from airflow_mirror.failover import run as failing_over
 from airflow_mirror.failover.returned import fence_returned
+from airflow_mirror.jobs.driver import presence
+from airflow_mirror.jobs.runner import active as jobs
+from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import life
 from airflow_mirror.rollback.run import roll_back, way_back
+from airflow_mirror.wire.transactions import TransactionClient
+from tests.builders import rule
 from tests.explore.scheduler import Actor
-from tests.explore.world import GROUP, MIRROR, OWN, PLAN, REVERSE, TPS
-from tests.memory.applications import Consumer, Producer
+from tests.explore.world import ANOTHER, APP, GROUP, MIRROR, OTHER, OWN, PLAN, REVERSE, TOPICS, TPS
+from tests.memory.applications import Consumer, Producer, add_partitions, create_topic
+from tests.memory.asking import touching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_mirror.copy.writer.lease import LeaseToken
     from tests.explore.world import World
 
 LIMITS = Limits(poll_s=1.0, quiet_s=1.0, quiet_at_most_s=0.0, max_fence_s=60.0)
-_GIVES_UP_S = 150.0
+_GIVES_UP_S = 150.0  # of who stands by until a source returns
+_LOOK_EVERY_S = 2.0  # of a tail's driver
 
 
 def owner(w: World, name: str, run: str, *, keep_fence: bool = True, opens: Callable[[], object] | None = None,
@@ -53,6 +74,11 @@ def lift(w: World, name: str, *, run: str = "", kept_too: bool = False, **when: 
     return w.s.add(
         Actor(name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, kept_too=kept_too), **when)
     )
+
+
+def lift_back(w: World, name: str, **when: Any) -> Actor:
+    """`airflow-mirror lift-fence` of the reverse mirror."""
+    return w.s.add(Actor(name, lambda: lift_leftover_fence(w.platform().turned(), REVERSE.mirror.name), **when))
 
 
 def lift_what_nothing_explains(w: World, name: str, **when: Any) -> Actor:
@@ -110,23 +136,117 @@ def returned(w: World, name: str, **when: Any) -> Actor:
     return w.s.add(Actor(name, body, **when))
 
 
-def producer(w: World, name: str, role: str, *, times: int = 1, every_s: float = 1.0, **when: Any) -> Actor:
-    """An application that writes to one side, as long as its authorizer lets it."""
-    cluster = w.source if role == "source" else w.target
-    app = Producer(cluster, ask=w.s.ask)
+def tail(w: World, name: str, **when: Any) -> Actor:
+    """What the driver of a mirror's tail decides and takes; one task copies, in a process of its own.
+
+    The driver begins as the mirror's tail, takes the lease, makes sure that it is the tail and that the topics are the
+    mirror's, waits, and copies until it is not the tail any more, or is asked to stop. Its task copies while it confirms
+    the lease, whatever becomes of the driver: then it is an orphan.
+    """
 
     def body() -> str:
-        for n in range(times):
-            app.write(TPS[0], b"%s-%d" % (name.encode(), n))
-            w.s.clock.sleep(every_s)
+        side, s = w.platform().target, w.s
+        me = ActiveTail(
+            mirror=MIRROR.to_dict(), plan=PLAN.hash, inputs="", directory="", **w.named("target", MIRROR.name)
+        )  # fmt: skip
+        jobs.begin(side.ledger, me, side.watch(MIRROR.name))
+        token = side.take_lease(MIRROR.name)
+        presence._require(side.ledger, me)
+        life.require_active(side.ledger, PLAN, side.admin)
+        s.clock.sleep(token.wait_s)
+        task = s.add(Actor(f"{name}task", lambda: _copy(w, token), background=True))
+        try:
+            while not task.is_over:
+                presence._require(side.ledger, me)
+                if jobs.stop_asked(side.state(jobs.keys_of(MIRROR.name)).read(), me):
+                    lease.withdraw(side.log, token)
+                    return "stopped"
+                s.clock.sleep(_LOOK_EVERY_S)
+            return "its task has ended"
+        except MirrorError:
+            lease.withdraw(side.log, token)
+            raise
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def _copy(w: World, token: LeaseToken) -> str:
+    """Copy records, each with a permit, as a task of a tail does; brokers have forgotten its sequences."""
+    source, target = w.platform().source, w.platform().target
+    client = TransactionClient(target.log, token.transactional_id)
+    known = lease.Confirmation(token, w.s.clock.monotonic)
+    at = target.log.log_ends(TPS)
+    copied = 0
+    while True:
+        known.ask(client.describe)
+        known.check_not_lost()
+        for tp in TPS:
+            if at[tp] < source.log.log_ends([tp])[tp]:
+                value = w.source.values(tp)[at[tp]]
+                try:
+                    w.s.ask(
+                        f"target: the mirror copies {tp}@{at[tp]}", partial(w.target.append, tp, value), effect=True,
+                        at="target", touches=touching("log", tp.topic), check=known.check,
+                    )  # fmt: skip
+                    at[tp], copied = at[tp] + 1, copied + 1
+                except LeaseUnconfirmed:
+                    break
+        w.s.clock.sleep(lease.CONFIRM_EVERY_S)
+
+
+def another_mirror(w: World, name: str, **when: Any) -> Actor:
+    """The plan of another mirror that wants the same topics: it claims them, and takes its own lease."""
+
+    def body() -> str:
+        side = w.platform().target
+        life.claim(side.ledger, OTHER, side.admin)
+        life.require_active(side.ledger, OTHER, side.admin)
+        return "claimed"
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def grows(w: World, name: str, *, creates: bool = False, **when: Any) -> Actor:
+    """Somebody adds a partition to a topic, or a topic that the mirror selects, and writes to it."""
+    app = Producer(w.source, ask=w.s.ask)
+    tp = TopicPartition(ANOTHER, 0) if creates else TopicPartition(TOPICS[0], 1)
+
+    def body() -> str:
+        if creates:
+            w.source.create_acls(rule(ANOTHER, "WRITE", "ALLOW", APP))
+            create_topic(w.source, ANOTHER, ask=w.s.ask)
+        else:
+            add_partitions(w.source, TOPICS[0], 2, w.s.ask)
+        try:
+            app.write(tp, b"new")
+        except MirrorError:
+            return "was kept out"
         return "wrote"
 
     return w.s.add(Actor(name, body, fragile=False, **when))
 
 
+def producer(w: World, name: str, role: str, *, times: int = 3, every_s: float = 2.0, **when: Any) -> Actor:
+    """An application that writes to one side, as long as its authorizer lets it."""
+    cluster = w.source if role == "source" else w.target
+    app = Producer(cluster, ask=w.s.ask)
+
+    def body() -> int:
+        written = 0
+        for n in range(times):
+            with suppress(MirrorError):
+                app.write(TPS[0], b"%s-%d" % (name.encode(), n))
+                written += 1
+            w.s.clock.sleep(every_s)
+        return written
+
+    return w.s.add(Actor(name, body, fragile=False, **when))
+
+
 def consumer(
-    w: World, name: str, role: str, *, member: str = "", times: int = 1, every_s: float = 1.0, **when: Any
-) -> Actor:
+    w: World, name: str, role: str, *, member: str = "", times: int = 1, every_s: float = 1.0, most: int | None = None,
+    **when: Any,
+) -> Actor:  # fmt: skip
     """An application that reads on one side: as a member of the group, or standalone; it leaves at last."""
     cluster = w.source if role == "source" else w.target
     one = Consumer(cluster, GROUP, member, w.s.ask, reset="earliest")
@@ -136,10 +256,26 @@ def consumer(
             one.join()
         at = 0
         for _ in range(times):
-            at = one.read(TPS[0])
+            at = one.read(TPS[0], most)
             w.s.clock.sleep(every_s)
         if member:
             one.leave()
         return at
 
     return w.s.add(Actor(name, body, fragile=False, **when))
+
+
+def application(w: World, name: str, **when: Any) -> Actor:
+    """An application that goes over to the target once it is open: it writes there, and its readers read on, and rest."""
+    app, reader = Producer(w.target, ask=w.s.ask), Consumer(w.target, GROUP, "m", w.s.ask, reset="earliest")
+
+    def body() -> int:
+        reader.join()
+        at = 0
+        for n in range(2):
+            app.write(TPS[0], b"%s-%d" % (name.encode(), n))
+            at = reader.read(TPS[0])
+        reader.leave()
+        return at
+
+    return w.s.add(Actor(name, body, fragile=False, after=lambda: bool(w.opened_by), **when))

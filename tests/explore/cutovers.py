@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.decision import OPENED
+from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.report import DONE
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.failover.returned import RUN
 from tests.explore import actors
 from tests.explore.deviations import REST
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
-from tests.explore.world import World
+from tests.explore.world import REVERSE, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,26 +31,198 @@ def retry(w: World) -> None:
     actors.lift(w, "L", last=True)
 
 
+def groups(w: World) -> None:
+    """As `retry`, with a consumer group; once the target is open its application goes over."""
+    retry(w)
+    actors.application(w, "App")
+
+
+def runs(w: World) -> None:
+    """Two runs of one mirror; the first one's task is cleared at last."""
+    actors.owner(w, "R2", "r2")
+    actors.owner(w, "R1", "r1", last=True)
+    actors.lift(w, "L", last=True)
+    actors.owner(w, "R2again", "r2", last=True)
+
+
+def runs_groups(w: World) -> None:
+    """As `runs`, with a consumer group."""
+    runs(w)
+    actors.application(w, "App")
+
+
+def third(w: World) -> None:
+    """A run's cutover, its next try, and the next run."""
+    actors.owner(w, "A", "r1")
+    actors.owner(w, "B", "r1", last=True)
+    actors.owner(w, "N", "r2", last=True)
+    actors.lift(w, "L", last=True)
+
+
+def twice(w: World) -> None:
+    """Two processes of one run at once."""
+    actors.owner(w, "A", "r1")
+    actors.owner(w, "Y", "r1")
+    actors.owner(w, "B", "r1", last=True)
+    actors.lift(w, "L", last=True)
+
+
+def unkept(w: World) -> None:
+    """As `retry`, with a fence that is not kept."""
+    actors.owner(w, "A", "r1", keep_fence=False)
+    actors.owner(w, "B", "r1", keep_fence=False, last=True)
+    actors.lift(w, "L", last=True)
+
+
+def unopenable(w: World) -> None:
+    """A cutover whose own call to open the target fails the first time, and its next try."""
+    calls = iter([_fails])
+
+    def opens() -> None:
+        next(calls, lambda: None)()
+
+    actors.owner(w, "A", "r1", opens=opens)
+    actors.owner(w, "B", "r1", opens=opens, last=True)
+    actors.lift(w, "L", last=True)
+
+
+def _fails() -> None:
+    raise TryAgain("the gateway does not answer")
+
+
+def swap(w: World) -> None:
+    """A finished cutover's fence is swapped for a way back, and lifted, perhaps at the same time."""
+    w.cut_over()
+    actors.swap(w, "S", run="r1")
+    actors.lift(w, "K", run="r1", kept_too=True, last=True)
+
+
+def rollback(w: World) -> None:
+    """An armed way back is gone, and tried again; somebody lifts the old source's fence, or swaps it again."""
+    w.armed()
+    actors.rollback(w, "RB", "back")
+    actors.rollback(w, "RB2", "back", last=True)
+    actors.swap(w, "S", last=True)
+    actors.lift(w, "K", kept_too=True, last=True)
+
+
+def failover(w: World) -> None:
+    """A cutover with a group, and a failover: forced or, as the cutover seems dead, not; then the next try."""
+    actors.owner(w, "A", "r1")
+    actors.failover(w, "F", last=True)
+    actors.failover(w, "FF", force=True, last=True)
+    actors.owner(w, "B", "r1", last=True)
+    actors.application(w, "App")
+
+
+def returned(w: World) -> None:
+    """A failover is decided; two processes stand by and fence the source that returns; its fence is swapped."""
+    w.failed_over()
+    actors.returned(w, "X")
+    actors.returned(w, "Y", last=True)
+    actors.swap(w, "S", run="failover-f", last=True)
+    actors.lift(w, "L", last=True)
+
+
+def returned_late(w: World) -> None:
+    """A source that returned is fenced, and let in again by a person; a second process stands by as well."""
+    w.failed_over()
+    actors.returned(w, "X")
+    actors.lift(w, "K", run="failover-f", kept_too=True, last=True)
+    actors.returned(w, "Y", last=True)
+
+
+def partitions(w: World) -> None:
+    """Somebody adds a partition at the source, and writes to it; a cutover goes on meanwhile, and is tried again."""
+    actors.owner(w, "A", "r1")
+    actors.owner(w, "B", "r1", last=True)
+    actors.grows(w, "P", starts=30.0)
+
+
+def topics(w: World) -> None:
+    """Somebody creates a topic that the mirror selects, and writes to it; a cutover goes on meanwhile."""
+    actors.owner(w, "A", "r1")
+    actors.owner(w, "B", "r1", last=True)
+    actors.grows(w, "P", creates=True, starts=30.0)
+
+
+def standalone(w: World) -> None:
+    """A consumer that is no member reads on behind the fence, and commits every other second, and then ends."""
+    actors.consumer(w, "C", "source", times=3, every_s=2.0, most=1)
+    actors.owner(w, "A", "r1")
+
+
+def tail(w: World) -> None:
+    """A tail copies; a cutover ends its writing, and its driver is started again; a producer writes meanwhile."""
+    w.behind(2)
+    actors.tail(w, "T")
+    actors.producer(w, "P", "source", starts=1.0)
+    actors.owner(w, "A", "r1", starts=9.0)
+    actors.tail(w, "T2", last=True)
+
+
+def orphan(w: World) -> None:
+    """A mirror is failed over, forced, while its tail begins, or its orphaned task still copies."""
+    w.behind(3)
+    actors.tail(w, "T")
+    actors.failover(w, "F", force=True, starts=9.0)
+    actors.tail(w, "T2", last=True)
+
+
+def other(w: World) -> None:
+    """The plan of another mirror wants the same topics while a cutover goes on."""
+    actors.owner(w, "A", "r1")
+    actors.another_mirror(w, "M", last=True)
+    actors.owner(w, "B", "r1", last=True)
+
+
 def final(w: World) -> None:
-    """Do what is left to do once everybody rests: run an opening again, guard, lift."""
-    fence, done = w.fence, {run for run, report in w.reports() if report.outcome == DONE}
+    """Do what is left to do once everybody rests: run an opening again, guard, lift; a person does the rest."""
+    done = {run for run, report in w.reports() if report.outcome == DONE}
+    fence, back = w.fence, fence_state(w.source.decided, REVERSE.mirror.name)
     if fence is not None and fence.phase == OPENED and fence.run not in done and not fence.run.startswith(RUN):
         actors.owner(w, "Again", fence.run, last=True, fragile=False)
+    if back is not None and back.phase == OPENED:
+        actors.rollback(w, "Again", back.run, last=True, fragile=False)
     actors.guard(w, "GZ", last=True, fragile=False)
     actors.lift(w, "LZ", last=True, fragile=False)
+    if back is not None and not back.is_over:
+        actors.lift_back(w, "LB", last=True, fragile=False)
+    if any(deviation.kind == "late" for *_, deviation in w.s.happened):
+        actors.lift_what_nothing_explains(w, "LU", last=True, fragile=False)
 
 
-def _built(build: Callable[[World], None], scheduler: Scheduler, **given: bool) -> World:
-    w = World(scheduler, **given)  # type: ignore[arg-type]
+def _built(build: Callable[[World], None], scheduler: Scheduler, **given: Any) -> World:
+    w = World(scheduler, **given)
     build(w)
     scheduler.at_rest.append(partial(final, w))
     return w
 
 
-def _scenario(build: Callable[[World], None], **given: bool) -> Scenario:
+def _scenario(build: Callable[[World], None], **given: Any) -> Scenario:
     made = partial(_built, build, **given)
     made.__doc__ = build.__doc__
     return Scenario(build.__name__, made, ALL, freezes=FREEZES, cuts=("target",))
 
 
-SCENARIOS = (_scenario(retry),)
+SCENARIOS = (
+    _scenario(retry),
+    _scenario(groups, with_groups=True),
+    _scenario(runs),
+    _scenario(runs_groups, with_groups=True),
+    _scenario(third),
+    _scenario(twice),
+    _scenario(unkept, reopens=True),
+    _scenario(unopenable, closes_again=True),
+    _scenario(swap, reopens=True),
+    _scenario(rollback, reopens=True, with_groups=True),
+    _scenario(failover, with_groups=True),
+    _scenario(returned),
+    _scenario(returned_late, reopens=True),
+    _scenario(partitions, changing=("topic",)),
+    _scenario(topics, changing=("topic",)),
+    _scenario(standalone, with_groups=True),
+    _scenario(tail, changing=("log",)),
+    _scenario(orphan, changing=("log",)),
+    _scenario(other),
+)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, UP, fence_state
+from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.lifting import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
@@ -18,7 +19,7 @@ from airflow_mirror.failover.run import FailoverReport
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS
 from tests.explore.scenario import Invariant
-from tests.explore.world import APP, MIRROR, TOPICS, TPS
+from tests.explore.world import APP, GROUP, MIRROR, REVERSE, TOPICS, TPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,32 +42,44 @@ def _both_open(w: World) -> str:
 
 
 def _unopened(w: World) -> str:
-    wrong = list(w.unopened)
+    wrong = [] if w.closes_again else list(w.unopened)
     for one in w.fences:
         before, now = one.before, one.now
         if before is None or before.phase != OPENED or now is None:
             continue
         if now.phase == CLOSING or (now.phase == OPENED and now.id == before.id):
             continue
-        if w.closes_again and now.phase == "lifting" and now.id == before.id:
+        if w.closes_again and now.phase == LIFTING and now.id == before.id:
             continue
         wrong.append(f"{one.by}: opened ({before.run}, {before.id}) became {now.phase} ({now.run}, {now.id})")
     return "; ".join(wrong + w.written_behind)
 
 
 def _unexplained(w: World) -> str:
-    explained = w.fence is not None and not w.fence.is_over
-    wrong = [] if explained else [f"DENY WRITE on {w.denied}"] if w.denied else []
-    if explained or not w.names:
-        return "; ".join(wrong)
-    return "; ".join([*wrong, f"names {w.names}"])
+    if w.fence is not None and not w.fence.is_over:
+        others = [name for name in w.names if name != name_of(MIRROR.name, w.fence.run, w.fence.id)]
+        return f"names of others: {others}" if others else ""
+    found = [f"DENY WRITE on {w.denied}"] if w.denied else []
+    return "; ".join([*found, *([f"names {w.names}"] if w.names else [])])
 
 
 def _stands(w: World) -> str:
-    fence = w.fence
-    if fence is not None and fence.phase in ("up", "lifting", CLOSING):
-        return f"decided stays {fence.phase} ({fence.run}, {fence.id})"
-    return ""
+    both = (w.fence, fence_state(w.source.decided, REVERSE.mirror.name))
+    return "; ".join(
+        f"decided stays {one.phase} ({one.run}, {one.id})"
+        for one in both if one is not None and one.phase in (UP, LIFTING, CLOSING)
+    )  # fmt: skip
+
+
+def _read_again(w: World) -> str:
+    """A group that nobody reads for on the target yet goes on where it has ended on the source."""
+    if not (w.with_groups and w.is_cut_over) or w.target.group(GROUP).protocol_type:
+        return ""
+    here, there = w.source.positions(GROUP), w.target.positions(GROUP)
+    wrong = [
+        f"{tp} at {there.get(tp)}, the source's at {one}" for tp, one in sorted(here.items()) if there.get(tp) != one
+    ]
+    return "; ".join(wrong)
 
 
 def _two_records(w: World) -> str:
@@ -105,8 +118,8 @@ def _told_wrongly(w: World, actor: Any) -> Iterator[str]:
             yield f"{actor.name} was told that the target is open; it is for {sorted(w.opened_by)}"
         if fence is None or (fence.id != found.id and not fence.run.startswith("failover-")):
             yield f"{actor.name} was told that {found.id} is done; decided is {fence and (fence.phase, fence.id)}"
-        if not w.reopens and w.source.writable(APP):
-            yield f"{actor.name} was told that its fence is kept; applications may write to {w.source.writable(APP)}"
+        if not w.reopens and (here := w.source.writable(APP, [*TOPICS])):
+            yield f"{actor.name} was told that its fence is kept; applications may write to {here}"
     if isinstance(found, CutoverReport) and found.outcome == DONE and found.mirror != MIRROR.name:
         if not w.source.writable(APP):
             yield f"{actor.name} was told that the cutover is rolled back, and nobody may write to the old source"
@@ -141,6 +154,7 @@ ALL = (
     Invariant("never are both sides writable for applications", _both_open),
     Invariant("an opened target is never un-opened, nor written by the mirror", _unopened),
     Invariant("a committed offset on an open target is nobody's but its readers'", lambda w: "; ".join(w.set_behind)),
+    Invariant("a group goes on where it has ended on the source", _read_again, at_end=True),
     Invariant("no offset holds two different records", _two_records, at_end=True),
     Invariant("what was written to the source before the opening is on the target", lambda w: "; ".join(w.left_behind)),
     Invariant("a fence ends within its limit while a guard lives", _too_long),

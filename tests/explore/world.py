@@ -61,10 +61,12 @@ def _plan(mirror: Mirror, source: MemoryCluster, target: MemoryCluster, *topics:
     )  # fmt: skip
 
 
-MIRROR = Mirror(name="flow", source="src", target="dst", topics=[*TOPICS])
+MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders.*", "payments"])
+ANOTHER = "orders-eu"  # a topic that the mirror selects, and that is not planned
 _SOURCE, _TARGET = _cluster("source"), _cluster("target")
 PLAN = _plan(MIRROR, _SOURCE, _TARGET)
 REVERSE = _plan(reverse_of(MIRROR), _TARGET, _SOURCE)
+OTHER = _plan(Mirror(name="other", source="elsewhere", target="dst", topics=[*TOPICS]), _SOURCE, _TARGET)
 _KEPT = {plan.mirror.name: (plan.hash, in_pieces(f"{kept.prefix(plan.mirror.name)}{plan.hash}", plan.to_json().encode()))
          for plan in (PLAN, REVERSE)}  # fmt: skip
 
@@ -90,6 +92,7 @@ class World:
     :ivar unopened: topics that were in production and are no more, or by somebody else.
     :ivar written_behind: what the mirror wrote to the target while it was in production.
     :ivar left_behind: what the source had when a cutover opened the target, and the target had not.
+    :ivar is_cut_over: whether a cutover has opened the target in this schedule.
     :ivar was_shut: whether the source was shut at some time since the target is in production.
     :ivar stood: for how many seconds which attempt's fence has kept writers out, while guards were undisturbed.
     """
@@ -107,7 +110,7 @@ class World:
         self.written_behind: list[str] = []
         self.unopened: list[str] = []
         self.left_behind: list[str] = []
-        self.was_shut = False
+        self.was_shut, self.is_cut_over = False, False
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
         self._names: Counter[str] = Counter()
@@ -261,6 +264,11 @@ class World:
     def _ids(self, cluster: MemoryCluster) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in cluster.topics.items()}
 
+    def behind(self, ends: int) -> None:
+        """Begin with so many records more on the source, which the target lacks."""
+        for tp in TPS:
+            self.source.append(tp, *(b"%d" % n for n in range(CUT, CUT + ends)))
+
     def reports(self) -> list[tuple[str, CutoverReport]]:
         """Return the last report of each run of `flow`, as the target has it."""
         state = self.target.state
@@ -284,11 +292,12 @@ class World:
                 self.unopened.append(f"{actor}: {topic} was opened by {one[:12]}, is {by.get(topic, 'not')[:12]}")
         if by and not opened and not any(one.startswith(FAILOVER) for one in by.values()):
             self._look_behind()
+            self.is_cut_over = True
         if there != positions and opened and ": a consumer " not in what and f"for {GROUP}" not in what:
             self.set_behind.append(f"{actor}: {what}")
-        if opened and actor.startswith("Tail") and "writes to" in what:
+        if opened and "the mirror copies" in what:
             self.written_behind.append(f"{actor}: {what}")
-        shut = not self.source.writable(APP)
+        shut = not self.source.writable(APP, [*TOPICS])
         self.was_shut = bool(by) and (self.was_shut or shut)
         if now is not None and now.stands:
             self._up.setdefault(now.id, self.s.now)

@@ -5,6 +5,7 @@ The same fold, and the same way to decide, on lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tests.memory.wire import out_of_reach
 if TYPE_CHECKING:
     from tests.memory.cluster import MemoryCluster
 
+_BY_CHANCE = re.compile("[0-9a-f]{12,}")
 _PAUSE_S = 0.1
 _LIKE = 20  # pauses without a clock
 
@@ -116,12 +118,18 @@ class MemoryState:
                 if value is not None:
                     state[key] = value
 
-        what = f"{self._cluster.role}: write state {','.join(sorted({'/'.join(key.split('/')[:3]) for key in values}))}"
+        what = f"{self._cluster.role}: write state {','.join(sorted(set(map(_kind_of, values))))}"
         kinds = {key.partition("/")[0] for key in values}
         self._ask(
             what, do, effect=True, at=self._cluster.role, touches=touching("state", *kinds),
             lost=out_of_reach(self._cluster.role, what),
         )  # fmt: skip
+
+
+def _kind_of(key: str) -> str:
+    """Return what a key is about: its first three parts, without a name that is another one each time."""
+    *parts, last = key.split("/")[:3]
+    return "/".join(parts if _BY_CHANCE.fullmatch(last) else [*parts, last])
 
 
 def in_words(sets: Mapping[str, Any]) -> str:
