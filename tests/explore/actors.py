@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(poll_s=1.0, quiet_s=1.0, quiet_at_most_s=0.0, max_fence_s=60.0)
 _GIVES_UP_S = 150.0  # of who stands by until a source returns
-_LOOK_EVERY_S = 2.0  # of a tail's driver
+_LOOK_EVERY_S, _TAIL_S = 2.0, 40.0  # of a tail's driver; when somebody ends it
 
 
 def owner(w: World, name: str, run: str, *, keep_fence: bool = True, opens: Callable[[], object] | None = None,
@@ -155,17 +155,16 @@ def tail(w: World, name: str, **when: Any) -> Actor:
         life.require_active(side.ledger, PLAN, side.admin)
         s.clock.sleep(token.wait_s)
         task = s.add(Actor(f"{name}task", lambda: _copy(w, token), background=True))
+        until = s.now + _TAIL_S
         try:
-            while not task.is_over:
+            while not task.is_over and s.now < until:
                 presence._require(side.ledger, me)
                 if jobs.stop_asked(side.state(jobs.keys_of(MIRROR.name)).read(), me):
-                    lease.withdraw(side.log, token)
-                    return "stopped"
+                    break
                 s.clock.sleep(_LOOK_EVERY_S)
-            return "its task has ended"
-        except MirrorError:
+        finally:
             lease.withdraw(side.log, token)
-            raise
+        return "stopped"
 
     return w.s.add(Actor(name, body, **when))
 

@@ -68,6 +68,7 @@ class Step(NamedTuple):
     """A place of a schedule at which something else may happen.
 
     :ivar is_first: no operation of this actor came between its last effect, or its beginning, and this one.
+    :ivar is_again: its last effect was the same: a report that is written again.
     :ivar others: who could go on instead.
     """
 
@@ -75,6 +76,7 @@ class Step(NamedTuple):
     actor: str
     asked: Asked
     is_first: bool
+    is_again: bool
     others: tuple[str, ...]
 
     @property
@@ -120,6 +122,7 @@ class Actor:
     thaws: float = REST
     still_since: float = 0.0
     was_effect: bool = True
+    last_effect: str = ""
     refused: int = 0
     thread: _Thread | None = field(default=None, repr=False)
 
@@ -329,7 +332,8 @@ class Scheduler:
         return lost()
 
     def _is_still(self, touches: frozenset[str]) -> bool:
-        return bool(self.still) and all(one.partition(":")[0] in self.still for one in touches)
+        still = self.still
+        return bool(still) and all(one in still or one.partition(":")[0] in still for one in touches)
 
     def tell(self, text: str) -> None:
         """Add a line to what happened."""
@@ -417,6 +421,8 @@ class Scheduler:
             before, current = current, self._decide(current, current.asks)
             if current is before and before.asks is not None:
                 before.was_effect = before.asks.effect
+                if before.asks.effect:
+                    before.last_effect = before.asks.what
                 self.now += STEP_S
                 self._go(before)
 
@@ -456,7 +462,8 @@ class Scheduler:
     def _decide(self, current: Actor, asked: Asked) -> Actor | None:
         """Let happen what is to happen at this step; return who goes on."""
         others = self._others(current) if self._recording or self._choose is not None else ()
-        step = Step(self.number, current.name, asked, current.was_effect, others)
+        is_again = asked.effect and asked.what == current.last_effect
+        step = Step(self.number, current.name, asked, current.was_effect, is_again, others)
         self.steps.append(step)
         self.number += 1
         if self._choose is not None:

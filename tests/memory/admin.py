@@ -375,7 +375,7 @@ class MemoryAdmin:
             }
             return {n: its if "DESCRIBE" in its else frozenset() for n, its in mine.items()}  # nothing is told of others
 
-        return self._ask(f"rights on {kind} {_some(names)}", found, touching("acl", kind))
+        return self._ask(f"rights on {kind} {_some(names)}", found, touching("acl", kind)) if names else {}
 
     def _rules(self, broker: int, **fields: str | None) -> list[Acl]:
         rules = self.cluster.rules.at(broker, self.cluster.now_ms)

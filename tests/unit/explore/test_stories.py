@@ -1,0 +1,163 @@
+"""What went wrong once, as stories: each is one case of a kind that must not come back.
+
+Who is overtaken, killed or frozen, and where, is said by named events; the invariants of the scenario say what must hold
+(tests/explore/invariants.py), and each test also that the story still is about what it was about.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.explore.deviations import freeze, kill, late, switch
+from tests.explore.scenario import Outcome
+from tests.explore.story import story
+
+UP, OPEN = "target: decide fence/flow up", "target: decide fence/flow opened (r1.1), topic/orders, topic/payments"
+DENY = "source: create DENY WRITE on topic orders,payments"
+NAME = "source: create DENY DESCRIBE for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
+ANNOUNCE = "source: create DENY READ for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
+POSITIONS = "target: set readers at orders-0 to 7, payments-0 to 7"
+LEASE = "target: take over airflow-mirror.flow"
+LISTED = "source: describe ACLs TOPIC at each broker"
+REPORT = "target: write state report/flow/r1"
+
+
+def sound(outcome: Outcome) -> Outcome:
+    assert outcome.broken == {}, outcome.text
+    return outcome
+
+
+def end_of(outcome: Outcome, actor: str) -> str:
+    """Return the type of an actor's error, or what its report says."""
+    one = outcome.scheduler.actor(actor)
+    return type(one.error).__name__ if one.error is not None else str(getattr(one.result, "outcome", one.result))
+
+
+def decided(outcome: Outcome) -> Any:
+    fence = outcome.world.fence
+    return None if fence is None else (fence.phase, fence.run, fence.id)
+
+
+def test_run_that_was_overtaken_before_its_fence_lifts_nobody_elses() -> None:
+    """Its intent was on record, its decision was not: lifting overwrote the other run's opening, and lifted its fence."""
+    for before in (kill(), freeze(), switch("R1")):
+        outcome = sound(story("runs", ("R2", f"{UP} (r2.1)", 1, before)))
+        assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("L").result == []
+
+
+def test_fence_is_not_raised_after_it_was_lifted() -> None:
+    """A thawed owner created its rules behind the lifting of the attempt after it: no record explained them."""
+    outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + "/r1/B-1", 1, kill())))
+    assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("lifted", "r1", "B-1")
+    assert outcome.world.denied == []
+
+
+def test_owner_without_the_target_lifts_no_other_attempts_fence() -> None:
+    """Its own record named the same rules as the open attempt's: it deleted them."""
+    outcome = sound(story("retry", ("A", LISTED, 1, freeze(cut="target"))))
+    assert end_of(outcome, "A") == "EndUnknown" and decided(outcome) == ("opened", "r1", "B-1")
+    assert outcome.world.denied == ["orders", "payments"]
+
+
+def test_thawed_owner_sets_no_positions_on_a_target_that_another_attempt_opened() -> None:
+    outcome = sound(story("groups", ("A", POSITIONS, 1, freeze())))
+    assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("opened", "r1", "B-1")
+    assert outcome.scheduler.actor("App").result == 12
+
+
+def test_partition_that_was_added_before_the_fence_ends_the_cutover() -> None:
+    """What was fenced had been looked at ten seconds before: the new partition's records were left behind."""
+    for added in (UP + " (r1.1)", DENY):
+        outcome = sound(story("partitions", ("A", added, 1, switch("P"))))
+        assert end_of(outcome, "A") == end_of(outcome, "B") == "PlanOutdated"
+        assert decided(outcome) == ("lifted", "r1", "A-1") and outcome.world.opened_by == {}
+    outcome = sound(story("topics", ("A", UP + " (r1.1)", 1, switch("P"))))
+    assert end_of(outcome, "A") == "PlanOutdated"
+
+
+def test_failover_is_not_decided_over_a_tail_that_has_begun_since() -> None:
+    """It had confirmed the lease, and decided: the new tail wrote into the open target until it looked."""
+    decide = "target: decide active/flow ended, direction/flow, topic/orders, topic/payments"
+    outcome = sound(story("orphan", ("F", decide, 1, freeze(11.0)), ("F", decide, 1, switch("T2"))))
+    assert end_of(outcome, "F") == "TryAgain" and outcome.world.opened_by == {}
+
+
+def test_guard_of_an_attempt_that_died_lifts_nothing_of_the_next_one() -> None:
+    """It had loaded that attempt's report, and was slow: it overwrote the opening of the retry."""
+    lifting = "target: decide fence/flow lifting (r1.1)"
+    outcome = sound(story("retry", ("A", LISTED, 1, kill()), ("GA", lifting, 1, freeze())))
+    assert decided(outcome) == ("opened", "r1", "B-1")
+
+
+def test_task_that_is_cleared_after_another_run_has_opened_changes_nothing() -> None:
+    """Its run had died behind its fence, and was lifted: its report said that it ran."""
+    outcome = sound(story("runs", ("R2", LEASE, 1, kill())))
+    assert decided(outcome) == ("opened", "r1", "R1-1") and end_of(outcome, "R2again") == "FenceStands"
+
+
+def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> None:
+    """A retry restored them, and only then found that the mirror was failed over, or that another run had opened."""
+    outcome = sound(story("failover", ("A", ANNOUNCE + "/r1/A-1", 1, kill())))
+    assert end_of(outcome, "FF").startswith("<airflow_mirror.failover") or "FailoverReport" in end_of(outcome, "FF")
+    assert outcome.scheduler.actor("App").result == 12
+    outcome = sound(story("runs_groups", ("R2", ANNOUNCE + "/r2/R2-1", 1, kill())))
+    assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("App").result == 12
+
+
+def test_owner_that_thaws_soon_and_takes_the_lease_itself_sets_no_positions() -> None:
+    """It walked on behind the next attempt's fence; the lease that it then held proved nothing."""
+    for taking in (LEASE, "target: mark to end writing airflow-mirror.flow"):
+        outcome = sound(story("groups", ("A", taking, 1, freeze(30.0))))
+        assert end_of(outcome, "A") != "cut_over"
+
+
+def test_failover_sees_a_cutover_by_what_is_decided() -> None:
+    """It looked at reports: one that was killed between its decision and its report was not there."""
+    outcome = sound(story("failover", ("A", "target: decide evidence/flow/000001", 1, kill())))
+    assert end_of(outcome, "F") == end_of(outcome, "FF") == "MirrorCutOver"
+    outcome = sound(story("failover", ("A", OPEN, 1, switch("FF"))))
+    assert end_of(outcome, "A") != "cut_over" or end_of(outcome, "FF") == "MirrorCutOver"
+
+
+def test_swap_and_lifting_do_not_undo_each_other() -> None:
+    """The swap wrote over what the lifting had recorded, and kept applications out of a source that was let in again."""
+    decide, add = (
+        "target: decide fence/flow opened (r1.1)",
+        "source: create DENY WRITE for User:app on topic orders,payments",
+    )
+    remove = "source: delete DENY WRITE on topic orders,payments"
+    for at in (add, remove):
+        outcome = sound(story("swap", ("S", at, 1, freeze())))
+        assert end_of(outcome, "S") == "CutoverTakenOver" and decided(outcome)[0] == "closed"
+        assert outcome.world.source.writable("User:app") == ["orders", "payments"]
+    outcome = sound(story("swap", ("S", decide, 1, freeze())))
+    assert end_of(outcome, "S") == "CutoverTakenOver" and decided(outcome)[0] == "closed"
+    outcome = sound(story("swap", ("S", decide, 1, switch("K"))))
+    assert end_of(outcome, "K") == "CutoverTakenOver" and decided(outcome)[0] == "opened"
+    assert outcome.world.source.writable("User:app") == []
+
+
+def test_lifting_that_nobody_has_ended_is_ended_by_anybody() -> None:
+    """An attempt died before its intent was saved, and who undid it died as well: no tool found anything to lift."""
+    lifted = "target: decide fence/flow lifted (r1.1)"
+    outcome = sound(story("retry", ("A", REPORT, 1, kill()), ("GA", lifted, 1, kill())))
+    assert decided(outcome) == ("opened", "r1", "B-2") or decided(outcome)[0] in ("lifted", "opened")
+
+
+def test_second_process_of_a_run_does_not_take_the_firsts_rules_for_the_sites_own() -> None:
+    """It described the source behind the first one's CreateAcls, and counted its rules as found there before."""
+    outcome = sound(story("twice", ("A", DENY, 1, switch("Y"))))
+    assert end_of(outcome, "Y") == "CutoverRunning" and decided(outcome) == ("opened", "r1", "A-1")
+    outcome = sound(story("twice", ("A", UP + " (r1.1)", 1, switch("Y")), ("Y", LISTED, 1, kill())))
+    assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("opened", "r1", "B-1")
+    lifted = "target: decide fence/flow opened (r1.2), topic/orders, topic/payments"
+    outcome = sound(
+        story("twice", ("A", UP + " (r1.1)", 1, switch("Y")), ("Y", LISTED, 1, kill()), ("B", lifted, 1, kill()))
+    )
+    assert decided(outcome)[0] == "lifted" and outcome.world.denied == [], "nobody took them for the site's own"
+
+
+def test_rules_that_come_late_are_named_and_removed() -> None:
+    """A request that was given up was applied when everything was over."""
+    outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + "/r1/B-1", 1, kill())))
+    assert outcome.scheduler.actor("LU").result is not None
