@@ -71,9 +71,9 @@ def guard(w: World, name: str, **when: Any) -> Actor:
 
 def lift(w: World, name: str, *, run: str = "", kept_too: bool = False, **when: Any) -> Actor:
     """`airflow-mirror lift-fence`."""
-    return w.s.add(
-        Actor(name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, kept_too=kept_too), **when)
-    )
+    actor = Actor(name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, kept_too=kept_too), **when)
+    w.lifters.append(actor)
+    return w.s.add(actor)
 
 
 def lift_back(w: World, name: str, **when: Any) -> Actor:
@@ -97,7 +97,9 @@ def swap(w: World, name: str, *, run: str = "", **when: Any) -> Actor:
     def body() -> list[str]:
         return swap_fence(w.platform(), MIRROR.name, OWN, run=run, copied_by=REVERSE.mirror.name)
 
-    return w.s.add(Actor(name, body, **when))
+    actor = Actor(name, body, **when)
+    w.swappers.append(actor)
+    return w.s.add(actor)
 
 
 def rollback(w: World, name: str, run: str, **when: Any) -> Actor:

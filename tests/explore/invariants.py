@@ -19,7 +19,7 @@ from airflow_mirror.failover.run import FailoverReport
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS
 from tests.explore.scenario import Invariant
-from tests.explore.world import APP, GROUP, MIRROR, REVERSE, TOPICS, TPS
+from tests.explore.world import APP, GROUP, MIRROR, OWN, REVERSE, TOPICS, TPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,19 @@ def _too_long(w: World) -> str:
 
 
 def _told(w: World) -> str:
-    return "; ".join(wrong for actor in w.s.actors for wrong in _told_wrongly(w, actor))
+    return "; ".join([*_told_of_fences(w), *(wrong for actor in w.s.actors for wrong in _told_wrongly(w, actor))])
+
+
+def _told_of_fences(w: World) -> Iterator[str]:
+    may = w.source.writable(APP, [*TOPICS])
+    for one in w.lifters:
+        again = [c for c in w.fences if c.at > one.silent_since and c.now is not None and not c.now.is_over]
+        if one.state == "done" and one.result and not again and len(may) < len(TOPICS):
+            yield f"{one.name} was told that the fence is lifted, and applications may write to {may} only"
+    stands = w.fence is not None and w.fence.phase == OPENED
+    for one in w.swappers:
+        if one.state == "done" and one.result and stands and (may or not w.source.writable(OWN, [*TOPICS])):
+            yield f"{one.name} was told that the fence is swapped; applications may write to {may}, or the mirror may not"
 
 
 def _told_wrongly(w: World, actor: Any) -> Iterator[str]:

@@ -89,6 +89,7 @@ class World:
     :param with_groups: a consumer group has positions on the source.
     :param reopens: somebody lets writers into the old source on purpose while the target is open.
     :param closes_again: the owner's call that opens the target fails.
+    :ivar lifters, swappers: who lifts a fence, or swaps one.
     :ivar fences: the changes of what is decided about the fence of `flow`, in order.
     :ivar set_behind: positions that were set on the target while it was in production, by whom: not by their readers.
     :ivar unopened: topics that were in production and are no more, or by somebody else.
@@ -112,6 +113,8 @@ class World:
         self.written_behind: list[str] = []
         self.unopened: list[str] = []
         self.left_behind: list[str] = []
+        self.lifters: list[Actor] = []
+        self.swappers: list[Actor] = []
         self.was_shut, self.is_cut_over = False, False
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
