@@ -133,8 +133,8 @@ class ActorPlatform(Platform):
         yield
 
     @contextmanager
-    def guarded(self, mirror: str, log: Path | None) -> Iterator[Callable[[], object]]:
-        """See Platform."""
+    def guarded(self, mirror: str, log: Path | None, alarm: str, fence: str) -> Iterator[Callable[[], object]]:
+        """See Platform; it calls nobody."""
         owner = self.s.me
         assert owner is not None
         one = self.world.guard(f"G{owner.name}", self.source.cluster, self.target.cluster, mirror, owner)
