@@ -7,7 +7,7 @@ read by now, or will never apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from airflow_mirror.errors import DecidedLate, LedgerLost, TryAgain, Undecided
@@ -44,13 +44,15 @@ def catch_up(log: Log, fold: Fold) -> None:
 def decide(
     log: Log,
     fold: Fold,
-    change: Callable[[Fold], Mapping[str, Any] | None],
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
     again: Callable[[], bool],
     until_ms: int | None = None,
 ) -> Mapping[str, Any] | None:
     """Decide on the newest state, again and again until nobody else was faster. Return what was set.
 
-    :param change: the new values by key, from the present ones; None when there is nothing to change (any more).
+    :param change: the new values by key, from the present ones; None when there is nothing to change (any more). What
+        it has looked up by ``get`` must be so still where the decision is appended; what it has walked through, only if
+        it is set: there may be ten thousand topics.
     :param again: called before each further try; may wait. False: give up.
     :param until_ms: void if the broker appends it at this time of its clock, or later.
     :raises DecidedLate: it did. Nothing was changed.
@@ -59,16 +61,38 @@ def decide(
     """
     while True:
         catch_up(log, fold)
-        sets = change(fold)
+        seen = _Seen(fold)
+        sets = change(seen)
         if sets is None:
             return None
-        verdict = settle(log, fold, fold.decision(sets, until_ms=until_ms), again)
+        verdict = settle(log, fold, fold.decision(sets, seen.versions, until_ms), again)
         if verdict is Verdict.APPLIED:
             return sets
         if verdict is Verdict.LATE:
             raise DecidedLate(sorted(sets))
         if not again():
             raise Undecided(sorted(sets), "others were faster each time")
+
+
+class _Seen(Mapping[str, Any]):
+    """What is decided, and the versions of what was looked up in it by ``get``."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold, self.versions = fold, dict[str, int]()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """See Mapping."""
+        self.versions[key] = self._fold.version(key)
+        return self._fold.values.get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._fold.values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fold.values)
+
+    def __len__(self) -> int:
+        return len(self._fold.values)
 
 
 def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> Verdict:

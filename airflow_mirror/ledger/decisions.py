@@ -56,7 +56,8 @@ class Decisions(Protocol):
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """Set what ``change`` returns for the newest values, all or nothing; None: nothing is to be changed.
 
-        :param change: called again if somebody else decided meanwhile. What it raises ends the call.
+        :param change: called again if somebody else decided meanwhile. What it raises ends the call. What it looks up by
+            ``get`` is so still when the decision comes to be, as what it sets is.
         :param until_ms: void if the broker appends it at this time of its clock, or later.
         :return: what was set.
         :raises DecidedLate: it did. :raises Undecided: nobody knows whether it was.
@@ -148,7 +149,12 @@ class Ledger:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
         with self._or_lost():
             topic = self.topic()
-            return self._decide(lambda _: change(self._of(topic)), until_ms)
+
+            def known(values: Values) -> Values | None:
+                self._of(topic)
+                return change(values)
+
+            return self._decide(known, until_ms)
 
     def time_ms(self, key: str) -> int:
         """See :class:`Decisions`."""
@@ -175,7 +181,7 @@ class Ledger:
             return time.monotonic() < deadline
 
         log = DecisionLog(self._target.wire)
-        return deciding.decide(log, self._fold, lambda fold: change(fold.values), again, until_ms)
+        return deciding.decide(log, self._fold, change, again, until_ms)
 
     def _found(self) -> TopicInfo | None:
         return self._target.topics([DECISIONS]).get(DECISIONS)

@@ -65,7 +65,7 @@ class MemoryLedger:
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`.Decisions`."""
-        return deciding.decide(self, self._fold, lambda fold: change(fold.values), self._again(), until_ms)
+        return deciding.decide(self, self._fold, change, self._again(), until_ms)
 
     def time_ms(self, key: str) -> int:
         """See :class:`.Decisions`."""

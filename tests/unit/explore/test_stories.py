@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_mirror.policy import lease_id
 from tests.explore.deviations import freeze, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
@@ -17,7 +18,7 @@ DENY = "source: create DENY WRITE on topic orders,payments"
 NAME = "source: create DENY DESCRIBE for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
 ANNOUNCE = "source: create DENY READ for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
 POSITIONS = "target: set readers at orders-0 to 7, payments-0 to 7"
-LEASE = "target: take over airflow-mirror.flow"
+LEASE, MARKED = (f"target: {what} {lease_id('flow')}" for what in ("take over", "mark to end writing"))
 LISTED = "source: describe ACLs TOPIC at each broker"
 REPORT = "target: write state report/flow/r1"
 
@@ -106,7 +107,7 @@ def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> Non
 
 def test_owner_that_thaws_soon_and_takes_the_lease_itself_sets_no_positions() -> None:
     """It walked on behind the next attempt's fence; the lease that it then held proved nothing."""
-    for taking in (LEASE, "target: mark to end writing airflow-mirror.flow"):
+    for taking in (LEASE, MARKED):
         outcome = sound(story("groups", ("A", taking, 1, freeze(30.0))))
         assert end_of(outcome, "A") != "cut_over"
 
@@ -117,6 +118,12 @@ def test_failover_sees_a_cutover_by_what_is_decided() -> None:
     assert end_of(outcome, "F") == end_of(outcome, "FF") == "MirrorCutOver"
     outcome = sound(story("failover", ("A", OPEN, 1, switch("FF"))))
     assert end_of(outcome, "A") != "cut_over" or end_of(outcome, "FF") == "MirrorCutOver"
+
+
+def test_fence_does_not_go_up_for_a_mirror_that_was_failed_over_since() -> None:
+    """A decision held only against what it set: what it had looked at could be another one by the time it was appended."""
+    outcome = sound(story("failover", ("A", UP + " (r1.1)", 1, freeze())))
+    assert end_of(outcome, "A") == "MirrorCutOver" and outcome.world.fences == []
 
 
 def test_swap_and_lifting_do_not_undo_each_other() -> None:

@@ -42,7 +42,7 @@ class MemoryLedger:
         return self._fold.values
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
-        return decide(self, self._fold, lambda fold: change(fold.values), tries(9), until_ms)
+        return decide(self, self._fold, change, tries(9), until_ms)
 
     def time_ms(self, key: str) -> int:
         return self._fold.time_ms(key)

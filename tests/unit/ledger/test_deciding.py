@@ -63,8 +63,8 @@ def test_no_update_is_lost_and_none_is_done_twice(seed: int) -> None:
     def writer() -> None:
         keys = rng.sample("abc", rng.randint(1, 2))
 
-        def change(fold: Fold) -> Mapping[str, Any]:
-            return {key: fold.values.get(key, 0) + 1 for key in keys}
+        def change(values: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {key: values.get(key, 0) + 1 for key in keys}
 
         assert insisting(lambda: decide(world, Fold(), change, tries(500))) is not None
         for key in keys:
@@ -131,12 +131,12 @@ def test_a_bump_keeps_the_value_that_it_makes_newer() -> None:
 def test_who_gives_up_says_that_nobody_knows() -> None:
     log = Scripted("held")
     with pytest.raises(Undecided, match="nobody knows what is decided on a: no broker said"):
-        decide(log, Fold(), lambda fold: {"a": 1}, lambda: False)
+        decide(log, Fold(), lambda _: {"a": 1}, lambda: False)
 
 
 def test_nothing_to_change_appends_nothing() -> None:
     log = Scripted()
-    assert decide(log, Fold(), lambda fold: None, lambda: False) is None
+    assert decide(log, Fold(), lambda _: None, lambda: False) is None
 
 
 def test_a_slower_one_decides_again_on_what_it_finds() -> None:
@@ -144,11 +144,26 @@ def test_a_slower_one_decides_again_on_what_it_finds() -> None:
     log.records.append(Decision(expects={"a": 0}, sets={"a": "theirs"}, read=NOTHING).encode())
     seen: list[Any] = []
 
-    def change(fold: Fold) -> Mapping[str, Any]:
+    def change(values: Mapping[str, Any]) -> Mapping[str, Any]:
         if not seen:  # it comes between our look and our record
             log.records.append(fold.decision({"a": "theirs again"}).encode())
-        seen.append(fold.values["a"])
+        seen.append(values["a"])
         return {"a": "ours"}
 
     assert decide(log, fold, change, lambda: True) == {"a": "ours"}
     assert seen == ["theirs", "theirs again"] and fold.values == {"a": "ours"}
+
+
+def test_what_was_looked_up_is_so_still_when_it_is_decided() -> None:
+    log, fold = Scripted("good", "good"), Fold()
+    log.records.append(Decision(expects={"begun": 0}, sets={"begun": 1}, read=NOTHING).encode())
+    seen: list[Any] = []
+
+    def change(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        seen.append((values.get("direction"), len(values), values["begun"]))
+        if len(seen) == 1:  # it comes between our look and our record
+            log.records.append(fold.decision({"direction": "turned"}).encode())
+        return {"fence": f"up, {seen[-1][0]}"}
+
+    assert decide(log, fold, change, lambda: True) == {"fence": "up, turned"}
+    assert seen == [(None, 1, 1), ("turned", 2, 1)]

@@ -40,7 +40,7 @@ def stored(cluster: DrivenCluster) -> PartitionLog:
 
 
 def add_one(log: DecisionLog, fold: Fold | None = None) -> None:
-    assert decide(log, fold or Fold(), lambda fold: {"n": fold.values.get("n", 0) + 1}, tries(20)) is not None
+    assert decide(log, fold or Fold(), lambda values: {"n": values.get("n", 0) + 1}, tries(20)) is not None
 
 
 def counted(log: DecisionLog) -> int:
