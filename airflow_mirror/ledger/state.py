@@ -59,7 +59,7 @@ def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE
 
     def of(topic: str, some: Iterable[str], *created: str) -> StateLog:
         def create_it() -> None:
-            for name in created:
+            for name in () if topic in target.topics([topic]) else created:
                 create(target, name, SETTINGS, WISHED)
 
         return StateLog(target.wire, some, create_it, topic, patience_s, keys_only)

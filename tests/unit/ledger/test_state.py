@@ -191,6 +191,10 @@ def test_wishes_have_a_topic_of_their_own(cluster: DrivenCluster, wire: WireClus
     assert [(row.key or b"").decode() for row in cluster.log(TopicPartition(WISHES, 0)).rows()] == [
         "wish/m/pause", "wish/m/rate"
     ]  # fmt: skip
+    cluster.delete(WISHES)
+    state_of(admin, "plan/m/").write({"plan/m/1": b"1"})
+    assert WISHES not in cluster.topics, "who writes to a state that is there need not be allowed to see it"
+    asks.write({"wish/m/pause": b"now", "wish/m/rate": b"7"})
     forged = {
         STATE: {"wish/m/rate": b"forged", "wish/n/pause": b"forged"},
         WISHES: {"job/m/1/sign": b"forged", "plan/m/1": b"forged"},
