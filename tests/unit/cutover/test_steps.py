@@ -672,6 +672,19 @@ def test_decision_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> No
     assert lifts(tmp_path, fence) == [] and fence.calls == ["lift"], "a fence that is lifted is not lifted again"
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_report_of_another_attempt_gives_no_positions(tmp_path: Path, own: bool) -> None:
+    """Groups go back to what the report of the attempt says whose fence is lifted."""
+    run = a_run(tmp_path, fence := Recorder(tmp_path))
+    go_up(run)
+    rows = [{"topic": "orders", "partition": 0, "offset": 5, "metadata": ""}]
+    report = CutoverReport(mirror="flow", plan_hash=run.plan.hash, id=run.me if own else "another")
+    report.groups = [GroupRecord(group="g", settled="empty", source_state="Empty", before=rows, committed=True)]
+    run.kept.save(report)
+    assert lifts(tmp_path, fence, listened=True)
+    assert fence.calls == ["lift", "restore"][: 2 if own else 1]
+
+
 def test_stop_between_two_steps_backs_out(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence, Acls())
