@@ -44,7 +44,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
-from airflow_mirror.policy import DECISIONS, STATE
+from airflow_mirror.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from tests.builders import CommitsMany
@@ -102,7 +102,7 @@ class World:
         self.when_called: Callable[[str], object] = lambda _: None
         self.log = source.create("t").logs[0]
         target.create("t")
-        for name in (STATE, DECISIONS):
+        for name in (STATE, DECISIONS, WISHES):
             target.create(name, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
         with self.ledger() as ledger:
             ledger.create()
