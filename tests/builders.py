@@ -35,12 +35,12 @@ def topic_plan(name: str, starts: Mapping[int, int], **fields: Any) -> TopicPlan
 class CommitsMany:
     """A cluster's admin whose test says what becomes of one group's positions."""
 
-    def commit_groups(self, wanted: Mapping[str, Any], _check: object) -> dict[str, GroupCommit]:
+    def commit_groups(self, wanted: Mapping[str, Any], permit: Any) -> dict[str, GroupCommit]:
         """Set those of many groups; the failure of one does not concern the others."""
         done = {}
         for group, positions in wanted.items():
             try:
-                self.commit_group_offsets(group, positions)  # type: ignore[attr-defined]
+                self.commit_group_offsets(group, positions, permit)  # type: ignore[attr-defined]
                 done[group] = GroupCommit(done=set(positions))
             except MirrorError as e:
                 done[group] = GroupCommit(error=e)

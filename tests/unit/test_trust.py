@@ -30,6 +30,7 @@ IMPORTS = {
 # File, function, what it calls with which name: where that name comes from.
 SOURCES = {
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
+    ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
     ("console/preview.py", "_look", "fence_of(arguments.fence)"): "--fence",
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
@@ -37,7 +38,7 @@ SOURCES = {
     ("cutover/guard.py", "__init__", "Alarm()"): "none",
     ("cutover/guard.py", "_alarm_of", "Alarm(path)"): "its order",
     ("cutover/guard.py", "_alarm_of", "alarm_of(path)"): "its order",
-    ("cutover/guard.py", "_lift", "fence_of(self._named)"): "its order",
+    ("cutover/guard.py", "_looked_up", "fence_of(self._named)"): "its order",
     ("cutover/guard.py", "main", "_alarm_of(order['alarm'])"): "its order: what the process that starts it was told",
     ("cutover/run.py", "run_cutover", "alarm_of(alarm)"): "an argument: [mirror] alarm",
     ("dotted.py", "function_at", "resolve_name(path)"): "the caller's",

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_mirror.console import arm_reverse
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import NoWayBack
 
 
@@ -23,8 +24,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def cluster(name: Any) -> Iterator[str]:
         yield str(name)
 
-    def arm(report_of: str, plan: Any, source: str, target: str, *, leave: Any, check_only: bool) -> Any:
-        calls.append((report_of, source, leave, check_only))
+    def arm(on: Platform, report_of: str, plan: Any, *, leave: Any, check_only: bool) -> Any:
+        calls.append((report_of, on.source.admin, leave, check_only))
         return SimpleNamespace(to_dict=lambda: {"armed": True}, lines=lambda: ["armed"])
 
     plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))

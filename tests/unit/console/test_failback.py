@@ -25,7 +25,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         yield name if isinstance(name, str) else "dst"
 
     def prepare(*given: Any, export_to: Any, recreate: Any) -> Any:
-        calls.append((*given, export_to, recreate))
+        mirror, on = given
+        calls.append((mirror, on.source.admin, on.target.admin, export_to, recreate))
         return SimpleNamespace(to_dict=lambda: {"gone": []}, lines=lambda: ["1 delta"])
 
     monkeypatch.setattr(failback, "target_of", cluster)

@@ -15,6 +15,7 @@ from airflow_mirror.console import preview as command
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import Forecast
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.kept import keep
@@ -59,7 +60,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(command, "config_of", lambda name, _: name)
     monkeypatch.setattr(command, "ClusterAdmin", cluster)
     monkeypatch.setattr(command, "OffsetMaps", contextmanager(lambda *_: iter([maps])))
-    monkeypatch.setattr(command, "Ledger", lambda *_: made.ledger)
+    monkeypatch.setattr(Side, "ledger", made.ledger)
+    monkeypatch.setattr(Side, "state", lambda *_, **__: made.state)
     for name in ("airflow_mirror.ledger.state.state_of", "airflow_mirror.console.preview.state_of"):
         monkeypatch.setattr(name, lambda *_, **__: made.state)
     monkeypatch.setattr(command, "preview_cutover", made.preview)
@@ -73,8 +75,8 @@ def run(*words: str, mirror: str = "flow") -> int:
 
 def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == run("--source", "elsewhere", "--open-by-default", "true", "--max-fence-s", "30") == 0
-    (_, plan, source, _, how), (_, _, other, _, more) = world.asked[:2]
-    assert (plan.hash, source, other) == (PLAN.hash, PLAN.mirror.source, "elsewhere")
+    (on, _, plan, how), (other, _, _, more) = world.asked[:2]
+    assert (plan.hash, on.source.admin, other.source.admin) == (PLAN.hash, PLAN.mirror.source, "elsewhere")
     assert (how["limits"].max_fence_s, more["limits"].max_fence_s) == (60.0, 30.0)
     assert isinstance(how["fence"], AclFence) and how["compared_to"] == {TopicPartition("orders", 0): 7}
     assert [one["fence"]._open_by_default for one in (how, more)] == [None, True]

@@ -15,6 +15,7 @@ from airflow_mirror.drill.failback import FailbackReport, fail_back
 from airflow_mirror.drill.reading import Read
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -47,7 +48,7 @@ class Admin:
         assert self.role == "target"
         return {TP("drill", 0): GroupPosition(1), TP("other", 0): GroupPosition(9)}
 
-    def commit_group_offsets(self, group: str, positions: Mapping[TP, GroupPosition]) -> None:
+    def commit_group_offsets(self, group: str, positions: Mapping[TP, GroupPosition], permit: Permit) -> None:
         self.done.append(f"{self.role}: {group} at {[p.offset for _, p in sorted(positions.items())]}")
 
     def delete_topics(self, names: list[str]) -> None:

@@ -66,7 +66,6 @@ class World:
         Writer(source.topics["t"].logs[0]).plain(20)
         self.source, self.target = Admin("s", source.config), Admin("t", target.config)
         monkeypatch.setattr(groups, "mirror_of", lambda *_: (self.plan, None, None))
-        monkeypatch.setattr(groups, "Ledger", lambda _: None)
 
     def stands(self, group: str, here: int, there: int | None, tp: TopicPartition = T) -> None:
         self.source.at.setdefault(group, {})[tp] = here

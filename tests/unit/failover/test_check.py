@@ -135,7 +135,7 @@ def test_failover_is_checked_beside_a_newer_version(monkeypatch: pytest.MonkeyPa
 
     def found() -> dict[str, Any]:
         on = world.on()
-        on.clock = SimpleNamespace(time=lambda: 9_000.0)  # type: ignore[assignment]
+        on.clock = SimpleNamespace(time=lambda: 9_000.0, monotonic=lambda: 0.0, sleep=lambda _: None)  # type: ignore[assignment]
         return check.check(on, "m").to_dict()
 
     before, expected = world.ledger().values(), found()

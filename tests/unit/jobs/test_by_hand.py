@@ -16,6 +16,7 @@ from airflow_mirror.errors import BrokerError, LedgerLost, NotHeldOpen
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
@@ -49,7 +50,7 @@ class FakeAdmin:
     def group_offsets(self, group: str) -> dict[TP, GroupPosition]:
         return self.committed.get(group, {})
 
-    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition]) -> None:
+    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
         self.committed.setdefault(group, {}).update(positions)
 
 
@@ -112,10 +113,10 @@ def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     target, refusals = FakeAdmin({"orders": [(0, 0)]}), [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")] * 2
     commit = target.commit_group_offsets
 
-    def refusing(group: str, positions: dict[TP, GroupPosition]) -> None:
+    def refusing(group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
         if refusals:
             raise refusals.pop()
-        commit(group, positions)
+        commit(group, positions, permit)
 
     monkeypatch.setattr(target, "commit_group_offsets", refusing)
     monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)  # type: ignore[attr-defined]

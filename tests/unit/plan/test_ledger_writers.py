@@ -110,7 +110,7 @@ def test_cutover_wants_them_accepted_by_name(tmp_path: Any) -> None:
 
     check = {name: check for name, _, check in CHECKS}["ledger_writers"]
     run = a_run(tmp_path, None)
-    run.target = target = Acls(*OURS, rule(STATE, "WRITE", "ALLOW", "User:b"))  # type: ignore[assignment]
+    run.on.target.admin = target = Acls(*OURS, rule(STATE, "WRITE", "ALLOW", "User:b"))  # type: ignore[assignment]
     target.principal = OWN  # type: ignore[attr-defined]
     check(run)
     run.accept_ledger_writers = ["User:other"]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_mirror.errors import LeaseLost
+from airflow_mirror.kafka.permit import Permit, unfenced
 
 
 class Confirmed:
@@ -21,6 +22,6 @@ class Confirmed:
             raise LeaseLost("airflow-mirror.m", 3, "epoch 5")
 
     @contextmanager
-    def granted(self, target: Any) -> Iterator[None]:
+    def granted(self, target: Any) -> Iterator[Permit]:
         self.confirm(target)
-        yield
+        yield unfenced

@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, NotKept, RequestRefused, TopicsShared
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import DECISIONS
 from airflow_mirror.sync import acls
@@ -52,11 +53,13 @@ class Cluster:
             raise RequestRefused("describe", 54, "SECURITY_DISABLED")
         return sorted(self.acls)
 
-    def create_acls(self, rules: Iterable[Acl]) -> None:
+    def create_acls(self, rules: Iterable[Acl], permit: Permit) -> None:
+        permit()
         for one in rules:
             self._change("+", one)
 
-    def delete_acls(self, rules: Iterable[Acl]) -> None:
+    def delete_acls(self, rules: Iterable[Acl], permit: Permit) -> None:
+        permit()
         for one in rules:
             self._change("-", one)
 

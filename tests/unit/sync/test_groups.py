@@ -8,6 +8,7 @@ import pytest
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
@@ -68,7 +69,7 @@ class FakeTarget(CommitsMany):
     def groups_offsets(self, ids: list[str], _only: object = None) -> Any:
         return {group: self.group_offsets(group) for group in sorted(ids)}
 
-    def commit_group_offsets(self, group: str, wanted: dict[TopicPartition, GroupPosition]) -> None:
+    def commit_group_offsets(self, group: str, wanted: dict[TopicPartition, GroupPosition], permit: Permit) -> None:
         self.commits.append((group, dict(wanted)))
         self.offsets.setdefault(group, {}).update({tp: p for tp, p in wanted.items() if tp not in self.deaf})
 

@@ -10,6 +10,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import OffsetOutOfRange, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync import translation
@@ -52,7 +53,7 @@ class Cluster(CommitsMany):
     def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
         return dict.fromkeys(partitions, 2 if spec == "earliest" else 9)
 
-    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition]) -> None:
+    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
         self.committed[group] = {tp.partition: p.offset for tp, p in positions.items()}
         self.positions = self.positions | positions
 
