@@ -29,6 +29,7 @@ IMPORTS = {
 }  # fmt: skip
 # File, function, what it calls with which name: where that name comes from.
 SOURCES = {
+    ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
     ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
     ("console/preview.py", "_look", "fence_of(arguments.fence)"): "--fence",

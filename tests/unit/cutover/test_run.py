@@ -295,6 +295,15 @@ def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_report_that_somebody_made_up_is_not_lifted(tmp_path: Path) -> None:
+    """Who may write reports, and no decision, changes nothing at the source."""
+    source, intent = Acls(DENY), as_recorded(Intent(topics=("orders",)))
+    record = FenceRecord(kind="acl", intent=intent, requested=1.0)
+    made_up = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, id="any", fence=record)
+    kept_in(tmp_path).save(made_up)
+    assert lifts(tmp_path, None, source, kept_too=True) == [] and source.acls == {DENY}
+
+
 class Away:
     """A ledger that can't be asked."""
 
