@@ -234,7 +234,8 @@ def lift_leftover_fence(
     :raises CutoverTakenOver: somebody else lifts it, or another cutover of the mirror has begun.
     :raises InputError: the given fence is not of the kind that is up.
     :raises FenceNotLifted: names what is still in place. It is undone as far as possible.
-    :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there.
+    :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there. Not
+        with ``kept_too`` where its report is lost: then it can't either.
     :raises MayBeOpen: the ledger can't be asked, and it may be decided; or the fence is another attempt's by now.
     """
     try:
@@ -276,9 +277,9 @@ def _closed(raised: Raised, ended: str, *, kept_too: bool) -> bool:
     """Lift the fence of an open target; return whether it was to be lifted."""
     report = raised.report
     if raised.state.phase == decision.OPENED:
-        if report is None or report.outcome != reports.DONE:
+        if (report is None and not kept_too) or (report is not None and report.outcome != reports.DONE):
             raise OpeningUnfinished(raised.state.run, "run the cutover again")
-        if report.fence is not None and report.fence.kept and not kept_too:
+        if report is not None and report.fence is not None and report.fence.kept and not kept_too:
             return False
     raised.on.target.end_writing(raised.mirror)  # before applications may write
     if raised.intent.copied_by not in ("", ended):

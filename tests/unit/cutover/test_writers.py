@@ -36,7 +36,17 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
-from tests.unit.cutover.builders import Leases, Logs, a_run, dir_of, go_up, kept_in, ledger_of, open_behind
+from tests.unit.cutover.builders import (
+    Leases,
+    Logs,
+    a_run,
+    dir_of,
+    go_up,
+    kept_in,
+    ledger_of,
+    open_behind,
+    target_of,
+)
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -348,6 +358,18 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     with pytest.raises(OpeningUnfinished):
         lift_leftover_fence(run.on, "flow", run.fence, kept_too=True)
     assert found.fenced
+
+
+def test_fence_of_an_opening_whose_report_is_lost_comes_down_at_a_persons_word(world: World, leases: Leases) -> None:
+    """The cutover can't go on without it, and says that. Nothing else would ever lift the fence."""
+    found = cut_off_while_opening(world)
+    run, state = found.run, target_of(dir_of(found.run))
+    state.write({key: None for key in state.read() if key.startswith("report/")})
+    (dir_of(run) / "report.json").unlink(missing_ok=True)
+    with pytest.raises(OpeningUnfinished):
+        lift_leftover_fence(run.on, "flow", run.fence)
+    assert found.fenced
+    assert lift_leftover_fence(run.on, "flow", run.fence, kept_too=True) and not found.fenced
 
 
 def test_opening_is_decided_with_its_topics_before_the_call(world: World, leases: Leases) -> None:
