@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.lifting import intent_of
@@ -93,6 +94,14 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
             assert wire.log_ends(tps) == wire.high_watermarks(tps) == ends and content(wire, tps) == before
 
 
+def planned(run: Run, wire: WireCluster, topic: str, partitions: int) -> None:
+    """Have a run cut one topic over, to the cluster itself."""
+    run.mirror = replace(run.mirror, topics=[topic])
+    topic_id = run.source.topics([topic])[topic].topic_id
+    run.plan = plan_of(run.mirror, topic_plan(topic, dict.fromkeys(range(partitions), 0), source_topic_id=topic_id))
+    run.on.source.log, run.on.target.admin = wire, run.source
+
+
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
     with Cluster("proving", nodes=3, authorizer=True, ready_timeout_s=400) as cluster:
@@ -110,8 +119,7 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
         wait_until(lambda: topic_name in source.topics([topic_name]), "the topic is there")
         with Writer(three.properties("alice"), topic_name) as hammer:
             run = a_run(tmp_path, AclFence(source, open_by_default=True), source)
-            topic = topic_plan(topic_name, dict.fromkeys(range(12), 0), source_topic_id="")
-            run.plan, run.on.source.log = plan_of(run.mirror, topic), wire
+            planned(run, wire, topic_name, 12)
             raise_fence(run)
             assert run.report.fence is not None and run.report.fence.proof == {"by": "answers", "why": ""}
             found = prove(run)
@@ -146,8 +154,7 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         producer_id, epoch = client.init(60_000)
         client.begin(tp, topic_name, producer_id, epoch)
         run = a_run(tmp_path, AclFence(source, open_by_default=True), source)
-        topic = topic_plan(topic_name, dict.fromkeys(range(3), 0), source_topic_id="")
-        run.plan, run.on.source.log = plan_of(run.mirror, topic), wire
+        planned(run, wire, topic_name, 3)
         raise_fence(run)
         assert run.report.fence is not None and run.report.fence.unseen == ""
         run.limits = replace(run.limits, transactions_timeout_s=0.5, quiet_s=0.2, settle_s=0.1)

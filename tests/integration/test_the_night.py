@@ -83,7 +83,8 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     )  # else it may be open to everybody
     with Tail(world):
         wait_for(lambda: not world.behind())
-        assert shell.type(preview) == 0, shell.said
+        assert shell.type(preview) == 1 and "block: ledger_writers: " in shell.said, "the target has no authorizer"
+        assert shell.type(f"{preview} --accept-ledger-writers 'User:*'") == 0, shell.said
     assert "predicted length of the fence: " in shell.said and "block" not in shell.said
 
 
