@@ -140,7 +140,7 @@ class Decided:
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """Set what is returned."""
-        return decide(self, self._fold, lambda fold: change(fold.values), lambda: False, until_ms)
+        return decide(self, self._fold, change, lambda: False, until_ms)
 
     def time_ms(self, key: str) -> int:
         """Return when a key was last set."""
