@@ -226,7 +226,7 @@ def _prove(on: Platform, plan: Plan, raised: Raised, kept: Kept, limits: Limits,
     assert report is not None and report.fence is not None
     run = Run(
         on=on, mirror=plan.mirror, plan=found, fence=raised.fence, keep_fence=True, verify=lambda _: [], limits=limits,
-        kept=kept, log=log, up=raised.state, intent=raised.intent,
+        kept=kept, log=log, up=raised.state, intent=raised.intent, stop=on.event(),
         report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
     )  # fmt: skip
     report.fence.unseen = look_for_unseen(run)
