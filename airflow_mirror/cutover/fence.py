@@ -241,10 +241,15 @@ class AclFence:
         if denied := sorted(denying.intersection(topics)):
             raise FencedByAnother(self._source.role, denied, others)
 
-    def denying(self, topics: Iterable[str], but: Collection[Acl]) -> list[Acl]:
-        """Return the rules that keep everybody out of topics, but for some."""
+    def left(self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str) -> list[Acl]:
+        """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.
+
+        :param name: of the fence whose rules stay.
+        """
         wanted = {topic_rule(topic, "WRITE", "DENY") for topic in topics}.difference(but)
-        return sorted(wanted.intersection(self._source.describe_acls(resource_type="TOPIC")))
+        denying = wanted.intersection(self._source.describe_acls(resource_type="TOPIC"))
+        names = {_named(*one) for one in self._names() if one[0].startswith(_prefix(mirror)) and one[0] != name}
+        return sorted(denying | names)
 
     def remove(self, acls: Collection[Acl], permit: Permit) -> list[Acl]:
         """Remove rules that no fence explains; return those that were there."""

@@ -289,7 +289,7 @@ def _closed(raised: Raised, ended: str, *, kept_too: bool) -> bool:
 
 
 def unexplained(on: Platform, mirror: str) -> list[Acl]:
-    """Return the rules that keep everybody out of a mirror's source topics, and that nothing decided explains.
+    """Return rules of a mirror's fences that nothing decided explains: what keeps everybody out, and what names them.
 
     A request of a process that is long gone may have come late. What a fence has found there before is the site's own.
 
@@ -302,9 +302,11 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
         return []
     topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
     intent = None if there is None else intent_of(on.target, mirror, there)
-    known = set() if intent is None or there is None or there.is_over else set(intent.deny)
-    held = frozenset[str]() if intent is None else intent.held
-    return AclFence(on.source.admin).denying(set(topics) - held, but=known)
+    known: set[Acl] = set()
+    name, held = "", frozenset[str]() if intent is None else intent.held
+    if intent is not None and there is not None and not there.is_over:
+        known, name = set(intent.deny), name_of(mirror, there.run, there.id)
+    return AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
 
 
 def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, UP, fence_state
-from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.lifting import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
@@ -57,8 +56,7 @@ def _unopened(w: World) -> str:
 
 def _unexplained(w: World) -> str:
     if w.fence is not None and not w.fence.is_over:
-        others = [name for name in w.names if name != name_of(MIRROR.name, w.fence.run, w.fence.id)]
-        return f"names of others: {others}" if others else ""
+        return ""  # what is named beside it keeps nobody out, and is found once it is over
     found = [f"DENY WRITE on {w.denied}"] if w.denied else []
     return "; ".join([*found, *([f"names {w.names}"] if w.names else [])])
 

@@ -121,7 +121,7 @@ def test_failover_sees_a_cutover_by_what_is_decided() -> None:
 
 
 def test_fence_does_not_go_up_for_a_mirror_that_was_failed_over_since() -> None:
-    """A decision held only against what it set: what it had looked at could be another one by the time it was appended."""
+    """A decision held only against what it set: what it had looked at could have changed by the time it was appended."""
     outcome = sound(story("failover", ("A", UP + " (r1.1)", 1, freeze())))
     assert end_of(outcome, "A") == "MirrorCutOver" and outcome.world.fences == []
 
@@ -167,4 +167,6 @@ def test_second_process_of_a_run_does_not_take_the_firsts_rules_for_the_sites_ow
 def test_rules_that_come_late_are_named_and_removed() -> None:
     """A request that was given up was applied when everything was over."""
     outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + "/r1/B-1", 1, kill())))
-    assert outcome.scheduler.actor("LU").result is not None
+    assert len(outcome.scheduler.actor("LU").result) == 2
+    outcome = sound(story("unkept", ("A", NAME + "/r1/A-1", 1, late())))
+    assert outcome.world.names == [], "it would keep each later cutover from its fence"
