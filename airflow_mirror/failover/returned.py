@@ -158,7 +158,8 @@ def fence_returned(
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned, noted, "a source that returned")
     still = permit(life, mirror, raised.state)
-    raised.fence.raise_(raised.intent, raised.name, still)
+    if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
+        raised.fence.raise_(raised.intent, raised.name, still)
     still()  # a request may have come to the broker after somebody has lifted it
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     _prove(on, plan, raised, kept, limits or Limits(), log)

@@ -144,6 +144,13 @@ def test_swap_and_lifting_do_not_undo_each_other() -> None:
     assert outcome.world.source.writable("User:app") == []
 
 
+def test_fence_of_a_source_that_returned_is_not_raised_again_over_its_swap() -> None:
+    """Its process had not proven it yet, and tried again: it kept out the mirror that was let in meanwhile."""
+    outcome = sound(story("returned", ("X", LISTED, 1, switch("S"))))
+    assert outcome.world.source.writable("User:mirror") == ["orders", "payments"]
+    assert outcome.world.source.writable("User:app") == []
+
+
 def test_lifting_that_nobody_has_ended_is_ended_by_anybody() -> None:
     """An attempt died before its intent was saved, and who undid it died as well: no tool found anything to lift."""
     lifted = "target: decide fence/flow lifted (r1.1)"
