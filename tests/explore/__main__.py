@@ -73,7 +73,7 @@ def explore(
         pairs_until = began + seconds / 2 if at_random else until
         outcome = search.base(table[name])
         found = Sum(name, outcome.scheduler.number, findings=list(search.findings(outcome)))
-        stories = list(search.children(outcome)) if not outcome.broken else []
+        stories = list(search.children(outcome)) if depth and not outcome.broken else []
         random.Random(seed).shuffle(stories)
         with multiprocessing.get_context("fork").Pool(workers, logging.disable, (logging.CRITICAL,)) as pool:
             jobs: list[tuple[str, list[Story]]] = [
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None, table: Mapping[str, Scenario] = SCENARIO
     """Return 1 if an invariant fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
     parser.add_argument("--scenario", action="append", choices=table, help="may be repeated; default: all")
-    parser.add_argument("--depth", type=int, default=1, choices=(1, 2), help="2: also pairs that touch the same thing")
+    parser.add_argument("--depth", type=int, default=1, choices=(0, 1, 2), help="2: pairs as well; 0: only random ones")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="schedules at random, of each scenario")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for pairs and random ones of each scenario")
     parser.add_argument("--seed", type=int, default=1)

@@ -118,6 +118,7 @@ class World:
         self.was_shut, self.is_cut_over = False, False
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
+        self._is_shut, self._fenced = False, set[str]()
         self._names: Counter[str] = Counter()
         for cluster in (self.source, self.target):
             rules = [rule(t, "WRITE", "ALLOW", APP) for t in TOPICS]
@@ -302,6 +303,9 @@ class World:
         if opened and "the mirror copies" in what:
             self.written_behind.append(f"{actor}: {what}")
         shut = not self.source.writable(APP, [*TOPICS])
+        if shut and not self._is_shut:
+            self._fenced = set(self.source.topics)  # a topic that somebody creates later is as one that came after it all
+        self._is_shut = shut
         self.was_shut = bool(by) and (self.was_shut or shut)
         if now is not None and now.stands:
             self._up.setdefault(now.id, self.s.now)
@@ -311,8 +315,8 @@ class World:
         self._was = now, by, there
 
     def _look_behind(self) -> None:
-        for _, topic in sorted(self.source.topics.items()):
-            for log in topic.logs:
+        for topic in sorted(self._fenced & self.source.topics.keys()):
+            for log in self.source.topics[topic].logs:
                 has = self.target.log(log.tp).end if self.target.has(log.tp) else 0
                 if log.end > has:
                     self.left_behind.append(f"{log.tp} ends at {log.end} on the source, at {has} on the target")
