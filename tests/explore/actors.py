@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tests.explore.world import World
 
 LIMITS = Limits(poll_s=1.0, quiet_s=1.0, quiet_at_most_s=0.0, max_fence_s=60.0)
+_WRITES_A_CONFIRMATION = 2
 _GIVES_UP_S = 150.0  # of who stands by until a source returns
 _LOOK_EVERY_S, _TAIL_S = 2.0, 40.0  # of a tail's driver; when somebody ends it
 
@@ -177,22 +178,19 @@ def _copy(w: World, token: LeaseToken) -> str:
     client = TransactionClient(target.log, token.transactional_id)
     known = lease.Confirmation(token, w.s.clock.monotonic)
     at = target.log.log_ends(TPS)
-    copied = 0
     while True:
         known.ask(client.describe)
         known.check_not_lost()
-        for tp in TPS:
-            if at[tp] < source.log.log_ends([tp])[tp]:
-                value = w.source.values(tp)[at[tp]]
-                try:
+        for _ in range(_WRITES_A_CONFIRMATION):
+            for tp in [tp for tp in TPS if at[tp] < source.log.log_ends([tp])[tp]]:
+                copy = partial(w.target.append, tp, w.source.values(tp)[at[tp]])
+                with suppress(LeaseUnconfirmed):
                     w.s.ask(
-                        f"target: the mirror copies {tp}@{at[tp]}", partial(w.target.append, tp, value), effect=True,
-                        at="target", touches=touching("log", tp.topic), check=known.check,
+                        f"target: the mirror copies {tp}@{at[tp]}", copy, effect=True, at="target",
+                        touches=touching("log", tp.topic), check=known.check,
                     )  # fmt: skip
-                    at[tp], copied = at[tp] + 1, copied + 1
-                except LeaseUnconfirmed:
-                    break
-        w.s.clock.sleep(lease.CONFIRM_EVERY_S)
+                    at[tp] += 1
+            w.s.clock.sleep(lease.CONFIRM_EVERY_S / _WRITES_A_CONFIRMATION)
 
 
 def another_mirror(w: World, name: str, **when: Any) -> Actor:
