@@ -200,16 +200,26 @@ def _built(build: Callable[[World], None], scheduler: Scheduler, **given: Any) -
     return w
 
 
-def _is_on_its_way(deviation: Deviation, asked: Asked) -> bool:
-    # A request whose permit was good when its bytes were handed over, and that is applied later: docs/security.md.
-    late = ("target: set ", "target: forget ", "source: delete DENY WRITE on ")
-    return deviation.kind == "late" and asked.what.startswith(late)
+def _is_known(deviation: Deviation, asked: Asked) -> bool:
+    """Requests whose permit was good when their bytes were handed over, and that are applied later.
+
+    Positions: docs/security.md. The rules of a fence are the same for each attempt, and bear no name: one that is deleted
+    late may be the next attempt's. One that is created late, before the next attempt describes the source, counts as
+    the site's own from then on; a rule of a swap, which names a principal, is never told from the site's.
+    """
+    if deviation.kind != "late":
+        return False
+    if asked.what.startswith("source: create DENY WRITE on "):
+        return deviation.seconds < REST
+    return asked.what.startswith(
+        ("target: set ", "target: forget ", "source: delete DENY WRITE on ", "source: create DENY WRITE for ")
+    )
 
 
 def _scenario(build: Callable[[World], None], freezes: Sequence[float] = FREEZES, **given: Any) -> Scenario:
     made = partial(_built, build, **given)
     made.__doc__ = build.__doc__
-    return Scenario(build.__name__, made, ALL, freezes=freezes, cuts=("target",), accepts=_is_on_its_way)
+    return Scenario(build.__name__, made, ALL, freezes=freezes, cuts=("target",), accepts=_is_known)
 
 
 SCENARIOS = (

@@ -115,7 +115,9 @@ def _told_of_fences(w: World) -> Iterator[str]:
             yield f"{one.name} was told that the fence is lifted, and applications may write to {may} only"
     stands = w.fence is not None and w.fence.phase == OPENED
     for one in w.swappers:
-        if one.state == "done" and one.result and stands and (may or not w.source.writable(OWN, [*TOPICS])):
+        late = any(deviation.kind == "late" for *_, deviation in w.s.happened)  # the next call of the swap removes it
+        shut_out = not late and not w.source.writable(OWN, [*TOPICS])
+        if one.state == "done" and one.result and stands and (may or shut_out):
             yield f"{one.name} was told that the fence is swapped; applications may write to {may}, or the mirror may not"
 
 

@@ -96,7 +96,7 @@ class World:
     :ivar written_behind: what the mirror wrote to the target while it was in production.
     :ivar left_behind: what the source had when a cutover opened the target, and the target had not.
     :ivar is_cut_over: whether a cutover has opened the target in this schedule.
-    :ivar was_shut: whether the source was shut at some time since the target is in production.
+    :ivar was_shut: whether the source was shut by a kept fence at some time since the target is in production.
     :ivar stood: for how many seconds which attempt's fence has kept writers out, while guards were undisturbed.
     """
 
@@ -306,7 +306,8 @@ class World:
         if shut and not self._is_shut:
             self._fenced = set(self.source.topics)  # a topic that somebody creates later is as one that came after it all
         self._is_shut = shut
-        self.was_shut = bool(by) and (self.was_shut or shut)
+        kept = now is not None and now.phase == OPENED
+        self.was_shut = bool(by) and (self.was_shut or (shut and kept))
         if now is not None and now.stands:
             self._up.setdefault(now.id, self.s.now)
             guarded = not any(event[0].startswith("G") for event in self.s.happened)

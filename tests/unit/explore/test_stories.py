@@ -108,8 +108,9 @@ def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> Non
 def test_owner_that_thaws_soon_and_takes_the_lease_itself_sets_no_positions() -> None:
     """It walked on behind the next attempt's fence; the lease that it then held proved nothing."""
     for taking in (LEASE, MARKED):
-        outcome = sound(story("groups", ("A", taking, 1, freeze(30.0))))
-        assert end_of(outcome, "A") != "cut_over"
+        for seconds in (16.0, 22.0):  # until the next attempt is behind its fence, or has opened
+            outcome = sound(story("groups", ("A", taking, 1, freeze(seconds)), ("GA", REPORT, 1, switch("B"))))
+            assert end_of(outcome, "A") == "CutoverTakenOver"
 
 
 def test_failover_sees_a_cutover_by_what_is_decided() -> None:
