@@ -31,7 +31,6 @@ IMPORTS = {
 SOURCES = {
     ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
-    ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
     ("console/preview.py", "_look", "fence_of(arguments.fence)"): "--fence",
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
