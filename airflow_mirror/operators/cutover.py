@@ -118,6 +118,7 @@ class _OfACutover(PlannedOperator):
             ClusterAdmin(configs["target"]) as target,
             OffsetMaps(plan, configs["source"], configs["target"]) as maps,
         ):
+            fence = fence_of(self.fence, source, stated)
             on, run_dir = Platform.of(source, target), report_dir(mirror, context["ti"].run_id)
             verified = proofs_of(mirror, target).ends(plan, target_ids(plan, target), self.level)
             partitions = sum(t.partitions for t in plan.topics)
@@ -126,7 +127,7 @@ class _OfACutover(PlannedOperator):
                 "mirror": mirror,
                 "plan": plan,
                 "on": on,
-                "fence": fence_of(self.fence, source, stated),
+                "fence": fence,
                 "kept": Kept(on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir),
                 "verify": verify_rest(plan, configs["source"], configs["target"], verified, self.level),
                 "limits": given_limits,
@@ -357,6 +358,7 @@ class LiftFenceOperator(MirrorOperator):
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
+            fence = fence_of(self.fence, source)
             on, kept_too = Platform.of(source, target), flag("kept_too", self.kept_too)
             run = "" if flag("any_run", self.any_run) else run_dir.name
             if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
@@ -365,7 +367,6 @@ class LiftFenceOperator(MirrorOperator):
                     "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
                     "Correct the name: a fence of this one is not known.",
                 )  # fmt: skip
-            fence = fence_of(self.fence, source)
             lifted = lift_leftover_fence(on, mirror.name, fence, run=run, kept_too=kept_too, runs=run_dir.parent)
         for line in lifted:
             self.log.warning("lifted: %s", line)

@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
 
     def answer(what: str) -> Any:
         def found(target: Any, name: str, **how: Any) -> Any:
-            calls.append((what, target, name, how.get("force")))
+            calls.append((what, target.admin, name, how.get("force")))
             return SimpleNamespace(to_dict=lambda: {"text": [what]}, lines=lambda: [what])
 
         return found

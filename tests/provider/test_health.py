@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.cutover import kept
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, go_up
 from airflow_mirror.hooks.tail import TailView, replicates
 from airflow_mirror.jobs.health import gathering
 from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
@@ -50,9 +49,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, state: MemoryState) -> Asked:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     one = Asked()
-    monkeypatch.setattr(kept, "state_of", lambda *_, **__: state)
 
     @contextmanager
     def admins(_: Mirror) -> Iterator[tuple[Any, Any]]:
@@ -88,19 +86,21 @@ def test_everything_that_is_wrong_is_in_one_error(asked: Asked, mirror: dict[str
 
 
 def test_a_fence_is_known_from_the_target(
-    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger
 ) -> None:
-    """Whoever has put it up, on any host; also one whose report can't be read."""
-    record = FenceRecord(kind="acl", intent={}, requested=1.0)
-    kept.Kept(state, "m", "monday", None).save(
-        CutoverReport(mirror="m", plan_hash="p", fence=record, process={"host": "host-b"})
-    )
-    kept.Kept(state, "m", "tuesday", None).save(CutoverReport(mirror="m", plan_hash="p"))
-    state.write({"report/m/friday/000001-x/0/1": b"?"})
+    """Whoever has put it up, on any host."""
+    up = FenceState(
+        run="monday", attempt=1, id="a", plan="p", revision="p", owner="a", max_fence_s=60.0, process={"host": "host-b"}
+    )  # fmt: skip
+    go_up(ledger, "m", up, None, None)
     warnings = check(mirror).execute(context)["warnings"]
     assert warnings[-1].startswith("fence: the source refuses producers ")
-    assert "cutover monday has put its fence up from host host-b" in warnings[-1]
-    assert "the report of cutover friday can't be read" in warnings[-1] and "tuesday" not in warnings[-1]
+    assert "the fence of cutover monday is up, raised from host host-b" in warnings[-1]
+    lifting = begin_lifting(ledger, "m", up, "guard")
+    assert lifting is not None
+    assert "the fence of cutover monday is being lifted" in check(mirror).execute(context)["warnings"][-1]
+    end_lifting(ledger, "m", lifting)
+    assert "monday" not in " ".join(check(mirror).execute(context)["warnings"])
 
 
 def test_limits_are_what_a_form_yields(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:

@@ -1135,7 +1135,7 @@ def no_fence(source: object) -> None:
 
 @pytest.mark.usefixtures("connections", "home")
 def test_fence_of_whichever_run_is_lifted_on_request(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, state: MemoryState
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mirror has one fence. Whose it is the core finds, and one that can't be lifted fails the task."""
     seen, answers = list[tuple[str, str, bool]](), True
@@ -1148,11 +1148,14 @@ def test_fence_of_whichever_run_is_lifted_on_request(
         return ["DENY of friday"]
 
     monkeypatch.setattr("airflow_mirror.cutover.lifting.lift_leftover_fence", lift)
-    state.write({"report/other/x/0": b""})
+    reports, others = MemoryState(), MemoryState()
+    others.write({"report/other/x/0": b""})
+    of = {"report/m/": reports, "report/": others}
+    monkeypatch.setattr("airflow_mirror.cutover.platform.state_of", lambda _, prefix, **__: of[prefix])
     with pytest.raises(AirflowFailException, match="name='m': the target has no report of a cutover of it; .* of: other"):
         LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)
     assert seen == []
-    state.write({"report/m/monday/0": b""})
+    reports.write({"report/m/monday/0": b""})
     assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == ["DENY of friday"]
     LiftFenceOperator(task_id="t", mirror=mirror, any_run="True", kept_too="True").execute(context)
     assert seen == [("m", "manual__1", False), ("m", "", True)]

@@ -16,7 +16,6 @@ DOORS = ("airflow_mirror.copy.spark.tail",)  # they import pyspark, and hold no 
 
 # Class -> why its fields may be given by position.
 EXEMPT = {
-    "Step": "the order of a cutover is a table, with a line for each step",
     "Finding": "level, check, object, evidence, remedy: checks are read as tables",
     "Measured": "the catalogue of figures is a table, with a line for each",
     # Named tuples: made or taken apart for each batch or record of a copy, where a keyword or a dataclass costs.
