@@ -23,7 +23,6 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.writers import hold_lease
 from airflow_mirror.errors import (
-    CutoverTakenOver,
     InputError,
     NotUndone,
     OpeningUnfinished,
@@ -299,7 +298,7 @@ def recover(run: Run) -> CutoverReport | None:
     run.log.warning("attempt %d was interrupted; undoing what it did", there.attempt)
     raised = Raised.of(run.on, name, there, run.fence, report)
     if not raised.begin(run.me):
-        raise CutoverTakenOver(run.kept.run)  # it was opened while we listened
+        return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
     before = 0 if report is None else len(report.undone)
     if report is not None:
         report.error = report.error or f"the process was ended in state {report.state}"
