@@ -140,7 +140,8 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState)
     with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
         given = fence_of(arguments.fence, source)
         lines = lift_leftover_fence(
-            Platform.of(source, target), arguments.mirror, given, run=fence.run, kept_too=True, runs=runs_of(arguments)
+            Platform.of(source, target), arguments.mirror, given, run=fence.run, attempt=fence.id, kept_too=True,
+            runs=runs_of(arguments),
         )  # fmt: skip
     return "; ".join(f"lifted: {one}" for one in lines) or "somebody else has lifted it"
 

@@ -152,7 +152,7 @@ class Guard:
         self._tell("%s", why)
         try:
             given = None if self._raised is None else self._raised.fence
-            lines = lift_leftover_fence(self._on, self._mirror, given, run=fence.run, listened=True)
+            lines = lift_leftover_fence(self._on, self._mirror, given, attempt=fence.id, listened=True)
         except (CutoverTakenOver, OpeningUnfinished) as e:
             self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:

@@ -214,7 +214,7 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
 
 
 def lift_leftover_fence(
-    on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", kept_too: bool = False,
+    on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", attempt: str = "", kept_too: bool = False,
     runs: Path | None = None, listened: bool = False, ended: str = "",
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
@@ -224,7 +224,8 @@ def lift_leftover_fence(
     the fence was swapped.
 
     :param fence: the fence that was used; needed unless it was an ACL fence.
-    :param run: only if it is this run's; "": of whichever run.
+    :param run: only if it is this run's; "": of whichever run. :param attempt: only if it is this attempt's, by its id,
+        which the caller has seen: a retry of the run may have raised another one since.
     :param kept_too: also if nobody can say whether the target is open.
     :param runs: directory of the mirror's runs on this host, for what the target can't tell.
     :param listened: the caller has heard no sign of the cutover's process for long enough.
@@ -246,7 +247,7 @@ def lift_leftover_fence(
         raise
     except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
         return _by_the_source(on, mirror, fence, run, runs, e, kept_too=kept_too)
-    if there is None or there.is_over or (run and there.run != run):
+    if there is None or there.is_over or run not in ("", there.run) or attempt not in ("", there.id):
         return []
     kept = Kept(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))

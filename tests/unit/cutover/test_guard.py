@@ -272,6 +272,20 @@ def test_opening_between_the_look_and_the_lifting_wins(
     assert "stays" in caplog.text
 
 
+def test_retry_that_raises_its_own_fence_after_the_look_keeps_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the same run, and gives signs of life; only the attempt before was silent."""
+    lift = world.guard._lift
+
+    def raised_again(fence: Any, why: str) -> None:
+        world.decide(id="the next attempt", owner="the next attempt", attempt=2)
+        world.signs.give("RUNNING")
+        lift(fence, why)
+
+    monkeypatch.setattr(world.guard, "_lift", raised_again)
+    world.seconds(14)
+    assert world.is_up and world.phase == UP
+
+
 def test_guard_without_a_ledger_waits_until_an_opening_would_be_void(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
