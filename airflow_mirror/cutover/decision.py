@@ -141,16 +141,19 @@ def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None
     return check
 
 
-def nobodys(life: Decisions, mirror: str, run: str) -> Callable[[], None]:
+def nobodys(life: Decisions, mirror: str, mine: FenceState | None = None) -> Callable[[], None]:
     """Return what is called right before the bytes that take back what nobody owns; it raises if somebody's fence stands.
 
-    :raises CutoverTakenOver: one does, or may.
+    :param mine: whose rules are taken back. Who lifts that very fence wants the same.
+    :raises CutoverTakenOver: another one does, or may.
     """
 
     def check() -> None:
         there = fence_state(life.values(), mirror)
-        if there is not None and not there.is_over:
-            raise CutoverTakenOver(run)
+        if there is None or there.is_over:
+            return
+        if mine is None or there.id != mine.id or there.phase not in (LIFTING, CLOSING):
+            raise CutoverTakenOver("unexplained" if mine is None else mine.run)
 
     return check
 

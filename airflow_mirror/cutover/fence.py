@@ -232,14 +232,18 @@ class AclFence:
         runs = sorted(name.rpartition("/")[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
         if ours := [one for one in runs if one != run]:
             raise FenceStands(mirror, ours[0], "is named at the source")
-        ours_too = _prefix(mirror)
-        others = sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours_too)})
+        others = self.others(mirror)
         if not others:
             return
         listed = self._source.describe_acls(resource_type="TOPIC")
         denying = {a.name for a in listed if (a.operation, a.permission) == ("WRITE", "DENY")}
         if denied := sorted(denying.intersection(topics)):
             raise FencedByAnother(self._source.role, denied, others)
+
+    def others(self, mirror: str) -> list[str]:
+        """Return the fences of other mirrors that stand at the source, as ``mirror/run/attempt``."""
+        ours = _prefix(mirror)
+        return sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours)})
 
     def left(self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str) -> list[Acl]:
         """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.

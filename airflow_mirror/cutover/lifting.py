@@ -173,6 +173,27 @@ class Raised:
         self._ended()
         return self.state
 
+    def take_back(self) -> None:
+        """Undo what was raised in vain. Where another fence stands, also another mirror's, the same rules are that one's.
+
+        :raises CutoverTakenOver: one does; only the name is taken back, unless it is that one's as well.
+        """
+        acl, ledger = self.fence if isinstance(self.fence, AclFence) else None, self.on.target.ledger
+        unowned = decision.nobodys(ledger, self.mirror, self.state)
+
+        def nobodys() -> None:
+            unowned()
+            if acl is not None and acl.others(self.mirror):
+                raise CutoverTakenOver(self.state.run)
+
+        try:
+            self.fence.lift(self.intent, self.name, nobodys)
+        except CutoverTakenOver:
+            there = decision.fence_state(ledger.values(), self.mirror)
+            if acl is not None and (there is None or there.is_over or there.id != self.state.id):
+                acl.forget(self.name)
+            raise
+
     def _lifted(self, permit: Permit) -> str:
         self.lift_rules(permit)
         self.is_down()
@@ -315,7 +336,7 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
 
     :raises CutoverTakenOver: a fence of the mirror stands by now.
     """
-    return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror, "unexplained"))
+    return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror))
 
 
 def directory_of(runs: Path | None, run: str) -> Path | None:

@@ -108,27 +108,14 @@ def raise_fence(run: Run) -> dict[str, Any]:
         raise
     run.up = up
     run.save()
-    name = name_of(run.mirror.name, run.kept.run, run.me)
+    raised = Raised(on=run.on, mirror=run.mirror.name, state=up, fence=run.fence, intent=intent, report=None)
     try:
-        run.fence.raise_(intent, name, run.permit)
+        run.fence.raise_(intent, raised.name, run.permit)
         run.permit()  # a request may have come to the broker after somebody else has undone this attempt
     except CutoverTakenOver:
-        _take_back(run, name)
+        raised.take_back()
         raise
     return {"fence": fence_text(run.fence.kind, intent)}
-
-
-def _take_back(run: Run, name: str) -> None:
-    """Undo what was raised in vain. Where another attempt's fence stands, the same rules are that one's.
-
-    :raises CutoverTakenOver: one does; only the name of this attempt is taken back.
-    """
-    try:
-        run.fence.lift(run.intent, name, decision.nobodys(run.life, run.mirror.name, run.kept.run))
-    except CutoverTakenOver:
-        if isinstance(run.fence, AclFence):
-            run.fence.forget(name)
-        raise
 
 
 def stand_still(run: Run) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
+    CutoverTakenOver,
     FenceGone,
     FenceLeaks,
     FenceUnproven,
@@ -158,9 +159,13 @@ def fence_returned(
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned, noted, "a source that returned")
     still = permit(life, mirror, raised.state)
-    if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
-        raised.fence.raise_(raised.intent, raised.name, still)
-    still()  # a request may have come to the broker after somebody has lifted it
+    try:
+        if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
+            raised.fence.raise_(raised.intent, raised.name, still)
+        still()  # a request may have come to the broker after somebody has lifted it
+    except CutoverTakenOver:
+        raised.take_back()
+        raise
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     _prove(on, plan, raised, kept, limits or Limits(), log)
     assert report.fence.proven is not None

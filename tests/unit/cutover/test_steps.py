@@ -517,6 +517,32 @@ def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
+def test_what_is_raised_while_somebody_lifts_it_is_taken_back(tmp_path: Path) -> None:
+    """Who lifts it had seen that all was gone, and had groups to restore yet; it would not have looked again."""
+    source = Acls()
+    run = a_run(tmp_path, FrozenBefore(source, lambda: lift_elsewhere(tmp_path, cleared=False)), source)
+    with pytest.raises(CutoverTakenOver):
+        steps.raise_fence(run)
+    assert source.acls == set()
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_what_was_raised_in_vain_is_another_mirrors_fence_by_now(tmp_path: Path) -> None:
+    """Both fence the same topics, by the same rules: the other one's target is open, and its old source would be, too."""
+    source, named = Acls(), name_of("other", "r1", "1")
+
+    def meanwhile() -> None:
+        lift_elsewhere(tmp_path)
+        other = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+        other.raise_(other.intent(["orders", "payments"]), named, unfenced)
+
+    run = a_run(tmp_path, FrozenBefore(source, meanwhile), source)
+    with pytest.raises(CutoverTakenOver):
+        walk(run)
+    assert sorted(a.name for a in source.acls if a.permission == "DENY") == [named, "orders", "payments"]
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
 def test_attempt_that_never_was_up_leaves_anothers_opening_alone(tmp_path: Path) -> None:
     """Its process was killed between its report and its decision. The next run has opened the target since."""
     source = Acls()

@@ -24,6 +24,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     ClusterUnreachable,
+    CutoverTakenOver,
     FencedByAnother,
     FenceStands,
     FenceUnproven,
@@ -228,6 +229,22 @@ def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, m
     assert world.lift(kept_too=True)
     with pytest.raises(ReturnedOpen, match="was lifted"):
         world.fence()
+    assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
+
+
+def test_rules_that_come_after_a_person_has_lifted_the_fence_are_taken_back(
+    world: Returns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TargetSide, "end_writing", lambda *_: None)
+
+    class Late(AclFence):
+        def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
+            permit()
+            assert world.lift(kept_too=True)
+            super().raise_(intent, name, unfenced)  # as a request that had been on its way already
+
+    with pytest.raises(CutoverTakenOver):
+        fence_returned(world.both(), "m", Late(world.source), limits=QUICK)  # type: ignore[arg-type]
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
 
 
