@@ -1154,7 +1154,8 @@ class OpeningUnfinished(NeedsHuman):
         super().__init__(
             f"the cutover in {run_dir} ended while it opened the target: {cause}. Nothing was undone and no fence was "
             "lifted: both clusters may take writes. Check whether applications write to the target. If they do, keep the "
-            "source fenced and run the cutover again: it continues from there."
+            "source fenced and run the cutover again: it continues from there. Where it can't, 'airflow-mirror "
+            "lift-fence --kept-too' ends its fence: the source takes writes again, and nobody copies them."
         )
 
 

@@ -11,9 +11,11 @@ from airflow_mirror.console.clusters import HELP, add_target, config_of, target_
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.errors import InputError, PlanNotKept, TryAgain
+from airflow_mirror.cutover.report import DONE
+from airflow_mirror.errors import InputError, OpeningUnfinished, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import names_below
 from airflow_mirror.plan.kept import last_hash
@@ -49,8 +51,8 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     p.add_argument(
         "--kept-too", action="store_true",
-        help="lift the fence of a finished cutover as well; the mirror's writer lease is taken first, so that no tail "
-        "copies what is then written",
+        help="lift the fence of a finished cutover as well, or of one that died while it opened the target; the mirror's "
+        "writer lease is taken first, so that no tail copies what is then written",
     )  # fmt: skip
     p.add_argument(
         "--unexplained", action="store_true",
@@ -114,10 +116,14 @@ def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState 
 
 def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | None) -> list[str]:
     if fence is not None and fence.phase == OPENED and not arguments.kept_too:
+        report = Kept(on.target.reports(arguments.mirror), arguments.mirror, fence.run, None).of(fence.id)
+        if report is None or report.outcome != DONE:
+            raise OpeningUnfinished(fence.run, "its report does not say that it has ended")
         return [f"run {fence.run}: the fence of a finished cutover stays; --kept-too lifts it"]
     given = fence_of(arguments.fence, on.source.admin)
     runs = runs_of(arguments)
-    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=arguments.kept_too, runs=runs)
+    also = arguments.kept_too
+    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=also, unfinished_too=also, runs=runs)
     run = "" if fence is None else f"run {fence.run}: "
     return [f"{run}lifted: {one}" for one in lines]
 

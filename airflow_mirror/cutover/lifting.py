@@ -236,7 +236,7 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
 
 def lift_leftover_fence(
     on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", attempt: str = "", kept_too: bool = False,
-    runs: Path | None = None, listened: bool = False, ended: str = "",
+    unfinished_too: bool = False, runs: Path | None = None, listened: bool = False, ended: str = "",
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
 
@@ -248,6 +248,8 @@ def lift_leftover_fence(
     :param run: only if it is this run's; "": of whichever run. :param attempt: only if it is this attempt's, by its id,
         which the caller has seen: a retry of the run may have raised another one since.
     :param kept_too: also if nobody can say whether the target is open.
+    :param unfinished_too: also if the target is open, and its cutover died before its end, which perhaps nobody can bring
+        about any more, because the source has changed. A person's yes, not a teardown's.
     :param runs: directory of the mirror's runs on this host, for what the target can't tell.
     :param listened: the caller has heard no sign of the cutover's process for long enough.
     :param ended: a mirror of which the caller has ended all writing.
@@ -272,7 +274,10 @@ def lift_leftover_fence(
         return []
     kept = Kept(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
-    done = _closed(raised, ended, kept_too=kept_too) if not there.stands else _undone(raised, listened=listened)
+    done = (
+        _undone(raised, listened=listened) if there.stands
+        else _closed(raised, ended, kept_too=kept_too, unfinished_too=unfinished_too)
+    )  # fmt: skip
     if not done:
         return []
     lines = raised.lines
@@ -291,17 +296,19 @@ def _undone(raised: Raised, *, listened: bool) -> bool:
         raised.undo()
         return True
     if raised.state.phase == decision.OPENED:
-        raise OpeningUnfinished(raised.state.run, "run the cutover again")
+        raise OpeningUnfinished(raised.state.run, "it was opened meanwhile")
     return False
 
 
-def _closed(raised: Raised, ended: str, *, kept_too: bool) -> bool:
+def _closed(raised: Raised, ended: str, *, kept_too: bool, unfinished_too: bool) -> bool:
     """Lift the fence of an open target; return whether it was to be lifted."""
     report = raised.report
     if raised.state.phase == decision.OPENED:
-        if (report is None and not kept_too) or (report is not None and report.outcome != reports.DONE):
-            raise OpeningUnfinished(raised.state.run, "run the cutover again")
-        if report is not None and report.fence is not None and report.fence.kept and not kept_too:
+        if report is None or report.outcome != reports.DONE:
+            if not unfinished_too and not (kept_too and report is None):
+                raise OpeningUnfinished(raised.state.run, "its report does not say that it has ended")
+            require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
+        elif report.fence is not None and report.fence.kept and not kept_too:
             return False
     raised.on.target.end_writing(raised.mirror)  # before applications may write
     if raised.intent.copied_by not in ("", ended):

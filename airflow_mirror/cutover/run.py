@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _AGAIN_S = 1.0
 _GUARDED_S = 30.0  # within this time a guard lifts the fence of one that died
-_LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
 
 def run_cutover(
@@ -289,7 +288,7 @@ def recover(run: Run) -> CutoverReport | None:
     require_over(run.on.target.watch_cutover(name), name, there)
     if there.phase == OPENED:
         if report is None:
-            raise OpeningUnfinished(run.kept.where, "its report is gone: lift the fence with --kept-too, or keep it")
+            raise OpeningUnfinished(run.kept.where, "its report is gone")
         process = run.report.process or {}
         run.up, run.opening, report.process = (
             go_on_opening(run.life, name, there, run.me, process), True, process,

@@ -151,6 +151,14 @@ def test_a_killed_cutovers_fence_is_lifted_from_a_host_without_files(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"], "nothing is written to this host"
 
 
+def test_an_opening_that_was_cut_off_is_no_finished_cutover(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fenced(target, "cut off", phase=OPENED)
+    assert lift(tmp_path) != 0 and "run the cutover again" in capsys.readouterr().err and CALLS == []
+    assert lift(tmp_path, "--kept-too") == 0 and phase(target) == CLOSED
+
+
 def test_a_finished_cutovers_fence_stays_unless_told(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -16,11 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from airflow_mirror import files
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import LIFTED, LIFTING, end_lifting, fence_state
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
@@ -37,6 +38,7 @@ from airflow_mirror.errors import (
     InputError,
     InvalidField,
     NotUndone,
+    OpeningUnfinished,
     TryAgain,
 )
 from airflow_mirror.ledger import chain
@@ -288,6 +290,30 @@ def test_teardown_lifts_what_was_not_meant_to_stay_once(
     for _ in range(2):
         lifts(tmp_path, seen.fence, kept_too=kept_too)
     assert seen.calls == calls
+
+
+@pytest.mark.parametrize("report", ["of a process that died", "gone"])
+def test_person_may_end_an_opening_that_nobody_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    """The cutover itself said that its report is gone, and to lift the fence; which said to run the cutover again."""
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable")
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": OPENED}})
+    if report == "gone":
+        target_of(tmp_path).write({key: None for key in target_of(tmp_path).read() if key.startswith("report/")})
+        shutil.rmtree(tmp_path)
+    with pytest.raises(OpeningUnfinished, match="--kept-too"):
+        lifts(tmp_path, seen.fence)
+
+    def lives(*_: object) -> None:
+        raise CutoverRunning("on host w-3")
+
+    with monkeypatch.context() as alive, pytest.raises(CutoverRunning):
+        alive.setattr(lifting, "require_over", lives)
+        lifts(tmp_path, seen.fence, unfinished_too=True)
+    assert seen.calls == []
+    assert lifts(tmp_path, seen.fence, unfinished_too=True) and seen.calls == ["end_writing", "off"]
 
 
 def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
