@@ -25,8 +25,8 @@ import time
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm, alarm_of
-from airflow_mirror.cutover.alive import owner_of
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
+from airflow_mirror.cutover.alive import SILENCE_S, owner_of
+from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.lifting import Raised, alone, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
@@ -61,6 +61,7 @@ class Guard:
         self._opened: FenceState | None = None  # behind which its owner still works
         self._raised: Raised | None = None  # what lifting it needs, from before the target went away
         self._since = 0.0
+        self._seen: tuple[FenceState | None, float] = None, 0.0  # what was decided last, and since when that is known
         self._is_down = False  # we have lifted it, and it has to be decided yet
         self._asked = not beside_owner
         self._beside_owner, self._named = beside_owner, fence
@@ -97,6 +98,8 @@ class Guard:
             self._asked = not self._beside_owner
             self._without_ledger(e)
             return
+        if self._is_lifted_elsewhere(fence):
+            return
         if not lives:
             self._lift(fence, f"the cutover of run {fence.run!r} ended, or is frozen, behind its fence: lifting it")
         elif self._left_s(fence) <= 0:
@@ -118,6 +121,12 @@ class Guard:
                 "run %r has opened what it had to, and ended before all was done: run it again (clear its task), which "
                 "completes it", fence.run,
             )  # fmt: skip
+
+    def _is_lifted_elsewhere(self, fence: FenceState) -> bool:
+        """Return whether somebody has begun to lift it, and may be at it: who takes over starts from the beginning."""
+        if self._seen[0] != fence:
+            self._seen = fence, self._clock()
+        return fence.phase == LIFTING and self._clock() - self._seen[1] < SILENCE_S
 
     def _left_s(self, fence: FenceState) -> float:
         """Return after how many seconds no owner can open behind a fence any more, or is still backing out."""
@@ -157,6 +166,7 @@ class Guard:
             self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:
             self._complain("the fence of run %r is not lifted yet: %s", fence.run, e)
+            self._seen = fence_state(self._life.values(), self._mirror), float("-inf")  # ours, so nobody is at it
         else:
             self._tell("the fence of run %r is lifted: %s", fence.run, "; ".join(lines) or "it was down already")
 

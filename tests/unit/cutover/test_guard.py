@@ -256,6 +256,24 @@ def test_fence_whose_lifter_died_is_lifted(world: World) -> None:
     assert not world.is_up and world.phase == LIFTED
 
 
+def test_guard_leaves_another_one_the_time_to_lift(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One beside the cutover, one beside the tail: they took over from each other, each from the beginning."""
+    other, delete = Guard("flow", world.guard._on), world.source.delete_acls
+
+    def slowly(*given: Any) -> Any:
+        other.look()
+        return delete(*given)
+
+    monkeypatch.setattr(world.source, "delete_acls", slowly)
+    for _ in range(30):
+        other.look()
+        world.seconds(1)
+    assert not world.is_up and world.phase == LIFTED
+    assert "stays" not in caplog.text and caplog.text.count("lifting it") == 1
+
+
 def test_opening_between_the_look_and_the_lifting_wins(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
