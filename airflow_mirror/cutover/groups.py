@@ -34,6 +34,7 @@ from airflow_mirror.errors import (
     MirrorError,
     MissingRight,
     NotKept,
+    TryAgain,
 )
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
@@ -300,6 +301,7 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
             raise
         except MirrorError as e:
             failed.append(e)
+    failed.sort(key=lambda e: not isinstance(e, TryAgain))  # the first says whether it is worth another try
     for other in failed[1:]:
         failed[0].add_note(str(other))
     if failed:

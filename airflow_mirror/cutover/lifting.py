@@ -130,12 +130,13 @@ class Raised:
     def undo(self, log: Log = _LOG) -> bool:
         """Do what was decided: lift the fence, restore the groups, and decide that it is done. Return whether all is.
 
-        Producers come first. What fails is in the report, and does not keep the rest from being done.
+        Producers come first. What fails is in the report, and does not keep the rest from being done. While brokers don't
+        answer for a group it stays decided that the fence is being lifted: whoever goes on restores the group as well.
 
         :raises CutoverTakenOver: somebody else goes on with it.
         """
         report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
-        rows = list[dict[str, Any]]()
+        rows, unanswered = list[dict[str, Any]](), list[TryAgain]()
 
         def attempt(step: str, do: Callable[[], str]) -> None:
             row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
@@ -144,6 +145,8 @@ class Raised:
             except CutoverTakenOver:
                 raise
             except Exception as e:
+                if isinstance(e, TryAgain):
+                    unanswered.append(e)
                 row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
             rows.append(row)
             log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
@@ -154,7 +157,7 @@ class Raised:
         if report is not None and any(step.name == "stop_writers" for step in report.steps):
             lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
-        if rows[0]["ok"]:
+        if rows[0]["ok"] and not unanswered:
             attempt("decision", self._ended)
         done = all(row["ok"] for row in rows)
         if report is not None:

@@ -18,7 +18,7 @@ import pytest
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
@@ -204,6 +204,22 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
     assert run.report.outcome == reports.UNDO_FAILED and not run.report.is_fenced
     undone = [(row["step"], row["ok"]) for row in run.report.undone]
     assert undone == [("fence", True), ("commit_groups", False), ("stop_writers", True), ("decision", True)]
+
+
+def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Path) -> None:
+    """Producers write again at once; that the fence is lifted is decided when the groups have their positions back."""
+    walked = Recorder(tmp_path, "open_target")
+    run = a_run(tmp_path, walked)
+    with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        walk(run, walked.steps())
+    away = Recorder(tmp_path, "restore", TryAgain("no coordinator"))
+    with pytest.raises(FenceNotLifted, match="commit_groups: TryAgain: no coordinator"):
+        lifts(tmp_path, away, listened=True)
+    assert away.calls == ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTING  # type: ignore[union-attr]
+    again = Recorder(tmp_path)
+    assert lifts(tmp_path, again, listened=True)
+    assert again.calls == ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
 
 def test_fence_that_cannot_be_lifted_is_the_error(tmp_path: Path) -> None:
