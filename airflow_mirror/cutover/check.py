@@ -167,7 +167,8 @@ def reverify(run: Run) -> None:
         run.log.warning("the source was written since the cutover: %s", ", ".join(moved))
     fence = run.report.fence
     if fence is not None and fence.kept and fence.lifted is None:
-        evidence["fence_is_up"] = run.fence.is_up(run.intent)
+        # What is decided says more: who lifted it may not have been able to say so in the report.
+        evidence["fence_is_up"] = run.up is not None and run.fence.is_up(run.intent)
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)
     run.report.steps.append(

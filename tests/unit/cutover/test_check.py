@@ -316,6 +316,15 @@ def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> No
     assert left is not None and left.steps[-1].evidence == evidence
 
 
+def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(finished: Run) -> None:
+    """Who lifted it could not write the report; by an intent without topics every fence is up."""
+    finished.up = None  # as the next process finds what is over
+    finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
+    finished.fence = CallableFence(lambda: None, lambda: None)
+    reverify(finished)
+    assert finished.report.steps[-1].evidence["fence_is_up"] is False
+
+
 @pytest.mark.parametrize(("offset", "said"), [(39, "has 39"), (None, "has nothing")])
 def test_group_behind_its_position_of_the_cutover_fails(finished: Run, offset: int | None, said: str) -> None:
     finished.target.offsets = {} if offset is None else {"billing": at(offset)}  # type: ignore[attr-defined]
