@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.batch import iter_batches
@@ -73,7 +74,9 @@ def _clean(case: Case, source: Endpoint, note: Callable[[str], None]) -> None:
             raise RuntimeError(f"topic {case.topic}: the log cleaner cleaned {cleaned} of {case.partitions} partitions")
         time.sleep(0.5)
     with ClusterAdmin(source.plain) as admin:
-        admin.alter_topic_configs(case.topic, {"cleanup.policy": "delete"}, [k for k in _CLEAN if k != "cleanup.policy"])
+        admin.alter_topic_configs(
+            case.topic, unfenced, {"cleanup.policy": "delete"}, [k for k in _CLEAN if k != "cleanup.policy"]
+        )
 
 
 def count(endpoint: Endpoint, case: Case) -> tuple[int, int, list[int]]:

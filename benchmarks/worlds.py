@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
@@ -109,7 +110,7 @@ class Endpoint:
     def clear(self, keep: tuple[str, ...] = ()) -> None:
         """Delete all topics but Kafka's own and ``keep``: what a run left is never there for the next."""
         with ClusterAdmin(self.plain) as admin:
-            admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep])
+            admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep], unfenced)
 
     def ends(self, wire: WireCluster, topic: str, partitions: int) -> list[int]:
         """Return where readers of each partition end."""

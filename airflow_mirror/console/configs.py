@@ -16,6 +16,7 @@ from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.kept import last_between
 from airflow_mirror.sync.configs import shown, sync_configs
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         missing |= {t.source_topic: "the target has no such topic" for t in plan.topics if t.target_topic not in there}
         both = tuple(t for t in plan.topics if t.source_topic not in missing)
         plan = replace(plan, mirror=mirror, topics=both)
-        report = sync_configs(plan, source, target, hold=not arguments.after, dry_run=True)
+        report = sync_configs(plan, source, target, unfenced, hold=not arguments.after, dry_run=True)
     if arguments.json:
         print(json.dumps([one._asdict() for one in report.changes], indent=1))
     else:

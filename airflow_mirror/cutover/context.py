@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.cluster import WireCluster
 
 _SAY_EVERY_S = 1.0
-_ASK_EVERY_S = 2.0
 
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
@@ -251,7 +250,7 @@ class Run:
             assert self.lease is not None
             self.on.target.confirm_lease(self.lease)
 
-        return recently(ours, self.on.clock.monotonic, _ASK_EVERY_S)
+        return recently(ours, self.on.clock.monotonic)
 
     def save(self) -> None:
         """Write the report; on the target only once a fence of this attempt was decided. Errors as :meth:`Kept.save`."""

@@ -20,6 +20,7 @@ from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.kept import prefix
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan import kept as plans
@@ -59,12 +60,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's. Its monotonic one goes on while the machine sleeps: that time others have had."""
 
-    time, sleep = staticmethod(time.time), staticmethod(time.sleep)
-
-    @staticmethod
-    def monotonic() -> float:
-        """See :class:`Clock`."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    time, monotonic, sleep = staticmethod(time.time), staticmethod(since_boot_s), staticmethod(time.sleep)
 
 
 class Side:

@@ -86,9 +86,10 @@ def clean_up(clusters: list[ClientConfig], topic: str, group: str, timeout_s: fl
 
 def _delete_topic(config: ClientConfig, topic: str) -> None:
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import unfenced
 
     with ClusterAdmin(config) as admin:
-        admin.delete_topics(admin.topics([topic]))
+        admin.delete_topics(admin.topics([topic]), unfenced)
 
 
 def _delete_group(config: ClientConfig, group: str) -> None:

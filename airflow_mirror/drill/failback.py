@@ -94,7 +94,7 @@ def fail_back(
 
 def create_again(old: ClusterAdmin, spec: Any, timeout_s: float) -> None:
     """Delete a topic and create it empty. Brokers delete it when they get to it; until then its name is taken."""
-    old.delete_topics([spec.name])
+    old.delete_topics([spec.name], unfenced)
 
     def is_known() -> None:
         old.wire.refresh([spec.name])

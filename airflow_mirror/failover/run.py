@@ -17,8 +17,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
@@ -27,6 +29,7 @@ from airflow_mirror.failover.decision import promote, require_no_cutover
 from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.jobs.runner.active import active_value, ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.kafka.permit import recently
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
@@ -38,6 +41,7 @@ from airflow_mirror.sync.traces.last import has_checkpoints, leave_found
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Log
     from airflow_mirror.cutover.platform import Side
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.plan.model import Plan
 
 _LISTED = 50
@@ -117,11 +121,17 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
     report.returned = record.returned()
+
+    def ours() -> None:
+        if direction(ledger.values(), mirror) != decided:
+            raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
+
+    permit = recently(ours, on.clock.monotonic)
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
         "writing": _end_writing,
-        "groups": _groups,
-        "settings": _settings,
-        "grants": _grants,
+        "groups": partial(_groups, permit=permit),
+        "settings": partial(_settings, permit=permit),
+        "grants": partial(_grants, permit=permit),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
         steps["checkpoints"] = _checkpoints
@@ -175,7 +185,7 @@ def _end_writing(on: Side, plan: Plan) -> list[str]:
     return ["a job had taken the writer lease; it was taken from it"]
 
 
-def _groups(on: Side, plan: Plan) -> list[str]:
+def _groups(on: Side, plan: Plan, permit: Permit) -> list[str]:
     """Set positions that lie beyond what can be read: consumers would jump by their auto.offset.reset."""
     target = on.admin
     found = checks.groups_of(target, plan)
@@ -185,7 +195,7 @@ def _groups(on: Side, plan: Plan) -> list[str]:
         if group not in found.active
     }
     lines = []
-    for group, commit in target.commit_groups(wanted, lambda: None).items():
+    for group, commit in target.commit_groups(wanted, permit).items():
         if commit.error is not None and not commit.active:
             raise commit.error
         lines += [
@@ -211,23 +221,23 @@ def _left(group: str, its: Any) -> str:
     return f"{group}: has members and stays beyond the end of {len(its)} partitions, as {min(its)}"
 
 
-def _settings(on: Side, plan: Plan) -> list[str]:
+def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     """End the hold: what the source's settings were last applies."""
     target = on.admin
     there = target.topics([t.target_topic for t in plan.topics])
     missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
     seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
-    report = sync_configs(plan, seen, target, hold=False)
+    report = sync_configs(plan, seen, target, permit, hold=False)
     return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
 
 
-def _grants(on: Side, plan: Plan) -> list[str]:
+def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
     """Let writers write, by the rules that were last seen of the source: first those that deny."""
     name = plan.mirror.name
     rules = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
     if rules is None:
         return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
     for permission in ("DENY", "ALLOW"):
-        create_rules(on.admin, [rule for rule in rules if rule.permission == permission])
+        create_rules(on.admin, [rule for rule in rules if rule.permission == permission], lambda: nullcontext(permit))
     return [f"+ {rule}" for rule in rules]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerNewer, PlanNotKept
+from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.jobs.ending import Part, require_at_rest
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.traces import is_mark, marked
@@ -95,7 +95,7 @@ class Retirement:
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
             yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
-        yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch))
+        yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
         found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(found, key=lambda key: "+" in key)
@@ -162,7 +162,7 @@ class Retirement:
         if plan is None:
             return []
         there = self.target.topics([t.target_topic for t in plan.topics])
-        others = self._of_others()
+        shares, others = self._shares(), self._of_others()
         meant = {
             topic
             for topic, one in self._owned().items()
@@ -172,7 +172,14 @@ class Retirement:
             and one.topic_id in ("", there[topic].topic_id)
         }
         plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in meant))
-        report = sync_configs(plan, LastSeen(plan, self.seen.read()), self.target, hold=False, dry_run=dry_run)
+
+        def ours() -> None:
+            before, now = ([one for one in some if one[0] in meant] for some in (shares, self._shares()))
+            if now != before:  # another mirror may hold them by now: the records that it copies may be old
+                raise TryAgain("who its topics belong to was decided anew meanwhile; retire the mirror again")
+
+        seen = LastSeen(plan, self.seen.read())
+        report = sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=dry_run)
         return list(report.drift)
 
     def _remove_maps(self) -> None:

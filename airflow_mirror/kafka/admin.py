@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.users import ScramCredential
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Check
     from airflow_mirror.wire.errors import AclMissing
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
@@ -152,27 +151,29 @@ class ClusterAdmin:
         """
         topics.create_topics(self._session, specs, validate_only=validate_only)
 
-    def grow_partitions(self, topic: str, total: int) -> None:
+    def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
         """Raise a topic's partition count to ``total``. Kafka can't lower it, and before 1.0 can't raise it."""
-        topics.grow_partitions(self._session, topic, total)
+        topics.grow_partitions(self._session, topic, total, permit)
 
-    def delete_topics(self, names: Collection[str]) -> None:
+    def delete_topics(self, names: Collection[str], permit: Permit) -> None:
         """Delete topics with all their records."""
-        topics.delete_topics(self._session, names)
+        topics.delete_topics(self._session, names, permit)
 
-    def delete_topic(self, name: str, topic_id: str) -> None:
+    def delete_topic(self, name: str, topic_id: str, permit: Permit) -> None:
         """Delete the topic of this id; nothing if there is none. Errors name it ``name``.
 
         :raises ApiNotServed: by brokers before 2.8.
         """
-        topics.delete_topic(self._session, name, topic_id)
+        topics.delete_topic(self._session, name, topic_id, permit)
 
-    def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
+    def alter_topic_configs(
+        self, topic: str, permit: Permit, set: Mapping[str, str] | None = None, delete: Collection[str] = ()
+    ) -> None:  # fmt: skip
         """Set and remove topic-level overrides; other keys stay as they are.
 
         Before 2.3 all overrides are written at once, so somebody else's concurrent change is lost.
         """
-        configs.alter_topic_configs(self._session, topic, set or {}, delete)
+        configs.alter_topic_configs(self._session, topic, set or {}, delete, permit)
 
     # --- offsets ---
 
@@ -186,9 +187,9 @@ class ClusterAdmin:
         """
         return offsets.offsets(self._session, partitions, spec)
 
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def delete_records(self, before: Mapping[TopicPartition, int], permit: Permit) -> dict[TopicPartition, int]:
         """Delete all records below the given offsets. Return the resulting log start offsets."""
-        return offsets.delete_records(self._session, before)
+        return offsets.delete_records(self._session, before, permit)
 
     # --- groups ---
 
@@ -227,13 +228,13 @@ class ClusterAdmin:
         return groups.group_offsets_apart(self._session, ids, patience_s)
 
     def commit_groups(
-        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Check
+        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], permit: Permit
     ) -> dict[str, GroupCommit]:
         """Set positions of many groups, without a range check; each group has an outcome of its own.
 
-        :param check: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
+        :param permit: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
         """
-        return groups.commit_groups(self._session, wanted, check)
+        return groups.commit_groups(self._session, wanted, permit)
 
     def commit_group_offsets(
         self, group: str, positions: Mapping[TopicPartition, GroupPosition], permit: Permit
@@ -335,9 +336,9 @@ class ClusterAdmin:
         """Return all client quotas, by entity and key. Needs DESCRIBE_CONFIGS on the cluster, and brokers from 2.6 on."""
         return quotas.describe_quotas(self._session)
 
-    def alter_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float | None]]) -> None:
+    def alter_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], permit: Permit) -> None:
         """Set values by entity and key; None removes one. Needs ALTER_CONFIGS on the cluster."""
-        quotas.alter_quotas(self._session, changes)
+        quotas.alter_quotas(self._session, changes, permit)
 
     # --- SCRAM users ---
 
@@ -348,6 +349,6 @@ class ClusterAdmin:
         """
         return users.describe_users(self._session)
 
-    def create_scram_users(self, new: Mapping[str, Sequence[ScramCredential]]) -> None:
+    def create_scram_users(self, new: Mapping[str, Sequence[ScramCredential]], permit: Permit) -> None:
         """Set credentials of users. Needs ALTER on the cluster."""
-        users.create_users(self._session, new)
+        users.create_users(self._session, new, permit)

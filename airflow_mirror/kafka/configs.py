@@ -17,6 +17,7 @@ from airflow_mirror.kafka.session import Reply
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.wire.connection import Connection
 
@@ -67,7 +68,9 @@ def broker_configs(session: AdminSession, most: int | None = None) -> dict[int, 
     return {int(broker): entries for broker, entries in found.items()}
 
 
-def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str], delete: Collection[str]) -> None:
+def alter_topic_configs(
+    session: AdminSession, topic: str, set: Mapping[str, str], delete: Collection[str], permit: Permit
+) -> None:
     """Set and remove overrides of a topic; other keys stay as they are.
 
     Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
@@ -79,9 +82,9 @@ def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str
     def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
         connection = session.anywhere()
         if _is_incremental(connection):
-            yield from _alter(session, connection, topic, set, delete)
+            yield from _alter(session, connection, topic, set, delete, permit)
         else:
-            yield from _replace(session, connection, topic, set, delete)
+            yield from _replace(session, connection, topic, set, delete, permit)
 
     session.each(lambda name: f"alter configs of topic {name!r}", [topic], ask, "AlterConfigs")
 
@@ -132,8 +135,9 @@ def _is_incremental(connection: Connection) -> bool:
 
 
 def _alter(
-    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str]
-) -> Iterator[Reply[str, bool]]:
+    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str],
+    permit: Permit,
+) -> Iterator[Reply[str, bool]]:  # fmt: skip
     from kafka.protocol.admin import IncrementalAlterConfigsRequest as Request
 
     resource = Request.AlterConfigsResource
@@ -143,12 +147,13 @@ def _alter(
     version = connection.newest(Request.API_KEY, 0, 1)
     one = resource(resource_type=_TOPIC, resource_name=topic, configs=changes)
     message = Request(resources=[one], validate_only=False, version=version)
-    yield from _altered(session.request(connection, message, version))
+    yield from _altered(session.request(connection, message, version, permit))
 
 
 def _replace(
-    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str]
-) -> Iterator[Reply[str, bool]]:
+    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str],
+    permit: Permit,
+) -> Iterator[Reply[str, bool]]:  # fmt: skip
     from kafka.protocol.admin import AlterConfigsRequest as Request
 
     entries = {key: entry for key, entry in topic_configs(session, [topic])[topic].items() if entry.is_override}
@@ -165,7 +170,7 @@ def _replace(
     version = connection.newest(Request.API_KEY, 0, 1)
     one = resource(resource_type=_TOPIC, resource_name=topic, configs=everything)
     message = Request(resources=[one], validate_only=False, version=version)
-    yield from _altered(session.request(connection, message, version))
+    yield from _altered(session.request(connection, message, version, permit))
 
 
 def _altered(response: Any) -> Iterator[Reply[str, bool]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
@@ -28,13 +29,15 @@ def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: s
         _forget(cluster, asked)
 
 
-def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def delete_records(
+    session: AdminSession, before: Mapping[TopicPartition, int], permit: Permit
+) -> dict[TopicPartition, int]:
     """Delete all records below the given offsets; return the resulting log start offsets."""
     if not before:
         return {}
     cluster = session.cluster
     try:
-        return cluster.delete_records(before)
+        return cluster.delete_records(before, permit)
     finally:
         _forget(cluster, before)
 

@@ -6,6 +6,7 @@ something others rely on takes a permit, and calls it last: it raises if the eff
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from airflow_mirror.wire.connection import Check as Permit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Permit", "granted_freely", "recently", "unfenced"]
+__all__ = ["Permit", "granted_freely", "recently", "since_boot_s", "unfenced"]
+
+_ASK_EVERY_S = 2.0
 
 
 def unfenced() -> None:
@@ -26,18 +29,27 @@ def granted_freely() -> AbstractContextManager[Permit]:
     return nullcontext(unfenced)
 
 
-def recently(permit: Permit, clock: Callable[[], float], valid_s: float) -> Permit:
-    """Return a permit that asks only if it has not within so many seconds, for effects that come by the hundred.
+def since_boot_s() -> float:
+    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC.
+
+    It does not count a hypervisor's pause (a snapshot, a live migration), behind which what is old looks fresh.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def recently(permit: Permit, clock: Callable[[], float] = since_boot_s) -> Permit:
+    """Return a permit that asks only if it has not within two seconds, for effects that come by the hundred.
+
+    Who must see none afterwards waits for longer before they act on what they have decided.
 
     :param clock: in seconds, which goes on while the process is frozen, or its machine sleeps.
-    :param valid_s: less than what anybody else waits before they act on what they believe of this process.
     """
     asked = float("-inf")
 
     def check() -> None:
         nonlocal asked
         now = clock()
-        if now - asked > valid_s:
+        if now - asked > _ASK_EVERY_S:
             permit()
             asked = now
 

@@ -10,6 +10,7 @@ from airflow_mirror.kafka.session import Reply
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
 
 
@@ -73,7 +74,9 @@ def limits_of(found: Quotas, user: str | None) -> Quotas:
     return own or may
 
 
-def alter_quotas(session: AdminSession, changes: Mapping[QuotaEntity, Mapping[str, float | None]]) -> None:
+def alter_quotas(
+    session: AdminSession, changes: Mapping[QuotaEntity, Mapping[str, float | None]], permit: Permit
+) -> None:
     """Set values by entity and key; None removes one. Other keys stay as they are."""
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 
@@ -92,7 +95,7 @@ def alter_quotas(session: AdminSession, changes: Mapping[QuotaEntity, Mapping[st
             for one in some
         ]
         message = Request(entries=entries, validate_only=False, version=version)
-        for result in session.request(connection, message, version).entries:
+        for result in session.request(connection, message, version, permit).entries:
             yield Reply(_entity(result.entity), result.error_code, result.error_message, True)
 
     entities = sorted(changes, key=str)

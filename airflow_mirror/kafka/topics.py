@@ -21,6 +21,7 @@ from airflow_mirror.wire.topology import id_of, topic_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
 
 _NEWS_S = 5.0  # every live broker learns of a change within this time
@@ -109,7 +110,7 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, valid
     session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
 
 
-def grow_partitions(session: AdminSession, topic: str, total: int) -> None:
+def grow_partitions(session: AdminSession, topic: str, total: int, permit: Permit) -> None:
     """Raise a topic's partition count to ``total``.
 
     :raises ApiNotServed: by a broker before 1.0.
@@ -121,7 +122,7 @@ def grow_partitions(session: AdminSession, topic: str, total: int) -> None:
         version = connection.newest(Request.API_KEY, 0, 3)
         topics = [Request.CreatePartitionsTopic(name=name, count=total, assignments=None) for name in names]
         message = Request(topics=topics, timeout_ms=session.write_timeout_ms, validate_only=False, version=version)
-        yield from _replies(session.request(connection, message, version).results)
+        yield from _replies(session.request(connection, message, version, permit).results)
 
     def is_grown(name: str, code: int) -> bool | None:
         return True if code == ErrorCode.INVALID_PARTITIONS and _has_partitions(session, name, total) else None
@@ -129,7 +130,7 @@ def grow_partitions(session: AdminSession, topic: str, total: int) -> None:
     session.each(lambda name: f"grow to {total} partitions topic {name!r}", [topic], ask, "Alter", done=is_grown)
 
 
-def delete_topics(session: AdminSession, names: Collection[str]) -> None:
+def delete_topics(session: AdminSession, names: Collection[str], permit: Permit) -> None:
     """Delete topics with all their records."""
     from kafka.protocol.admin import DeleteTopicsRequest as Request
 
@@ -137,7 +138,7 @@ def delete_topics(session: AdminSession, names: Collection[str]) -> None:
         connection = session.controller()
         version = connection.newest(Request.API_KEY, 1, 5)  # 5: the controller's error message; 6 uses topic ids
         message = Request(topic_names=some, timeout_ms=session.write_timeout_ms, version=version)
-        yield from _replies(session.request(connection, message, version).responses)
+        yield from _replies(session.request(connection, message, version, permit).responses)
 
     session.each(
         lambda name: f"delete topic {name!r}", sorted(set(names)), ask, "Delete",
@@ -145,7 +146,7 @@ def delete_topics(session: AdminSession, names: Collection[str]) -> None:
     )  # fmt: skip
 
 
-def delete_topic(session: AdminSession, name: str, topic_id: str) -> None:
+def delete_topic(session: AdminSession, name: str, topic_id: str, permit: Permit) -> None:
     """Delete the topic of this id, and no other one of its name.
 
     :raises ApiNotServed: by a broker before 2.8, which knows no ids.
@@ -157,7 +158,7 @@ def delete_topic(session: AdminSession, name: str, topic_id: str) -> None:
         version = connection.newest(Request.API_KEY, 6, 6)
         wanted = [Request.DeleteTopicState(name=None, topic_id=id_of(one), version=version) for one in some]
         message = Request(topics=wanted, timeout_ms=session.write_timeout_ms, version=version)
-        for one, result in zip(some, session.request(connection, message, version).responses, strict=True):
+        for one, result in zip(some, session.request(connection, message, version, permit).responses, strict=True):
             yield Reply(one, result.error_code, result.error_message, True)
 
     session.each(

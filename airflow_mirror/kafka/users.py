@@ -16,6 +16,7 @@ from airflow_mirror.kafka.session import Reply
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.kafka.session import AdminSession
 
 # By Kafka's number (ScramMechanism), with the hash of each.
@@ -56,7 +57,7 @@ def describe_users(session: AdminSession) -> dict[str, dict[str, int]]:
     return session.one("describe SCRAM users", ask, "Describe")
 
 
-def create_users(session: AdminSession, users: Mapping[str, Sequence[ScramCredential]]) -> None:
+def create_users(session: AdminSession, users: Mapping[str, Sequence[ScramCredential]], permit: Permit) -> None:
     """Set credentials of users; other mechanisms of theirs stay as they are. Repeating it sets a new salt."""
     from kafka.protocol.admin import AlterUserScramCredentialsRequest as Request
 
@@ -66,7 +67,7 @@ def create_users(session: AdminSession, users: Mapping[str, Sequence[ScramCreden
         new: Any = Request.ScramCredentialUpsertion
         upsertions = [new(name=user, **_salted(one)) for user in some for one in users[user]]
         message = Request(deletions=[], upsertions=upsertions, version=version)
-        for result in session.request(connection, message, version).results:
+        for result in session.request(connection, message, version, permit).results:
             yield Reply(result.user, result.error_code, result.error_message, True)
 
     session.each(lambda user: f"create SCRAM user {user!r}", sorted(users), ask, "Alter")

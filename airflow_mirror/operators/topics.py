@@ -32,6 +32,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         :raises MirrorLoop: records would return to the target that they come from.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.kafka.permit import recently
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.life import claim, require_active
         from airflow_mirror.plan.upstream import upstream_of
@@ -40,9 +41,10 @@ class CreateTargetTopicsOperator(PlannedOperator):
         plan = self.stored_plan(mirror)
         with admins_of(mirror) as (source, target):
             ledger = Ledger(target)
-            require_active(ledger, plan, target)
+            permit = recently(lambda: require_active(ledger, plan, target))
+            permit()
             upstream = upstream_of(plan, Ledger(source).peek())
-            report = create_target_topics(plan, target)
+            report = create_target_topics(plan, target, permit)
             claim(ledger, plan, target, upstream.of)
         for line in report.differences:
             self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
@@ -76,6 +78,7 @@ class SyncTopicConfigsOperator(PlannedOperator):
         :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.kafka.permit import recently, unfenced
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.life import require_active
@@ -86,10 +89,12 @@ class SyncTopicConfigsOperator(PlannedOperator):
         hold, dry_run = flag("hold", self.hold), flag("dry_run", self.dry_run)
         is_lost = flag("source_lost", self.source_lost)
         with admins_of(mirror) as (source, target):
+            ledger, permit = Ledger(target), unfenced
             if hold and not dry_run:
-                require_active(Ledger(target), plan, target)
+                permit = recently(lambda: require_active(ledger, plan, target))
+                permit()
             known = LastSeen(plan, state_of(target, prefix(mirror.name)).read()) if is_lost else source
-            report = sync_configs(plan, known, target, hold=hold, dry_run=dry_run)
+            report = sync_configs(plan, known, target, permit, hold=hold, dry_run=dry_run)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

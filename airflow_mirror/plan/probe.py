@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
@@ -143,4 +144,4 @@ def _coordinator_marker(client: TransactionClient, tp: TopicPartition) -> tuple[
 
 
 def _delete_records(wire: WireCluster, tp: TopicPartition) -> None:
-    wire.delete_records({tp: -1})
+    wire.delete_records({tp: -1}, unfenced)

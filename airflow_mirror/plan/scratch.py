@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.policy import SCRATCH_PREFIX
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
@@ -72,7 +73,7 @@ def id_once_known(target: ClusterAdmin, topic: str) -> str | None:
 def delete(target: ClusterAdmin, topic: str) -> str | None:
     """Delete the scratch topic and wait until it is gone; return why it stays, or None."""
     try:
-        target.delete_topics([topic])
+        target.delete_topics([topic], unfenced)
         deadline = time.monotonic() + _GONE_WITHIN_S
         while target.topics([topic]):
             if time.monotonic() > deadline:

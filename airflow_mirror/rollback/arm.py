@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_mirror.cutover.decision import OPENED, fence_state, note_copy
+from airflow_mirror.cutover.decision import OPENED, fence_state, note_copy, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised
@@ -142,7 +142,9 @@ def arm(
         raise NoWayBack(name, reasons)
     Ledger(source).create()
     if not all(t.target_exists for t in reverse.topics):
-        create_target_topics(reverse, source)
+        there_is = fence_state(here.values(), name)
+        assert there_is is not None
+        create_target_topics(reverse, source, permit(here, name, there_is))
     copy_fence(on, report_of, plan)
     kept.keep(reverse, on.source.state(kept.prefix(reverse.mirror.name)), there)
     wanted = Direction(

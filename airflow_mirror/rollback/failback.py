@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.decision import OPENED, fence_state
+from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import Raised
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.platform import Platform, Side
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import Permit
 
 _LISTED = 50
 _LOG = logging.getLogger("airflow_mirror.rollback")
@@ -120,16 +121,17 @@ def failback(
         if one.topic in recreate:
             if read_back(one, export_to).digest != exported.digest:
                 raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
-            _require_fenced(mirror, report, on)
+            fenced = _require_fenced(mirror, report, on)
             record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
-            source.delete_topic(one.topic, one.topic_id)
+            source.delete_topic(one.topic, one.topic_id, fenced)
             settle(partial(_still_there, source, one), "topics")
             log.info("deleted %s (id %s) from the old source; arming the way back creates it", one.topic, one.topic_id)
             found[one.topic] = Verdict(topic=one.topic, topic_id="", verdict=GONE)
     return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
 
 
-def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> None:
+def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
+    """Return if the source is fenced; the permit says that this is decided still."""
     fence = report.fence
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
         raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-returned'"])
@@ -137,6 +139,7 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> None:
     raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
     if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
         raise FenceGone(on.source.admin.role)
+    return permit(on.target.ledger, mirror, raised.state)
 
 
 def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) -> Exported:

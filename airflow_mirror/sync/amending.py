@@ -199,12 +199,10 @@ class Amending:
 
         :param one: the plan with this topic alone.
         """
-        self._right.confirm(self._target.wire)
-        with self._right.writing:
-            self._right.check()
-            create_target_topics(one, self._target)
+        with self._right.granted(self._target.wire) as permit:
+            create_target_topics(one, self._target, permit)
             if topic.target_exists:
-                sync_configs(one, self._source, self._target, hold=True)
+                sync_configs(one, self._source, self._target, permit, hold=True)
             if mapped_topics(one):
                 make_ready(self._target)
 
@@ -218,9 +216,7 @@ class Amending:
         """
         amendment = next_amendment(plan, topics, findings, now.isoformat(timespec="seconds"))
         more = amended(plan, [amendment])
-        self._right.confirm(self._target.wire)
-        with self._right.writing:
-            self._right.check()
+        with self._right.granted(self._target.wire):
             known = {t.source_topic for t in plan.topics}
             new = tuple(t for t in amendment.topics if t.source_topic not in known)
             claim(self._ledger, replace(more, topics=new), self._target, feeds)

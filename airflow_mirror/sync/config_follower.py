@@ -225,8 +225,8 @@ class ConfigFollower:
         """Set settings; return which were set. A refused one keeps no other from being set."""
         to_set = {key: value for key, value in due.items() if value is not None}
         try:
-            with self._right.granted(self._target.wire):
-                self._target.alter_topic_configs(topic, to_set, [key for key in due if key not in to_set])
+            with self._right.granted(self._target.wire) as permit:
+                self._target.alter_topic_configs(topic, permit, to_set, [key for key in due if key not in to_set])
             return due
         except RequestRefused as e:
             if len(due) > 1:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.plan.target_configs import OwnConfigs
 
@@ -155,11 +156,12 @@ def _shown(entry: ConfigEntry) -> str:
 
 
 def sync_configs(
-    plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool = True, dry_run: bool = False
+    plan: Plan, source: TopicConfigs, target: ClusterAdmin, permit: Permit, hold: bool = True, dry_run: bool = False
 ) -> ConfigsReport:
     """Bring the target's topic settings in line with the source's current ones, and read them back.
 
     :param source: the source, or what was last seen of it.
+    :param permit: says that the topics are still as who calls has seen them: the mirror's, or in production.
     :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, timestamp
         rules.
     :param dry_run: only report.
@@ -171,7 +173,7 @@ def sync_configs(
     if dry_run:
         return ConfigsReport(hold, changes, applied=not changes)
     for topic, d in found.items():
-        target.alter_topic_configs(topic, d.set, d.delete)
+        target.alter_topic_configs(topic, permit, d.set, d.delete)
     if found:
         settle(lambda: _left(plan, source, target, hold, own), "topic configs")
     return ConfigsReport(hold, changes, applied=True)

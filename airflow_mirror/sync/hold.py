@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import HoldLost, TryAgain
+from airflow_mirror.errors import HoldLost, LeaseLost, TryAgain
 from airflow_mirror.plan.configs import held_values, same_value
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
@@ -31,7 +31,7 @@ class HoldWatch:
     """Checks the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
 
     :param ids: of target topics, by name, as far as they are known: one that was created again is left alone.
-    :param may_write: raises if this job is no longer the mirror's writer, because its topics may be in production.
+    :param may_write: the permit; raises if this job is no longer the writer: its topics may be in production.
     :param clock: monotonic, in seconds.
     :ivar notes: settings that were set again, one line each.
     :ivar intact: for each target topic, whether its settings were found unchanged at the last look; empty before the
@@ -88,7 +88,9 @@ class HoldWatch:
             if self._set_again.times(topic, key, wanted[key]) == TIMES:
                 raise HoldLost(topic, key, wanted[key], entry.value, TIMES)
         try:
-            self._target.alter_topic_configs(topic, wanted)
+            self._target.alter_topic_configs(topic, self._may_write, wanted)
+        except LeaseLost:
+            raise
         except TryAgain as e:
             log.warning("settings of target topic %s not set again: %s", topic, e)
             return

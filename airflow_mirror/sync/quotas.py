@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity, Quotas
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
@@ -137,7 +138,7 @@ def sync_quotas(
         changes: dict[QuotaEntity, dict[str, float | None]] = {one: dict(of) for one, of in found.set.items()}
         for one, key, _ in _each(removed):
             changes.setdefault(one, {})[key] = None
-        target.alter_quotas(changes)
+        target.alter_quotas(changes, unfenced)
         settle(lambda: _wrong(target, changes), "client quotas")
     return QuotaReport(diff=found, removed=removed, applied=not dry_run or not (found.set or removed))
 

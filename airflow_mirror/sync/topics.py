@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+    from airflow_mirror.kafka.permit import Permit
     from airflow_mirror.plan.model import Plan, TopicPlan
 
 
@@ -44,9 +45,10 @@ class TopicsReport:
         return asdict(self)
 
 
-def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
+def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> TopicsReport:
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
+    :param permit: for the partitions: that the topics are the mirror's still.
     :raises TargetTopicsDiffer: a topic that is not ours has too few partitions; nothing was created.
     :raises NotKept: a created topic reads back differently.
     """
@@ -64,7 +66,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
     missing = [t for name, t in wanted.items() if name not in before]
     created = _create(target, missing)
     for topic in short:
-        target.grow_partitions(topic.target_topic, topic.partitions)
+        target.grow_partitions(topic.target_topic, topic.partitions, permit)
     settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
     existing = [t for name, t in wanted.items() if name not in created]
     return TopicsReport(

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
@@ -139,7 +140,7 @@ def sync_users(
             one = ScramCredential(mechanism=row.mechanism, iterations=iterations, password=secret)
             new.setdefault(row.target, []).append(one)
     if new and not dry_run:
-        target.create_scram_users(new)
+        target.create_scram_users(new, unfenced)
         settle(lambda: _missing(target, rows), "SCRAM users")
     return UsersReport(rows=tuple(rows), applied=not dry_run or not new)
 

@@ -253,9 +253,7 @@ class WireCluster:
         """
         return self._ask_leaders("DescribeLogDirs", tps, requests.log_sizes, "Describe")
 
-    def delete_records(
-        self, offsets: Mapping[TopicPartition, int], check: Check | None = None
-    ) -> dict[TopicPartition, int]:
+    def delete_records(self, offsets: Mapping[TopicPartition, int], check: Check) -> dict[TopicPartition, int]:
         """Raise the log start offsets to ``offsets`` (-1: the high watermark); return the resulting log start offsets.
 
         :param check: see :meth:`Connection.send`.

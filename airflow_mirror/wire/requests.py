@@ -119,7 +119,7 @@ def epoch_ends(
 
 
 def delete_records(
-    connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int, check: Check | None = None
+    connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int, check: Check
 ) -> Iterator[tuple[TopicPartition, int, int]]:
     """DeleteRecords: the resulting log start offsets, which are at least the requested offsets."""
     from kafka.protocol.admin import DeleteRecordsRequest as Request

@@ -164,16 +164,16 @@ def topics(a: Side, note: Note) -> None:
     note("is not there", a.admin.topics([other.name]))
     wire = a.admin.wire
     note("partitions", (wire.partitions(name), wire.topic_id(name) == first.topic_id))
-    a.admin.grow_partitions(name, 3)
+    a.admin.grow_partitions(name, 3, unfenced)
     a.settle()
     note("grown", a.admin.topics([name])[name].partitions)
-    note("to fewer", told(lambda: a.admin.grow_partitions(name, 2)))
-    note("deleted by another id", told(lambda: a.admin.delete_topic(name, "AAAAAAAAAAAAAAAAAAAAAQ")))
+    note("to fewer", told(lambda: a.admin.grow_partitions(name, 2, unfenced)))
+    note("deleted by another id", told(lambda: a.admin.delete_topic(name, "AAAAAAAAAAAAAAAAAAAAAQ", unfenced)))
     note("still there", name in a.admin.topic_names())
-    a.admin.delete_topic(name, first.topic_id)
+    a.admin.delete_topic(name, first.topic_id, unfenced)
     a.settle()
     note("deleted", a.admin.topics([name]))
-    note("deleted again", told(lambda: a.admin.delete_topics([name])))
+    note("deleted again", told(lambda: a.admin.delete_topics([name], unfenced)))
     a.create(1)
     note("another id", a.admin.topics([name])[name].topic_id != first.topic_id)
 
@@ -189,13 +189,13 @@ def configs(a: Side, note: Note) -> None:
         return [(key, found[key].value, found[key].is_override) for key in keys]
 
     note("created with one", shown())
-    a.admin.alter_topic_configs(name, {"retention.ms": "-1", "cleanup.policy": "compact"})
+    a.admin.alter_topic_configs(name, unfenced, {"retention.ms": "-1", "cleanup.policy": "compact"})
     a.settle()
     note("set", shown())
-    a.admin.alter_topic_configs(name, {"retention.bytes": "5"}, ["cleanup.policy", "min.insync.replicas"])
+    a.admin.alter_topic_configs(name, unfenced, {"retention.bytes": "5"}, ["cleanup.policy", "min.insync.replicas"])
     a.settle()
     note("set and removed", shown())
-    note("of an unknown one", told(lambda: a.admin.alter_topic_configs(f"{name}-no", {"retention.ms": "1"})))
+    note("of an unknown one", told(lambda: a.admin.alter_topic_configs(f"{name}-no", unfenced, {"retention.ms": "1"})))
 
 
 @case
@@ -216,10 +216,10 @@ def logs(a: Side, note: Note) -> None:
     note("of long ago", _numbers(a.admin.offsets(tps, 1000)))
     note("of a time to come", _numbers(wire.offsets_for_time(tps, a.now_ms() + 3_600_000)))
     note("records", (count_data(wire, a.tp(0), 0, 6), count_data(wire, a.tp(0), 2, 4), count_data(wire, a.tp(1), 0, 3)))
-    note("deleted", _numbers(a.admin.delete_records({a.tp(0): 2})))
-    note("beyond the end", told(lambda: a.admin.delete_records({a.tp(0): 99})))
-    note("below the start", _numbers(a.admin.delete_records({a.tp(0): 1})))
-    note("to the end", _numbers(wire.delete_records({a.tp(1): -1})))
+    note("deleted", _numbers(a.admin.delete_records({a.tp(0): 2}, unfenced)))
+    note("beyond the end", told(lambda: a.admin.delete_records({a.tp(0): 99}, unfenced)))
+    note("below the start", _numbers(a.admin.delete_records({a.tp(0): 1}, unfenced)))
+    note("to the end", _numbers(wire.delete_records({a.tp(1): -1}, unfenced)))
     note("now", shown())
     note("records", count_data(wire, a.tp(0), 2, 6))
     note("of no partition", told(lambda: wire.log_ends([TopicPartition(name, 7)])))

@@ -54,7 +54,7 @@ def mirrored(source: Cluster, target: Cluster) -> Plan:
         )
         mirror = Mirror(name=NAME, source="unknown_here", target="nor_this", topics=[TOPIC], groups=[GROUP])
         plan = build(mirror, here, there, probe_target=False)
-        create_target_topics(plan, there)
+        create_target_topics(plan, there, unfenced)
         ledger = begin(plan, there)
         claim(ledger, plan, there)
         kept.keep(plan, state_of(there, kept.prefix(NAME)), ledger)

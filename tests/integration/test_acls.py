@@ -249,7 +249,7 @@ def test_first_rule_of_an_open_topic_leaves_the_mirror_its_rights(source: Cluste
         assert report.diff == dry.diff
         assert can_read(opened, "alice", w.there) and not can_read(opened, "bob", w.there)
         assert can_write(opened, "mirror", w.there) and not can_write(opened, "alice", w.there)
-        w.there_admin.alter_topic_configs(w.there, {"retention.ms": "-1"})
+        w.there_admin.alter_topic_configs(w.there, unfenced, {"retention.ms": "-1"})
         (line,) = report.diff.lost
         assert w.there in line and "User:alice and the mirror alone" in line
         assert w.sync().changes == 0

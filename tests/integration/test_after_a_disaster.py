@@ -98,7 +98,7 @@ class World:
             name=f"m-{topic[-8:]}", source="src", target="dst", topics=[f"{topic}-.*"], groups=[f"{topic}-.*"]
         )
         self.plan = build(self.mirror, self.source, self.target, probe_target=False)
-        create_target_topics(self.plan, self.target)
+        create_target_topics(self.plan, self.target, unfenced)
         ledger = begin(self.plan, self.target)
         claim(ledger, self.plan, self.target)
         kept.keep(self.plan, state_of(self.target, kept.prefix(self.mirror.name)), ledger)
@@ -199,7 +199,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     assert shell.type(after) == 0 and f"{world.stay}-0: {LATE} offsets, {LATE} records" in shell.said, shell.said
     assert shell.type(failover) == 0 and "the source returned, and was fenced" in shell.said
     with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
-        admin.delete_topics([world.lost])
+        admin.delete_topics([world.lost], unfenced)
         wait_until(lambda: admin.topics([world.lost]) == {}, "a topic is gone, as with a disk")
         admin.commit_group_offsets(world.group, {TopicPartition(world.keep, 0): GroupPosition(7)}, unfenced)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
 from sandbox import Cluster
 from tests.integration.copying import (
@@ -84,7 +85,7 @@ def test_old_records_survive_a_target_with_short_retention(
     there = target.topic_configs([topic_name])[topic_name]
     assert {key: there[key].value for key in HELD_OPEN} == dict(HELD_OPEN)
     assert len(read(target_cluster, topic_name)) == 50
-    target.alter_topic_configs(topic_name, {"message.timestamp.after.max.ms": "3600000"})
+    target.alter_topic_configs(topic_name, unfenced, {"message.timestamp.after.max.ms": "3600000"})
     assert "message.timestamp.after.max.ms is 3600000, must be" in run("bulk", status=2)
     unchanged = target.topic_configs([topic_name])[topic_name]
     assert unchanged["message.timestamp.after.max.ms"].value == "3600000", "nothing was touched"
@@ -131,7 +132,9 @@ def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 20, 1)
     run("bulk")
-    target.alter_topic_configs(topic_name, {"retention.bytes": "1073741824"})  # not its time: the records are old
+    target.alter_topic_configs(
+        topic_name, unfenced, {"retention.bytes": "1073741824"}
+    )  # not its time: the records are old
     refused = run("bulk", "--name", f"{topic_name}-other", "--hold", status=2)
     assert f"{topic_name}: mirror '{topic_name}' of cluster" in refused
     assert target.topic_configs([topic_name])[topic_name]["retention.bytes"].value == "1073741824"

@@ -43,7 +43,7 @@ def topic(admin: Any, topic_name: str) -> Iterator[Any]:
     admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
     wait_for(lambda: topic_name in admin.topics([topic_name]))
     yield topic_name
-    admin.delete_topics([topic_name])
+    admin.delete_topics([topic_name], unfenced)
 
 
 def wait_for(condition: Any, within_s: float = 60.0) -> None:
@@ -70,7 +70,7 @@ def test_existing_topic_is_described_and_unknown_one_is_absent(admin: Any, topic
 
 def test_a_recreated_topic_has_another_id(admin: Any, topic: Any) -> None:
     before = admin.topics([topic])[topic].topic_id
-    admin.delete_topics([topic])
+    admin.delete_topics([topic], unfenced)
     wait_for(lambda: not admin.topics([topic]))
     admin.create_topics([NewTopicSpec(topic, 1, 1)])
     wait_for(lambda: admin.topics([topic]))
@@ -81,7 +81,7 @@ def test_configs_tell_who_set_them_and_change_one_by_one(admin: Any, topic: Any)
     configs = admin.topic_configs([topic])[topic]
     assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
     assert configs["cleanup.policy"].is_default
-    admin.alter_topic_configs(topic, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
+    admin.alter_topic_configs(topic, unfenced, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
     wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].is_default)
     after = admin.topic_configs([topic])[topic]
     assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
@@ -90,7 +90,7 @@ def test_configs_tell_who_set_them_and_change_one_by_one(admin: Any, topic: Any)
 def test_offsets_by_every_kind_of_question(admin: Any, topic: Any, source_cluster: Cluster) -> None:
     produce(source_cluster, topic, 100)
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    assert admin.delete_records({p0: 10}) == {p0: 10}
+    assert admin.delete_records({p0: 10}, unfenced) == {p0: 10}
     assert admin.offsets([p0, p1], "earliest") == {p0: 10, p1: 0}
     assert admin.offsets([p0, p1], "latest") == {p0: 100, p1: 0}
     assert admin.offsets([p0, p1], 1050) == {p0: 50, p1: -1}
@@ -116,10 +116,10 @@ def test_each_broker_tells_its_free_disk(admin: Any) -> None:
 
 
 def test_partitions_grow_and_never_shrink(admin: Any, topic: Any) -> None:
-    admin.grow_partitions(topic, 5)
+    admin.grow_partitions(topic, 5, unfenced)
     wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
     with pytest.raises(RequestRefused, match=f"grow to 3 partitions topic '{topic}'.*INVALID_PARTITIONS"):
-        admin.grow_partitions(topic, 3)
+        admin.grow_partitions(topic, 3, unfenced)
 
 
 def test_every_refusal_names_object_and_cause(admin: Any, topic: Any) -> None:
@@ -135,7 +135,7 @@ def test_every_refusal_names_object_and_cause(admin: Any, topic: Any) -> None:
     with pytest.raises(UnknownTopic, match=f"source cluster.*{topic}-9"):
         admin.offsets([TopicPartition(topic, 0), TopicPartition(topic, 9)])
     with pytest.raises(RequestRefused, match=f"DeleteRecords of {topic}-0.*OFFSET_OUT_OF_RANGE"):
-        admin.delete_records({TopicPartition(topic, 0): 1})
+        admin.delete_records({TopicPartition(topic, 0): 1}, unfenced)
 
 
 def test_group_positions_with_their_metadata_come_back_as_committed(admin: Any, topic: Any) -> None:
@@ -276,7 +276,7 @@ def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any
         lambda: alice.topics(["secret"]),
         lambda: alice.topic_configs(["secret"]),
         lambda: alice.offsets([partition]),
-        lambda: alice.alter_topic_configs("secret", set={"retention.ms": "1"}),
+        lambda: alice.alter_topic_configs("secret", unfenced, set={"retention.ms": "1"}),
         lambda: alice.commit_group_offsets("g", {partition: GroupPosition(0)}),
     ):
         with pytest.raises(MissingRight, match="source cluster.*AUTHORIZATION_FAILED.*User:alice lacks [A-Z].*--add"):

@@ -49,7 +49,7 @@ def topic(admin: Any) -> Iterator[Any]:
     admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
     wait_for(lambda: name in admin.topics([name]))
     yield name
-    admin.delete_topics([name])
+    admin.delete_topics([name], unfenced)
 
 
 def wait_for(condition: Any, within_s: float = 240.0) -> None:
@@ -77,18 +77,18 @@ def test_topics_are_created_described_refused_and_deleted(admin: Any, topic: Any
     with pytest.raises((RequestRefused, BrokerError), match="create topic 'x'.*Not a number of type LONG"):
         admin.create_topics([NewTopicSpec("x", 1, 1, {"retention.ms": "long"})])
     with pytest.raises(BrokerError, match="delete topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
-        admin.delete_topics(["absent"])
+        admin.delete_topics(["absent"], unfenced)
 
 
 def test_partitions_grow_where_the_broker_can(admin: Any, topic: Any, old: Any) -> None:
     if not since(old, 1, 0):
         with pytest.raises(ApiNotServed, match="CreatePartitions"):
-            admin.grow_partitions(topic, 5)
+            admin.grow_partitions(topic, 5, unfenced)
         return
-    admin.grow_partitions(topic, 5)
+    admin.grow_partitions(topic, 5, unfenced)
     wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
     with pytest.raises(RequestRefused, match="INVALID_PARTITIONS"):
-        admin.grow_partitions(topic, 3)
+        admin.grow_partitions(topic, 3, unfenced)
 
 
 def test_changing_one_override_keeps_the_others(admin: Any, topic: Any, old: Any) -> None:
@@ -96,12 +96,12 @@ def test_changing_one_override_keeps_the_others(admin: Any, topic: Any, old: Any
     before = admin.topic_configs([topic])[topic]
     assert (before["retention.ms"].value, before["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
     assert before["cleanup.policy"].source == unset
-    admin.alter_topic_configs(topic, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
+    admin.alter_topic_configs(topic, unfenced, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
     wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].source == unset)
     after = admin.topic_configs([topic])[topic]
     assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
     with pytest.raises(RequestRefused, match=f"alter configs of topic '{topic}'"):
-        admin.alter_topic_configs(topic, set={"retention.ms": "long"})
+        admin.alter_topic_configs(topic, unfenced, set={"retention.ms": "long"})
     assert admin.topic_configs([topic])[topic]["segment.bytes"].value == "2000000"
     (broker,) = admin.broker_configs().values()
     assert broker["log.dirs"].source == "STATIC_BROKER_CONFIG"
@@ -113,12 +113,12 @@ def test_offsets_by_every_kind_of_question(admin: Any, topic: Any, old: Any) -> 
         producer.produce(topic, b"v%d" % i, partition=0, timestamp=1000 + i)
     assert producer.flush(240) == 0
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    assert admin.delete_records({p0: 10}) == {p0: 10}
+    assert admin.delete_records({p0: 10}, unfenced) == {p0: 10}
     assert admin.offsets([p0, p1], "earliest") == {p0: 10, p1: 0}
     assert admin.offsets([p0, p1], "latest") == admin.offsets([p0, p1], "latest_committed") == {p0: 100, p1: 0}
     assert admin.offsets([p0, p1], 1050) == {p0: 50, p1: -1}
     with pytest.raises(RequestRefused, match="OFFSET_OUT_OF_RANGE"):
-        admin.delete_records({p0: 1000})
+        admin.delete_records({p0: 1000}, unfenced)
 
 
 def test_groups_are_listed_read_set_and_forgotten(admin: Any, topic: Any, old: Any) -> None:
@@ -178,8 +178,8 @@ def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
             lambda: alice.topics(["secret"]),
             lambda: alice.topic_configs(["secret"]),
             lambda: alice.offsets([TopicPartition("secret", 0)]),
-            lambda: alice.delete_topics(["secret"]),
-            lambda: alice.alter_topic_configs("secret", set={"retention.ms": "1"}),
+            lambda: alice.delete_topics(["secret"], unfenced),
+            lambda: alice.alter_topic_configs("secret", unfenced, set={"retention.ms": "1"}),
         ]
         if not since(old, 1, 0):  # such a broker hides a topic that may not be seen: it is unknown there
             assert of_topics.pop(0)() == {}
@@ -197,4 +197,4 @@ def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
         ):
             with pytest.raises(MissingRight, match="AUTHORIZATION_FAILED.*User:alice lacks"):
                 refused()
-    admin.delete_topics(["secret"])
+    admin.delete_topics(["secret"], unfenced)

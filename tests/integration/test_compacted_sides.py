@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
@@ -67,13 +68,13 @@ def test_sides_that_were_cleaned_each_for_itself_are_equal(
     update(source_cluster, topic_name, 400, seed=1)
     copy(*both, ranges_of(source_cluster, topic_name))
     with ClusterAdmin(config(source_cluster)) as admin:  # only now: the copy must have what the cleaner removes
-        admin.alter_topic_configs(topic_name, CLEANING)
+        admin.alter_topic_configs(topic_name, unfenced, CLEANING)
     cleaned(source_cluster, topic_name, more)
     found = compare(both, topic_name, level, cleaned_on=SOURCE)
     assert found.equal and found.cleaned > 200, found
     assert not compare(both, topic_name, level).equal
     with ClusterAdmin(config(target_cluster)) as admin:
-        admin.alter_topic_configs(topic_name, {"cleanup.policy": "compact,delete", **CLEANING})
+        admin.alter_topic_configs(topic_name, unfenced, {"cleanup.policy": "compact,delete", **CLEANING})
     cleaned(target_cluster, topic_name, more)  # and the copy goes on in a log that is being cleaned
     assert compare(both, topic_name, level, cleaned_on=BOTH).equal
     assert ends(source_cluster, topic_name) == ends(target_cluster, topic_name)
@@ -88,7 +89,7 @@ def test_last_value_that_the_target_lacks_is_a_difference(
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name))
     both = source_cluster, target_cluster
     with ClusterAdmin(config(target_cluster)) as admin:
-        admin.delete_records({TopicPartition(topic_name, 0): 1})
+        admin.delete_records({TopicPartition(topic_name, 0): 1}, unfenced)
     assert not compare(both, topic_name, cleaned_on=BOTH).equal  # somebody did that: settings are on hold
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
     producer.produce(topic_name, b"only here", b"k1", partition=0)

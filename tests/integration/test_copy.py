@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import write_txn_markers
@@ -59,7 +60,7 @@ def test_second_run_copies_nothing_and_third_only_new_records(
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
     with ClusterAdmin(config(cluster)) as admin:
-        admin.delete_records({TopicPartition(topic, 0): offset})
+        admin.delete_records({TopicPartition(topic, 0): offset}, unfenced)
 
 
 def test_log_starting_inside_a_batch_is_primed_and_trimmed(
@@ -178,7 +179,7 @@ def test_a_source_topic_that_was_created_again_stops_the_copy(
     old = ranges_of(source_cluster, topic)
     copy(source_cluster, target_cluster, old)
     with ClusterAdmin(config(source_cluster)) as admin:
-        admin.delete_topics([topic])
+        admin.delete_topics([topic], unfenced)
     time.sleep(1)
     create(source_cluster, topic)
     write(source_cluster, topic, 200, 10)

@@ -28,6 +28,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer import padding
 from airflow_mirror.copy.writer.padding import Filling, Padder
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import LEVELS, PartitionPair
@@ -406,7 +407,7 @@ def assert_counted(results: Sequence[PartitionResult], target: Cluster, topic: s
 def trim(cluster: Cluster, topic: str) -> None:
     """Make the logs start above 0, so that their copies are primed."""
     with WireCluster(config(cluster)) as wire:
-        wire.delete_records({TopicPartition(topic, p): 537 for p in range(PARTITIONS)})
+        wire.delete_records({TopicPartition(topic, p): 537 for p in range(PARTITIONS)}, unfenced)
 
 
 def test_idle_target_that_dies_shows_fillers_only_shortly(
@@ -439,7 +440,7 @@ def test_fillers_that_a_dying_target_shows_are_found_and_deleted(
     create(proxied, topic_name)
     write(source_cluster, topic_name, 1000, 3, "lz4")
     with WireCluster(config(source_cluster)) as wire:
-        wire.delete_records({TopicPartition(topic_name, 0): 537})
+        wire.delete_records({TopicPartition(topic_name, 0): 537}, unfenced)
     ranges, pair = (
         ranges_of(source_cluster, topic_name),
         [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=0)],

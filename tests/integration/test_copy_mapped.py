@@ -17,6 +17,7 @@ from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.map import OffsetMap, Where
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from sandbox import Cluster
@@ -48,7 +49,7 @@ def hostile(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
     for seed, codec in enumerate(("lz4", "none")):
         write(source_cluster, topic_name, 700, seed, codec, partition=seed, **{"batch.size": "9000"})
     with WireCluster(config(source_cluster)) as wire:
-        wire.delete_records({r.source: 137 for r in ranges_of(source_cluster, topic_name, PARTITIONS)})
+        wire.delete_records({r.source: 137 for r in ranges_of(source_cluster, topic_name, PARTITIONS)}, unfenced)
     for seed in range(3):
         write_transactions(source_cluster, topic_name, seed=seed, transactions=8, partitions=PARTITIONS)
         write(source_cluster, topic_name, 50, 9 + seed, "zstd", partition=seed % PARTITIONS)

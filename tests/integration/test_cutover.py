@@ -372,7 +372,7 @@ def test_live_group_without_position_in_trimmed_partition_settles(world: World) 
     with Tail(world):
         caught_up(world)
     for admin in (world.source, world.target):
-        admin.delete_records(dict.fromkeys(world.tps, 7))
+        admin.delete_records(dict.fromkeys(world.tps, 7), unfenced)
     # It commits in partition 0 only, and once.
     group = f"{world.topic}-half"
     with Member(world, group, crawl_s=3600):
@@ -483,7 +483,7 @@ def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
 
 def test_changed_source_is_said_before_anything_is_touched(world: World) -> None:
     plan = world.plan()
-    world.source.grow_partitions(world.topic, 3)
+    world.source.grow_partitions(world.topic, 3, unfenced)
     wait_for(lambda: world.source.topics([world.topic])[world.topic].partitions == 3)
     with pytest.raises(PlanOutdated, match="has 3 partitions, the plan 2"):
         cut_over(world, plan=plan)

@@ -133,7 +133,7 @@ class World:
             return
         with ClusterAdmin(config(source), timeout_s=120) as admin:
             plan = build(mirror, admin, self.target, probe_target=False)
-            create_target_topics(plan, self.target)
+            create_target_topics(plan, self.target, unfenced)
             ledger = begin(plan, self.target)
             claim(ledger, plan, self.target)
             kept.keep_on(self.target, plan, ledger)

@@ -117,8 +117,8 @@ def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> 
     with ExitStack() as close:
         made = World(source_cluster, target_cluster, topic_name, close)
         yield made
-        made.source.delete_topics([topic_name])
-        made.target.delete_topics([topic_name])
+        made.source.delete_topics([topic_name], unfenced)
+        made.target.delete_topics([topic_name], unfenced)
 
 
 def test_positions_follow_in_both_directions_but_never_beyond_the_target(world: World) -> None:
@@ -311,7 +311,7 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
             assert line.startswith(f"{group} at {tp}: the target has 3, the mirror wrote ") and line.endswith("250")
             target.commit_group_offsets(group, {tp: GroupPosition(250)}, unfenced)
             wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
-            source.alter_topic_configs(topic_name, {"retention.ms": "7200000", "segment.ms": "120000"})
+            source.alter_topic_configs(topic_name, unfenced, {"retention.ms": "7200000", "segment.ms": "120000"})
             wait_for(lambda: segment_ms() == "120000", "a setting of the source is the target's")
             waits = {"count": 1, "first": [f"{topic_name}: retention.ms: -1 -> 7200000"]}
             wait_for(lambda: shown("configs")["latest"]["count"] == 1, "its status says what was set")
@@ -320,5 +320,5 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
         finally:
             end_job(tail)
         source.commit_group_offsets(group, {tp: GroupPosition(400)}, unfenced)
-        source.alter_topic_configs(topic_name, {"segment.ms": "130000"})
+        source.alter_topic_configs(topic_name, unfenced, {"segment.ms": "130000"})
         assert there() == 250 and shown()["groups"] == 1 and segment_ms() == "120000"

@@ -12,6 +12,7 @@ from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.health.gathering import gather
 from airflow_mirror.jobs.health.judging import Facts, Limits, Trouble, judge
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build
@@ -66,7 +67,7 @@ def test_a_tail_is_well_until_it_is_killed(
 
             end_job(tail)
             append(4000)
-            target.alter_topic_configs(topic_name, {"retention.ms": "86400000"})
+            target.alter_topic_configs(topic_name, unfenced, {"retention.ms": "86400000"})
             facts, found = look()
             late = TopicPartition(topic_name, 1)
             assert {one.check for one in found if one.fails} == {"tail", "lag", "retention", "hold"}, found

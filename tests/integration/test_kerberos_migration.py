@@ -18,6 +18,7 @@ from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -72,7 +73,7 @@ def test_a_migration_from_realm_to_realm(migration: Migration, realms: World) ->
     write(world.source_cluster, world.topic, 500, seed=1)
     idle = world.group("idle", {0: 3})
     plan = world.planned()
-    assert create_target_topics(plan, world.target).created == (world.topic,)
+    assert create_target_topics(plan, world.target, unfenced).created == (world.topic,)
     world.keep(plan)
     alice = world.source_cluster.properties("alice")
     with Writer(alice, world.topic) as writer, EngineTail(world), Member(world, f"{world.topic}-live"):

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import DECISIONS, lease_id
@@ -138,7 +139,7 @@ def test_replicas_that_lack_hold_up_either_data_or_decisions(
     copier: subprocess.Popen[str] | None = None
     with ClusterAdmin(config(target)) as admin:
         Ledger(admin).create()
-        admin.alter_topic_configs(DECISIONS, {"min.insync.replicas": "2" if short == "data" else "3"})
+        admin.alter_topic_configs(DECISIONS, unfenced, {"min.insync.replicas": "2" if short == "data" else "3"})
         ledger = Ledger(admin, patience_s=20.0)
 
         def decide(value: str) -> None:
@@ -174,5 +175,5 @@ def test_replicas_that_lack_hold_up_either_data_or_decisions(
             if copier is not None:
                 copier.kill()
                 copier.communicate()
-            admin.alter_topic_configs(DECISIONS, {"min.insync.replicas": "2"})
+            admin.alter_topic_configs(DECISIONS, unfenced, {"min.insync.replicas": "2"})
     assert_equal(source, target, topic_name, 1)

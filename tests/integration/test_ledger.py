@@ -21,6 +21,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.failover.check import check
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.export import export, restore
@@ -60,7 +61,7 @@ def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 def remove(admin: ClusterAdmin) -> None:
     if DECISIONS in admin.topic_names():
-        admin.delete_topics([DECISIONS])
+        admin.delete_topics([DECISIONS], unfenced)
     while DECISIONS in admin.topic_names():
         time.sleep(0.05)
 
@@ -78,7 +79,7 @@ def write(cluster: Cluster, values: list[bytes]) -> None:
 
 def alter(admin: ClusterAdmin, key: str, value: str) -> None:
     """The broker hears of it a moment after the controller."""
-    admin.alter_topic_configs(DECISIONS, {key: value})
+    admin.alter_topic_configs(DECISIONS, unfenced, {key: value})
     copying.wait_until(lambda: admin.topic_configs([DECISIONS])[DECISIONS][key].value == value, f"{key} is {value}")
 
 
@@ -176,7 +177,7 @@ def test_a_ledger_without_its_first_records_is_lost(admin: ClusterAdmin) -> None
     ledger = Ledger(admin)
     ledger.create()
     add_one(ledger)
-    admin.delete_records({TopicPartition(DECISIONS, 0): 1})
+    admin.delete_records({TopicPartition(DECISIONS, 0): 1}, unfenced)
     for one in (ledger, Ledger(admin)):
         with pytest.raises(LedgerLost, match="begins at offset 1"):
             one.values()
@@ -253,7 +254,7 @@ def test_the_command_shows_exports_and_restores(
     claim(Ledger(admin), planned("trial"), admin)
     remove(admin)
     assert "1 topics belong to mirrors" in said("restore", kept)
-    admin.delete_topics(["shown"])
+    admin.delete_topics(["shown"], unfenced)
     copying.wait_until(lambda: json.loads(said("show", "--json"))[0]["state"] == "deleted", "it is gone")
     assert "can't be read as JSON" in said("restore", str(file), status=2)
 
@@ -315,7 +316,7 @@ def losing() -> Iterator[Cluster]:
 
 
 def gone(admin: ClusterAdmin, topic: str) -> None:
-    admin.delete_topics([topic])
+    admin.delete_topics([topic], unfenced)
     copying.wait_until(lambda: topic not in admin.topic_names(), f"{topic} is gone")
 
 
@@ -342,7 +343,7 @@ def test_nothing_is_begun_where_a_ledger_was_lost(
         assert (plan_hash := last_hash(ledger.values(), topic_name)) is not None
         plan = fetch(plan_hash, topic_name, admin, ledger)
         mark_cut_over(ledger, plan, {topic_name: admin.topics([topic_name])[topic_name].topic_id}, "noon")
-        admin.alter_topic_configs(topic_name, {"retention.ms": "86400000"})  # as applications have it
+        admin.alter_topic_configs(topic_name, unfenced, {"retention.ms": "86400000"})  # as applications have it
         copying.write(source_cluster, topic_name, 20, seed=2)
         gone(admin, DECISIONS)
         if lost == "created again":

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_mirror.errors import LedgerLost, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.fold import Fold, Verdict
 from airflow_mirror.ledger.log import DecisionLog
@@ -145,7 +146,7 @@ def test_no_update_is_lost_and_none_applied_twice(cluster: ProxiedNodes, frozen_
 def requires_all_nodes(admin: ClusterAdmin) -> bool:
     """Whether the topic takes no record while a node is missing; sets it so. The cluster may be electing just now."""
     with suppress(MirrorError):
-        admin.alter_topic_configs(DECISIONS, {"min.insync.replicas": "3"})
+        admin.alter_topic_configs(DECISIONS, unfenced, {"min.insync.replicas": "3"})
         return admin.topic_configs([DECISIONS])[DECISIONS]["min.insync.replicas"].value == "3"
     return False
 

@@ -19,6 +19,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -112,7 +113,9 @@ class World:
 
     def retain(self, up_to: int, **settings: str) -> None:
         """Let the source's broker delete, until its log starts there."""
-        self.source.alter_topic_configs(self.topic, {key.replace("_", "."): value for key, value in settings.items()})
+        self.source.alter_topic_configs(
+            self.topic, unfenced, {key.replace("_", "."): value for key, value in settings.items()}
+        )
         wait_until(lambda: self.starts()[0] == up_to, "the source's retention has deleted", poll_s=0.2)
 
     def compare(self, cleaned_on: Collection[str] = ()) -> PartitionComparison:
@@ -124,8 +127,8 @@ def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> 
     with ExitStack() as close:
         made = World(source_cluster, target_cluster, topic_name, close)
         yield made
-        made.source.delete_topics([topic_name])
-        made.target.delete_topics([topic_name])
+        made.source.delete_topics([topic_name], unfenced)
+        made.target.delete_topics([topic_name], unfenced)
 
 
 def test_target_follows_a_day_behind_real_retention_and_compares_equal(world: World) -> None:
@@ -156,8 +159,8 @@ def test_mapped_target_follows_through_its_map_and_copies_on(
         world.copy()
         here, there = (cluster_end(cluster, topic_name) for cluster in world.clusters)
         assert there < here, "offsets are others"
-        world.source.delete_records({world.tp: end})
-        world.source.alter_topic_configs(topic_name, {"retention.ms": str(2 * HOUR)})
+        world.source.delete_records({world.tp: end}, unfenced)
+        world.source.alter_topic_configs(topic_name, unfenced, {"retention.ms": str(2 * HOUR)})
         world.follow(24)
         assert world.starts() == (end, 0)
         world.follow(5)
@@ -170,9 +173,9 @@ def test_mapped_target_follows_through_its_map_and_copies_on(
         write(target_cluster, topic_name, 1, seed=5)  # somebody else's
         world.fresh(20)
         world.copy()
-        world.source.delete_records({world.tp: end + 60})
+        world.source.delete_records({world.tp: end + 60}, unfenced)
         assert "records of others" not in str(world.follow(1).left_alone)
-        world.source.delete_records({world.tp: end + 80})
+        world.source.delete_records({world.tp: end + 80}, unfenced)
         assert "lie records of others" in str(world.follow(1).left_alone)
 
 
@@ -181,10 +184,10 @@ def cluster_end(cluster: Cluster, topic: str) -> int:
 
 
 def test_what_a_person_deleted_at_the_source_stays_on_the_target(world: World) -> None:
-    world.source.alter_topic_configs(world.topic, {"retention.ms": str(90 * DAY)})
+    world.source.alter_topic_configs(world.topic, unfenced, {"retention.ms": str(90 * DAY)})
     world.fresh(200)
     world.copy()
-    world.source.delete_records({world.tp: 150})
+    world.source.delete_records({world.tp: 150}, unfenced)
     report = world.follow(40)
     assert world.starts() == (150, 0)
     assert report.kept == [
@@ -213,10 +216,10 @@ def test_quiet_topic_that_expired_altogether_can_be_copied_on(world: World) -> N
 
 def test_size_limit_is_followed_and_a_cut_into_its_last_segment_is_not(world: World) -> None:
     for admin in (world.source, world.target):
-        admin.alter_topic_configs(world.topic, {"segment.bytes": str(MIB)})
+        admin.alter_topic_configs(world.topic, unfenced, {"segment.bytes": str(MIB)})
     world.fresh(800, os.urandom(10_000))
     world.copy()
-    world.source.alter_topic_configs(world.topic, {"retention.bytes": str(3 * MIB)})
+    world.source.alter_topic_configs(world.topic, unfenced, {"retention.bytes": str(3 * MIB)})
     wait_until(lambda: world.starts()[0] > 350, "the source's retention has deleted", poll_s=0.2)
     one = world.process()  # a new one has to see for ten minutes first that the broker has cut
     world.follow(32, one)
@@ -224,7 +227,7 @@ def test_size_limit_is_followed_and_a_cut_into_its_last_segment_is_not(world: Wo
     assert 350 < target <= source and world.compare().equal
     size = partial(world.target.wire.log_sizes, [world.tp])
     wait_until(lambda: size()[world.tp] < 800 * 10_000 - 3 * MIB, "the target's broker has cut its log", poll_s=0.2)
-    world.source.delete_records({world.tp: 790})  # the broker still has the whole segment
+    world.source.delete_records({world.tp: 790}, unfenced)  # the broker still has the whole segment
     assert world.follow(40, one).kept
     assert world.starts()[1] < 490 and world.compare().equal  # three MiB of 10 KB each
 
@@ -234,8 +237,8 @@ def test_transactions_follow_once_the_copys_markers_are_as_old(world: World) -> 
     write_transactions(world.clusters[0], world.topic, seed=3)
     end = ends(world.clusters[0], world.topic)[0][2]
     world.copy()
-    world.source.delete_records({world.tp: end - 5})
-    world.source.alter_topic_configs(world.topic, {"retention.ms": str(DAY)})
+    world.source.delete_records({world.tp: end - 5}, unfenced)
+    world.source.alter_topic_configs(world.topic, unfenced, {"retention.ms": str(DAY)})
     world.follow(23)
     assert world.starts()[1] == 0
     world.follow(30)
@@ -249,7 +252,7 @@ def test_log_start_that_somebody_raised_on_the_target_is_a_difference(world: Wor
     world.copy()
     world.retain(300, retention_ms=str(2 * DAY))
     world.follow(26)
-    world.target.delete_records({world.tp: 310})
+    world.target.delete_records({world.tp: 310}, unfenced)
     verdict = world.compare()
     assert not verdict.equal and verdict.first_difference and verdict.first_difference.kind == "missing"
 
@@ -271,8 +274,8 @@ def test_compacted_topic_is_cleaned_again_once_its_backlog_arrived(world: World)
     (one,) = world.plan.topics
     one = replace(one, compacted=True, held_configs=HELD_OPEN)
     world.plan = replace(world.plan, topics=(one,))
-    world.target.alter_topic_configs(world.topic, {**HELD_OPEN, **CLEANING})
-    world.source.alter_topic_configs(world.topic, {"cleanup.policy": "compact", **CLEANING})
+    world.target.alter_topic_configs(world.topic, unfenced, {**HELD_OPEN, **CLEANING})
+    world.source.alter_topic_configs(world.topic, unfenced, {"cleanup.policy": "compact", **CLEANING})
     process = world.process()
 
     def policy() -> str | None:
@@ -294,7 +297,7 @@ def test_compacted_topic_is_cleaned_again_once_its_backlog_arrived(world: World)
     assert not HoldWatch(world.plan, world.target, lambda: None).look_in_turn()
     world.follow(1, process)
     more()  # opened again in a log that was cleaned
-    world.source.alter_topic_configs(world.topic, {"cleanup.policy": "delete"})
+    world.source.alter_topic_configs(world.topic, unfenced, {"cleanup.policy": "delete"})
     world.follow(1, process)
     assert policy() == "delete" and world.compare(BOTH).equal
 

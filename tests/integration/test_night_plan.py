@@ -147,7 +147,7 @@ def test_a_running_copy_is_measured_and_a_loss_blocks(
     assert look()["races"][0]["verdict"] == "wins"
     in_a_transaction(source_cluster, f"{topic_name}-tx", topic_name, at_ms=round(time.time() * 1000))
     with ClusterAdmin(config(source_cluster)) as admin:
-        admin.delete_records({tp: 60})
+        admin.delete_records({tp: 60}, unfenced)
     (race,) = look()["races"]
     assert (race["lost"], race["verdict"], race["behind"]) == (9, "lost", 42)
 

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import write_txn_markers
@@ -134,7 +135,9 @@ def test_target_cleaner_moves_nothing_in_a_padded_log(
     here, before = read(source_cluster, topic_name), ends(target_cluster, topic_name)
     cleaning = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100"}
     with ClusterAdmin(config(target_cluster)) as admin:
-        admin.alter_topic_configs(topic_name, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
+        admin.alter_topic_configs(
+            topic_name, unfenced, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"}
+        )
     latest = {row[2]: row for row in here}
     ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
     end, deadline = before[0][2], time.monotonic() + 300

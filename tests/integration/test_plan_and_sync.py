@@ -21,6 +21,7 @@ from airflow_mirror.errors import (
     TargetTopicsDiffer,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -57,7 +58,7 @@ def make(source: Any, target: Any, topic_name: str) -> Iterator[Any]:
 
     yield create
     for admin in (source, target):
-        admin.delete_topics([name for name in admin.topic_names() if topic_name in name])
+        admin.delete_topics([name for name in admin.topic_names() if topic_name in name], unfenced)
 
 
 def wait_for(condition: Any, within_s: float = 60.0) -> None:
@@ -91,10 +92,10 @@ def test_plan_create_hold_copy_and_let_go(
 ) -> None:
     topic = make(source, retention_ms="86400000", cleanup_policy="compact,delete", max_message_bytes="3000000")
     produce(source_cluster, topic, 50)
-    source.alter_topic_configs(topic, set={"cleanup.policy": "delete"})  # DeleteRecords needs it
+    source.alter_topic_configs(topic, unfenced, set={"cleanup.policy": "delete"})  # DeleteRecords needs it
     wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "delete")
-    source.delete_records({TopicPartition(topic, 0): 9})
-    source.alter_topic_configs(topic, set={"cleanup.policy": "compact,delete"})
+    source.delete_records({TopicPartition(topic, 0): 9}, unfenced)
+    source.alter_topic_configs(topic, unfenced, set={"cleanup.policy": "compact,delete"})
     wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "compact,delete")
     source.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): GroupPosition(30)})
 
@@ -107,24 +108,24 @@ def test_plan_create_hold_copy_and_let_go(
     write_plan(plan, tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
 
-    assert create_target_topics(plan, target).created == (topic,)
-    again = create_target_topics(plan, target)
+    assert create_target_topics(plan, target, unfenced).created == (topic,)
+    again = create_target_topics(plan, target, unfenced)
     assert (again.created, again.existing, again.differences) == ((), (topic,), ())
     there = {key: entry.value for key, entry in target.topic_configs([topic])[topic].items()}
     assert {key: there[key] for key in HELD_OPEN} == HELD_OPEN
     assert there["max.message.bytes"] == "3000000"
 
-    assert sync_configs(plan, source, target).drift == ()
-    target.alter_topic_configs(topic, set={"retention.ms": "1000"})  # somebody meddles
+    assert sync_configs(plan, source, target, unfenced).drift == ()
+    target.alter_topic_configs(topic, unfenced, set={"retention.ms": "1000"})  # somebody meddles
     wait_for(lambda: target.topic_configs([topic])[topic]["retention.ms"].value == "1000")
-    assert create_target_topics(plan, target).differences == (f"{topic}: retention.ms=1000, planned -1",)
-    assert sync_configs(plan, source, target, dry_run=True).drift == (f"{topic}: retention.ms: 1000 -> -1",)
-    assert sync_configs(plan, source, target).drift == (f"{topic}: retention.ms: 1000 -> -1",)
+    assert create_target_topics(plan, target, unfenced).differences == (f"{topic}: retention.ms=1000, planned -1",)
+    assert sync_configs(plan, source, target, unfenced, dry_run=True).drift == (f"{topic}: retention.ms: 1000 -> -1",)
+    assert sync_configs(plan, source, target, unfenced).drift == (f"{topic}: retention.ms: 1000 -> -1",)
 
-    assert sync_configs(plan, source, target, hold=False).applied
+    assert sync_configs(plan, source, target, unfenced, hold=False).applied
     here, there = (admin.topic_configs([topic])[topic] for admin in (source, target))
     assert {k: e.value for k, e in here.items()} == {k: e.value for k, e in there.items()}
-    assert sync_configs(plan, source, target, hold=False).drift == ()
+    assert sync_configs(plan, source, target, unfenced, hold=False).drift == ()
 
 
 @pytest.fixture(scope="module")
@@ -144,17 +145,17 @@ def test_what_the_sources_broker_file_keeps_the_target_keeps(
     make(hoarding)
     plan = build(mirror_of(topic_name), hoarding, target)
     plan.raise_if_blocked()
-    create_target_topics(plan, target)
-    assert sync_configs(plan, hoarding, target).drift == ()
+    create_target_topics(plan, target, unfenced)
+    assert sync_configs(plan, hoarding, target, unfenced).drift == ()
     there = target.topic_configs([topic_name])[topic_name]
     assert (there["retention.ms"].value, there["max.message.bytes"].value) == ("-1", "10485760")
-    assert sync_configs(plan, hoarding, target, hold=False).applied
+    assert sync_configs(plan, hoarding, target, unfenced, hold=False).applied
     here, there = (admin.topic_configs([topic_name])[topic_name] for admin in (hoarding, target))
     assert here["retention.ms"].value == str(720 * 3_600_000)
     assert {key: e.value for key, e in here.items()} == {key: e.value for key, e in there.items()}
     chosen = {key for key, e in there.items() if e.source == "DYNAMIC_TOPIC_CONFIG"}
     assert {"retention.ms", "max.message.bytes", "segment.bytes"} <= chosen
-    assert sync_configs(plan, hoarding, target, hold=False).drift == ()
+    assert sync_configs(plan, hoarding, target, unfenced, hold=False).drift == ()
 
 
 def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, target: Any, topic_name: str) -> None:
@@ -196,7 +197,7 @@ def test_our_own_records_on_the_target_are_a_resume(
     topic = make(source)
     produce(source_cluster, topic, 5)
     first = build(mirror_of(topic), source, target)
-    create_target_topics(first, target)
+    create_target_topics(first, target, unfenced)
     produce(target_cluster, topic, 3)
     build(mirror_of(topic), source, target, known_topics=first.known_topics).raise_if_blocked()
     produce(target_cluster, topic, 3)  # now it is longer than the source
@@ -210,21 +211,21 @@ def test_target_topic_with_fewer_partitions_blocks_and_is_not_grown(make: Any, s
     with pytest.raises(PlanBlocked, match="3 partitions on the source, 2 on the target"):
         plan.raise_if_blocked()
     with pytest.raises(TargetTopicsDiffer, match=f"{topic}: 2 partitions, 3 needed"):
-        create_target_topics(plan, target)
+        create_target_topics(plan, target, unfenced)
     assert target.topics([topic])[topic].partitions == 2
 
 
 def test_our_target_topic_grows_with_the_source(make: Any, source: Any, target: Any) -> None:
     topic = make(source, partitions=2)
     first = build(mirror_of(topic), source, target)
-    create_target_topics(first, target)
-    source.grow_partitions(topic, 5)
+    create_target_topics(first, target, unfenced)
+    source.grow_partitions(topic, 5, unfenced)
     wait_for(lambda: source.topics([topic])[topic].partitions == 5)
     second = build(mirror_of(topic), source, target, first.known_topics)
     second.raise_if_blocked()
-    assert create_target_topics(second, target).grown == (topic,)
+    assert create_target_topics(second, target, unfenced).grown == (topic,)
     assert target.topics([topic])[topic].partitions == 5
-    assert create_target_topics(second, target).grown == ()
+    assert create_target_topics(second, target, unfenced).grown == ()
 
 
 def test_the_same_cluster_by_two_addresses_is_found_out(make: Any, source: Any, source_cluster: Cluster) -> None:
@@ -282,7 +283,7 @@ def test_groups_go_on_exactly_where_they_stood(
     topic = make(source)
     produce(source_cluster, topic, 20)
     plan = build(mirror_of(topic, groups=[f".*{topic}"]), source, target)
-    create_target_topics(plan, target)
+    create_target_topics(plan, target, unfenced)
     produce(target_cluster, topic, 20)
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     wanted = {"start": 0, "middle": 13, "end": 20}
@@ -313,7 +314,7 @@ def test_group_ahead_or_live_on_the_target_is_refused(
     group, p0 = f"g-{topic}", TopicPartition(topic, 0)
     produce(source_cluster, topic, 20)
     plan = build(mirror_of(topic, groups=[group]), source, target)
-    create_target_topics(plan, target)
+    create_target_topics(plan, target, unfenced)
     source.commit_group_offsets(group, {p0: GroupPosition(20)})
     with pytest.raises(OffsetOutOfRange, match=rf"'{group}' at {topic}-0 offset 20: the target holds \[0, 0\]"):
         move(source, target, plan)

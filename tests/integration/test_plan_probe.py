@@ -92,7 +92,7 @@ def test_missing_right_is_named_and_decides_how_to_pad(
     left = set(root.topics([scratch_topic("dc1")]))
     if without == "delete":
         assert "was left behind: no DELETE on it" in found.note
-        root.delete_topics(left)
+        root.delete_topics(left, unfenced)
     else:
         assert not left
     assert ("no CREATE on the cluster" in found.note) == (without == "create")
@@ -138,7 +138,7 @@ def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
     with ClusterAdmin(config(target_cluster)) as admin:
 
         def taken(*_: object) -> None:
-            admin.delete_topics([topic])
+            admin.delete_topics([topic], unfenced)
             wait_until(lambda: not admin.topics([topic]), "the topic is gone")
             admin.create_topics([NewTopicSpec(topic, 1, 1)])
             wait_until(lambda: bool(admin.topics([topic])), "the other one's topic is known")
@@ -155,7 +155,7 @@ def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
         found = probe(admin, "slow")
         assert found.markers == "unknown" and "not everything could be tried out" in found.note
         assert admin.topics([topic])
-        admin.delete_topics([topic])
+        admin.delete_topics([topic], unfenced)
 
 
 def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(
@@ -233,7 +233,7 @@ def test_four_rights_on_its_topic_are_enough_for_the_ledger(
 ) -> None:
     """Each that is missing is named before anything is decided."""
     if DECISIONS in root.topic_names():
-        root.delete_topics([DECISIONS])
+        root.delete_topics([DECISIONS], unfenced)
         wait_until(lambda: DECISIONS not in root.topic_names(), "the topic is gone")
     rights = [rule(DECISIONS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER if operation != without]
     grant(root, *rights)
@@ -254,7 +254,7 @@ def test_three_rights_on_its_topic_are_enough_for_the_state(
     root: ClusterAdmin, mirror: ClusterAdmin, without: str | None
 ) -> None:
     if STATE in root.topic_names():
-        root.delete_topics([STATE])
+        root.delete_topics([STATE], unfenced)
         wait_until(lambda: STATE not in root.topic_names(), "the topic is gone")
     grant(root, *(rule(STATE, operation, "ALLOW", "User:mirror") for operation in OF_THE_STATE if operation != without))
     state = state_of(mirror, "plan/")
@@ -273,7 +273,7 @@ def test_four_rights_on_their_topic_are_enough_for_offset_maps(
 ) -> None:
     """Each that is missing is named by the job's driver, before a task copies anything."""
     if MAPS in root.topic_names():
-        root.delete_topics([MAPS])
+        root.delete_topics([MAPS], unfenced)
         wait_until(lambda: MAPS not in root.topic_names(), "the topic is gone")
     grant(root, *(rule(MAPS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER if operation != without))
     if without is not None:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.policy import Principals
@@ -43,9 +44,9 @@ def target(cluster: Cluster) -> Iterator[ClusterAdmin]:
 def source(source_cluster: Cluster) -> Iterator[ClusterAdmin]:
     with ClusterAdmin(ClientConfig(source_cluster.properties(), "source"), timeout_s=60) as admin:
         left = {one: dict.fromkeys(values) for one, values in admin.quotas().items()}
-        admin.alter_quotas(left)
+        admin.alter_quotas(left, unfenced)
         yield admin
-        admin.alter_quotas({one: dict.fromkeys(values) for one, values in admin.quotas().items()})
+        admin.alter_quotas({one: dict.fromkeys(values) for one, values in admin.quotas().items()}, unfenced)
 
 
 def can_log_in(cluster: Cluster, user: str, password: str) -> bool:
@@ -72,7 +73,7 @@ def test_quotas_of_every_kind_arrive_under_mapped_names(source: ClusterAdmin, ta
         of(ip="10.9.8.7"): {"connection_creation_rate": 5.0}, of(ip=None): {"connection_creation_rate": 1e6},
         of(user="CN=app,OU=x", client_id="c"): {"consumer_byte_rate": 15.0},
     }  # fmt: skip
-    source.alter_quotas({**wanted, of(user="mirror"): {"producer_byte_rate": 1.0}})
+    source.alter_quotas({**wanted, of(user="mirror"): {"producer_byte_rate": 1.0}}, unfenced)
     wait_until(lambda: len(source.quotas()) == 8, "the source has its quotas")
     names = Principals({"User:CN=app,OU=x": "User:app"})
     dry = sync_quotas(source, target, names, *OWN, dry_run=True)
@@ -82,20 +83,20 @@ def test_quotas_of_every_kind_arrive_under_mapped_names(source: ClusterAdmin, ta
     assert there.pop(of(user="app", client_id="c")) == wanted.pop(of(user="CN=app,OU=x", client_id="c"))
     assert there == wanted
     assert sync_quotas(source, target, names, *OWN).changes == 0
-    source.alter_quotas({slow: {"producer_byte_rate": None}, of(user="alice"): {"request_percentage": 60.0}})
+    source.alter_quotas({slow: {"producer_byte_rate": None}, of(user="alice"): {"request_percentage": 60.0}}, unfenced)
     wait_until(lambda: slow not in source.quotas(), "it is gone")
     assert sync_quotas(source, target, names, *OWN).diff.drift == {slow: {"producer_byte_rate": 1000.0}}
     assert target.quotas()[of(user="alice")] == {"request_percentage": 60.0}
     sync_quotas(source, target, names, *OWN, remove=True)
     assert slow not in target.quotas() and len(target.quotas()) == 6
-    target.alter_quotas({one: dict.fromkeys(values) for one, values in target.quotas().items()})
+    target.alter_quotas({one: dict.fromkeys(values) for one, values in target.quotas().items()}, unfenced)
 
 
 def test_user_logs_in_with_the_new_secret_and_nobody_else_does(
     cluster: Cluster, source: ClusterAdmin, target: ClusterAdmin
 ) -> None:
     old = ScramCredential(mechanism="SCRAM-SHA-512", iterations=4096, password="the-old-one")
-    source.create_scram_users({"CN-app": [old], "carol": [old]})
+    source.create_scram_users({"CN-app": [old], "carol": [old]}, unfenced)
     wait_until(lambda: {"CN-app", "carol"} <= source.scram_users().keys(), "the source has its users")
     names = Principals({"User:CN-app": "User:app"})
     listed = sync_users(source, target, names, *OWN)

@@ -57,9 +57,9 @@ class World:
             kept.keep(rule, self.state, self.ledger)
             amendment = next_amendment(rule, [joined], [], rule.created_at)
             kept.amend(amendment, name, self.state, self.ledger)
-            create_target_topics(self.plan, admin)
+            create_target_topics(self.plan, admin, unfenced)
             claim(self.ledger, self.plan, admin)
-            sync_configs(self.plan, here, admin)
+            sync_configs(self.plan, here, admin, unfenced)
         for topic in (self.ours, self.opened):
             copy(source, target, [replace(r, mode=MAPPED) for r in ranges_of(source, topic)], mirror=name)
         of_opened = replace(self.plan, topics=tuple(t for t in self.plan.topics if t.target_topic == self.opened))

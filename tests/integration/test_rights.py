@@ -108,7 +108,7 @@ class World:
             create(clusters[0], one, 2)
             write(clusters[0], one, 40, 1, "lz4")
             with ClusterAdmin(config(clusters[0])) as admin:
-                admin.delete_records({TopicPartition(one, 0): 7})
+                admin.delete_records({TopicPartition(one, 0): 7}, unfenced)
             write_transactions(clusters[0], one, seed=2, transactions=2, partitions=2)
         create(clusters[1], self.topics[1], 2)
         self.notes: list[str] = []
@@ -157,7 +157,7 @@ class World:
         """Twice: in between a topic grows. At the end groups follow, as they do while a tail runs."""
         self._copy(user)
         with self.admins(ROOT) as (source, _):
-            source.grow_partitions(self.topic, 3)
+            source.grow_partitions(self.topic, 3, unfenced)
             wait_until(lambda: source.topics([self.topic])[self.topic].partitions == 3, "the topic has grown")
         self.plan(ROOT, self.stored(ROOT).known_topics)
         self._copy(user)
@@ -169,8 +169,8 @@ class World:
             state_of(target, keys_of(self.mirror.name)).write(
                 {f"{keys_of(self.mirror.name)}test": b"{}"}
             )  # a sign of life
-            create_target_topics(plan, target)
-            sync_configs(plan, source, target, hold=True)
+            create_target_topics(plan, target, unfenced)
+            sync_configs(plan, source, target, unfenced, hold=True)
             if self.mirror.start == "latest":
                 remember(plan, target)
         files = {side: self.file(side, user) for side in SIDES}
@@ -193,7 +193,7 @@ class World:
         with self.admins(user) as (source, target), self.maps(plan, user) as maps:
             lags = lag.measure(plan, source, target, maps.positions if maps else None)
             assert not any(one.records for one in lags)
-            sync_configs(plan, source, target, hold=False)
+            sync_configs(plan, source, target, unfenced, hold=False)
 
     def _follow(self, plan: Plan, user: str, held: HeldLease, *, traces: bool = True) -> None:
         with self.admins(user) as (source, target), self.maps(plan, user) as maps:
@@ -357,7 +357,7 @@ def world_of(
             offset = source.offsets([at])[at] if world.mirror.start == "latest" else 3
             commit(source, f"{topic_name}-g", {at: GroupPosition(offset, "")})
             old = {*LEDGER, *world.mirror.trace_topics}
-            target.delete_topics(old & set(target.topic_names()))
+            target.delete_topics(old & set(target.topic_names()), unfenced)
             wait_until(lambda: not old & set(target.topic_names()), "the ledger and the traces are gone")
         return world
 

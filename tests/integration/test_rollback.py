@@ -72,7 +72,7 @@ class World:
         abort_transaction(old, topic, PARTITIONS)
         self.mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic], groups=[f"{topic}-.*"])
         self.plan = build(self.mirror, self.source, self.target, probe_target=False)
-        create_target_topics(self.plan, self.target)
+        create_target_topics(self.plan, self.target, unfenced)
         ledger = begin(self.plan, self.target)
         claim(ledger, self.plan, self.target)
         kept.keep(self.plan, state_of(self.target, kept.prefix(self.mirror.name)), ledger)

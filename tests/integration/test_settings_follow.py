@@ -13,6 +13,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -39,7 +40,7 @@ class World:
         create(source_cluster, topic, retention_ms="86400000")
         mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic])
         self.plan = build(mirror, self.source, self.target, probe_target=False)
-        create_target_topics(self.plan, self.target)
+        create_target_topics(self.plan, self.target, unfenced)
         self.ledger = begin(self.plan, self.target)
         claim(self.ledger, self.plan, self.target)
         self.wire = close.enter_context(WireCluster(config(target_cluster)))
@@ -66,7 +67,7 @@ class World:
 
     def owner_sets(self, **configs: str) -> None:
         values = {key.replace("_", "."): value for key, value in configs.items()}
-        self.target.alter_topic_configs(self.topic, values)
+        self.target.alter_topic_configs(self.topic, unfenced, values)
         while any(self.at(key).value != value for key, value in values.items()):
             time.sleep(0.05)
 
@@ -76,32 +77,32 @@ def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> 
     with ExitStack() as close:
         made = World(source_cluster, target_cluster, topic_name, close)
         yield made
-        made.source.delete_topics([topic_name])
-        made.target.delete_topics([topic_name])
+        made.source.delete_topics([topic_name], unfenced)
+        made.target.delete_topics([topic_name], unfenced)
 
 
 def test_changes_follow_and_what_is_on_hold_gets_the_last_value(world: World) -> None:
     assert (world.follow().changed, world.follow().waiting) == (0, [])
     change = {"max.message.bytes": "3000000", "retention.ms": "3600000", "segment.ms": "120000"}
-    world.source.alter_topic_configs(world.topic, change)
+    world.source.alter_topic_configs(world.topic, unfenced, change)
     world.follow_until_read("segment.ms", "120000")
     assert (world.at("max.message.bytes").value, world.at("retention.ms").value) == ("3000000", "-1")
-    world.source.alter_topic_configs(world.topic, {"max.message.bytes": "2000000"}, ["segment.ms"])
+    world.source.alter_topic_configs(world.topic, unfenced, {"max.message.bytes": "2000000"}, ["segment.ms"])
     world.follow_until_read("segment.ms", "604800000")
     assert world.at("max.message.bytes").value == "3000000"
     retention, size = world.follow().waiting
     assert retention == f"{world.topic}: retention.ms: 86400000 -> 3600000"
     assert size.startswith(f"{world.topic}: max.message.bytes: ") and size.endswith(" -> 2000000")
     lost = LastSeen(world.plan, world.state.read())
-    assert sync_configs(world.plan, lost, world.target, hold=False).applied  # without the source
+    assert sync_configs(world.plan, lost, world.target, unfenced, hold=False).applied  # without the source
     assert (world.at("max.message.bytes").value, world.at("retention.ms").value) == ("2000000", "3600000")
-    assert sync_configs(world.plan, world.source, world.target, hold=False, dry_run=True).drift == ()
+    assert sync_configs(world.plan, world.source, world.target, unfenced, hold=False, dry_run=True).drift == ()
 
 
 def test_owner_who_sets_back_is_named_and_what_brokers_refuse_is_quoted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.source.alter_topic_configs(world.topic, {"segment.ms": "120000"})
+    world.source.alter_topic_configs(world.topic, unfenced, {"segment.ms": "120000"})
     for _ in range(4):
         world.follow_until_read("segment.ms", "120000")
         world.owner_sets(segment_ms="99000")
@@ -117,14 +118,14 @@ def test_owner_who_sets_back_is_named_and_what_brokers_refuse_is_quoted(
         }
 
     monkeypatch.setattr(world.source, "topic_configs", older)
-    world.source.alter_topic_configs(world.topic, {"segment.jitter.ms": "5"})
+    world.source.alter_topic_configs(world.topic, unfenced, {"segment.jitter.ms": "5"})
     report = world.follow_until_read("segment.jitter.ms", "5")
     (refused,) = world.follow().refused
     assert "flush.ms=-7: INVALID_CONFIG: " in refused and "-7" in refused.partition("INVALID")[2], report
 
 
 def test_only_the_holder_of_the_lease_sets_topics_that_are_its_own(world: World) -> None:
-    world.source.alter_topic_configs(world.topic, {"segment.ms": "120000"})
+    world.source.alter_topic_configs(world.topic, unfenced, {"segment.ms": "120000"})
     world.token, old = lease.take(world.wire, world.plan.mirror.name), world.token
     world.token, new = old, world.token
     with pytest.raises(LeaseLost):

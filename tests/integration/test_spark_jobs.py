@@ -17,6 +17,7 @@ import pytest
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from sandbox import Cluster
 from tests.integration.copying import (
     assert_equal,
@@ -131,7 +132,9 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 300, 0.5)
         with ClusterAdmin(config(target_cluster), timeout_s=120) as there:
-            there.alter_topic_configs(topic_name, set={"retention.ms": NO_HARM_MS})  # a tool that owns the topics, too
+            there.alter_topic_configs(
+                topic_name, unfenced, set={"retention.ms": NO_HARM_MS}
+            )  # a tool that owns the topics, too
         for seed in range(6):
             write(source_cluster, topic_name, 100, seed, "lz4", partition=seed % PARTITIONS)
             write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
@@ -186,7 +189,7 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
         wait_until(lambda: copied(target_cluster, topic_name) == 100, "the tail copies what was there", 300, 0.5)
         for cluster in (target_cluster, source_cluster):
             with ClusterAdmin(config(cluster)) as admin:
-                admin.grow_partitions(topic_name, PARTITIONS + 1)
+                admin.grow_partitions(topic_name, PARTITIONS + 1, unfenced)
         write(source_cluster, topic_name, 100, 2, partition=PARTITIONS)
         wait_until(lambda: ends(target_cluster, topic_name, PARTITIONS + 1)[PARTITIONS][2] == 100, "it joins", 300, 0.5)
         stop(tail, log)

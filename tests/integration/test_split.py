@@ -80,9 +80,9 @@ class World:
         begin(plan, self.target)
         require_active(self.ledger, plan, self.target)
         kept.keep(plan, state_of(self.target, kept.prefix(mirror.name)), self.ledger)
-        create_target_topics(plan, self.target)
+        create_target_topics(plan, self.target, unfenced)
         claim(self.ledger, plan, self.target)
-        sync_configs(plan, self.source, self.target)
+        sync_configs(plan, self.source, self.target, unfenced)
         return plan
 
     def tail(self, plan: Plan) -> Tail:

@@ -15,6 +15,7 @@ from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
@@ -157,7 +158,7 @@ def test_target_cleaner_removes_fillers_and_keeps_records_in_place(
     here = read(source_cluster, topic)
     cleaning = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100"}
     with ClusterAdmin(config(target_cluster)) as admin:
-        admin.alter_topic_configs(topic, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
+        admin.alter_topic_configs(topic, unfenced, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
     ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
     deadline = time.monotonic() + 300
     while True:

@@ -135,7 +135,7 @@ def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: Wo
     """One that may not be mirrored is listed; one that is deleted, or created again, stops alone."""
     first, goes, again = world.create("first"), world.create("goes"), world.create("again")
     plan = world.plan()
-    create_target_topics(plan, world.target)
+    create_target_topics(plan, world.target, unfenced)
     foreign = f"{world.name}-foreign"
     create(world.clusters[1], foreign)
     write(world.clusters[1], foreign, 5, seed=9)
@@ -162,14 +162,14 @@ def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: Wo
         assert (compared["plan"], compared["revision"]) == (plan.hash, amended.revision) and not compared["differences"]
         assert {f"{new}-0", f"{new}-1"} < compared["end_offsets"].keys()
         # Partitions are added.
-        world.source.grow_partitions(first, 3)
+        world.source.grow_partitions(first, 3, unfenced)
         wait_until(lambda: (info := world.there(first)) is not None and info.partitions == 3, "it has grown", poll_s=0.2)
         for partition in (1, 2):
             write(world.clusters[0], first, 40, seed=partition, partition=partition)
         world.equal(first, 3)
         wait_until(lambda: world.fetched(plan).topic(first).partitions == 3, "the plan knows", poll_s=0.2)
         # One topic is deleted, one is created again.
-        world.source.delete_topics([goes, again])
+        world.source.delete_topics([goes, again], unfenced)
         wait_until(lambda: not world.source.topics([goes, again]), "they are gone")
         world.create("again", records=200)
         tail.says("gone", goes, "offsets [0, 90): the source topic is gone")
@@ -193,16 +193,16 @@ def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: Wo
     there = world.there(again)
     assert there is not None and ends(world.clusters[1], again)[0][2] <= 200
     # A new plan that nobody has prepared leaves it out alone; once the old records are gone a tail takes it in.
-    world.target.delete_topics([foreign])
+    world.target.delete_topics([foreign], unfenced)
     wait_until(lambda: world.there(foreign) is None, "the foreign topic is gone")
     later = world.plan(world.fetched(plan))
     assert [t.source_topic for t in later.topics] == sorted([first, foreign, late, new])
-    create_target_topics(later, world.target)
+    create_target_topics(later, world.target, unfenced)
     with world.tail(later) as tail:
         write(world.clusters[0], first, 20, seed=8)
         world.equal(first, 3)
         tail.says("left_out", again, "Delete the target topic")
-        world.target.delete_topics([again])
+        world.target.delete_topics([again], unfenced)
         world.equal(again)
         tail.says("added", again)
         stop(tail.process, tail.log)

@@ -24,6 +24,7 @@ from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked, TopicsOwn
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_ranges
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -83,7 +84,7 @@ class World:
         plan = self.plan(here, there, **fields)
         ledger = begin(plan, self.admins[there])
         upstream = upstream_of(plan, Ledger(self.admins[here]).peek())
-        create_target_topics(plan, self.admins[there])
+        create_target_topics(plan, self.admins[there], unfenced)
         claim(ledger, plan, self.admins[there], upstream.of)
         return plan
 
@@ -322,7 +323,7 @@ def test_a_source_ledger_that_is_lost_blocks_a_plan(world: World) -> None:
     world.fill("a")
     admin = world.admins["a"]
     if DECISIONS in admin.topic_names():
-        admin.delete_topics([DECISIONS])
+        admin.delete_topics([DECISIONS], unfenced)
         wait_until(lambda: DECISIONS not in admin.topic_names(), "the ledger is gone")
     world.plan("a", "b")
     create(world.sites["a"], DECISIONS, **{k.replace(".", "_"): v for k, v in SETTINGS.items()})
@@ -332,6 +333,6 @@ def test_a_source_ledger_that_is_lost_blocks_a_plan(world: World) -> None:
         Ledger(admin).peek()
     with pytest.raises(PlanBlocked, match="source cluster: its ledger can't be read"):
         world.plan("a", "b")
-    admin.delete_topics([DECISIONS])
+    admin.delete_topics([DECISIONS], unfenced)
     wait_until(lambda: DECISIONS not in admin.topic_names(), "what stood in its place is gone")
     Ledger(admin).create()  # a mirror to this cluster would find the traces of one that was lost

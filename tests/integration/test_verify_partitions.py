@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
@@ -153,7 +154,7 @@ def test_partition_copied_one_offset_late_differs_at_its_first_record(
     create(target_cluster, topic_name)
     fill(target_cluster, topic_name, [(0, None, None, []), *rows])
     with ClusterAdmin(config(target_cluster, "target")) as admin:
-        admin.delete_records({TopicPartition(topic_name, 0): 1})  # looks primed, but one too far
+        admin.delete_records({TopicPartition(topic_name, 0): 1}, unfenced)  # looks primed, but one too far
     verdict = check(source_cluster, target_cluster, topic_name, level)
     assert not verdict.equal and not verdict.offsets_equal
     # Offset 0 is below the target's log start: retention could explain that, the records from 1 on it can't.

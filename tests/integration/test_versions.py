@@ -17,6 +17,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
@@ -85,7 +86,7 @@ def fill(pair: Pair, source: ClusterAdmin, prefix: str) -> dict[str, int]:
     write(pair.source, f"{prefix}.append-time", 200, 20, "lz4")
     write_transactions(pair.source, f"{prefix}.transactional", 21)
     write(pair.source, f"{prefix}.trimmed", 400, 22, "gzip")
-    source.delete_records({TopicPartition(f"{prefix}.trimmed", 0): 123})
+    source.delete_records({TopicPartition(f"{prefix}.trimmed", 0): 123}, unfenced)
     compact(pair.source, f"{prefix}.compacted")
     return dict.fromkeys(everything, 1)
 
@@ -119,7 +120,7 @@ def test_everything_that_topics_hold_arrives_at_the_same_offsets(pair: Pair) -> 
         topics = fill(pair, source, prefix)
         plan = planned(pair, prefix, source, target)
         assert [str(f) for f in plan.blocks] == []
-        create_target_topics(plan, target)
+        create_target_topics(plan, target, unfenced)
         whole = [one for topic in topics for one in ranges_of(pair.source, topic)]
         results = copy(pair.source, pair.target, whole, mirror=plan.mirror.name)
         assert [r.error for r in results if not r.done] == []

@@ -26,6 +26,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import CONTROL
 from airflow_mirror.wire.cluster import WireCluster
@@ -152,7 +153,7 @@ def end_of(tail: Tail, source: Cluster, target: Cluster, hit: str, beside: str) 
 
 def create_again(cluster: Cluster, topic: str) -> None:
     with ClusterAdmin(config(cluster)) as admin:
-        admin.delete_topics([topic])
+        admin.delete_topics([topic], unfenced)
         wait_until(lambda: topic not in admin.topics(), f"{topic} is gone")
     create(cluster, topic)
 
@@ -184,7 +185,7 @@ def test_topic_that_is_deleted_stops_alone(
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
         with ClusterAdmin(config(source_cluster)) as admin:
-            admin.delete_topics([hit])
+            admin.delete_topics([hit], unfenced)
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [0, 90): the source topic is gone" in error
     # And a job that starts now copies the other one all the same.
@@ -219,7 +220,7 @@ def test_tail_job_goes_on_without_a_topic_that_is_deleted(
         for topic in two:
             wait_until(lambda topic=topic: ends(target_cluster, topic)[0][2] == 90, f"{topic} is copied", 200, 0.5)
         with ClusterAdmin(config(source_cluster)) as admin:
-            admin.delete_topics([hit])
+            admin.delete_topics([hit], unfenced)
         status_file = tmp_path / "job" / "status.json"
         wait_until(lambda: json.loads(status_file.read_text())["notes"], "it is said", 200, 0.5)
         write(source_cluster, beside, 50, 8)
@@ -262,7 +263,7 @@ def test_retention_that_overtakes_the_copy_names_what_is_lost(
         tail.hold()
         write(source_cluster, hit, 80, 7)
         with ClusterAdmin(config(source_cluster)) as admin:
-            admin.delete_records({TopicPartition(hit, 0): 133})
+            admin.delete_records({TopicPartition(hit, 0): 133}, unfenced)
         tail.held.clear()
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [90, 133): the source deleted these offsets" in error

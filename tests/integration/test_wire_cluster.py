@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import CoordinatorFenced, Fenced, UnknownTopic
@@ -47,7 +48,7 @@ def test_offsets_are_those_that_an_ordinary_client_sees(
     cluster: WireCluster, tps: list[TopicPartition], target_cluster: Cluster
 ) -> None:
     first, second, empty = tps
-    assert cluster.delete_records({first: 2}) == {first: 2}
+    assert cluster.delete_records({first: 2}, unfenced) == {first: 2}
     consumer = Consumer(target_cluster.properties() | {"group.id": "referee"})
     marks = {tp: consumer.get_watermark_offsets(ClientPartition(*tp), timeout=60) for tp in tps}
     assert cluster.log_starts(tps) == {tp: low for tp, (low, _) in marks.items()} == {first: 2, second: 0, empty: 0}
@@ -93,7 +94,7 @@ def test_what_does_not_exist_is_an_error_that_names_it(cluster: WireCluster, tps
     with pytest.raises(UnknownTopic, match=f"{tps[0].topic}-3"):
         cluster.log_starts([TopicPartition(tps[0].topic, 3)])
     with pytest.raises(RequestRefused, match=rf"DeleteRecords of {tps[0]}: .*OFFSET_OUT_OF_RANGE \(1\)"):
-        cluster.delete_records({tps[0]: 6})
+        cluster.delete_records({tps[0]: 6}, unfenced)
 
 
 def test_each_write_marker_appends_exactly_one_invisible_marker(

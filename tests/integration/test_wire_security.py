@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, MirrorError, TryAgain
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TlsRefused
@@ -321,7 +322,7 @@ def test_each_missing_right_is_named_with_the_acl_to_add(
         cluster.refresh([TOPIC])
         deny(ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE)
         with pytest.raises(AclMissing, match="User:mirror --operation Delete --topic secured"):
-            cluster.delete_records({TP: 0})
+            cluster.delete_records({TP: 0}, unfenced)
         with pytest.raises(AclMissing, match="User:mirror --operation Write --topic secured"):
             client.write_marker(TP, producer_id, epoch)
         with pytest.raises(AclMissing, match="User:mirror --operation Describe --topic secured"):

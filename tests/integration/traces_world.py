@@ -158,6 +158,6 @@ def world(source: Cluster, target: Cluster, name: str, **fields: Any) -> Iterato
         try:
             yield made
         finally:
-            made.source.delete_topics([made.kept, made.mapped])
-            made.target.delete_topics([t.target_topic for t in made.plan.topics])
-            made.target.delete_topics([t for t in made.mirror.trace_topics if t in made.target.topics([t])])
+            made.source.delete_topics([made.kept, made.mapped], unfenced)
+            made.target.delete_topics([t.target_topic for t in made.plan.topics], unfenced)
+            made.target.delete_topics([t for t in made.mirror.trace_topics if t in made.target.topics([t])], unfenced)

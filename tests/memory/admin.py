@@ -76,10 +76,12 @@ class MemoryAdmin:
         """See ClusterAdmin."""
         return self._ask("count brokers", lambda: len(self.cluster.brokers))
 
-    def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
+    def broker_configs(self, most: int | None = None) -> dict[int, dict[str, ConfigEntry]]:
         """See ClusterAdmin; only whether resources are open by default."""
         entry = ConfigEntry(value=str(self.cluster.rules.open_by_default).lower())
-        return self._ask("broker configs", lambda: {broker: {OPEN_BY_DEFAULT: entry} for broker in self.cluster.brokers})
+        return self._ask(
+            "broker configs", lambda: {broker: {OPEN_BY_DEFAULT: entry} for broker in [*self.cluster.brokers][:most]}
+        )
 
     def usable_bytes(self) -> dict[int, int | None]:
         """See ClusterAdmin; nobody knows."""
@@ -138,7 +140,7 @@ class MemoryAdmin:
 
         self._ask(f"create topics {_some(names)}", create, touching("topic", *names), effect=not validate_only)
 
-    def grow_partitions(self, topic: str, total: int) -> None:
+    def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
         """See ClusterAdmin."""
 
         def grow() -> None:
@@ -147,9 +149,9 @@ class MemoryAdmin:
                 raise RequestRefused(f"grow to {total} partitions topic {topic!r}", code, error_name(code))
             self.cluster.grow(topic, total)
 
-        self._ask(f"grow {topic} to {total}", grow, touching("topic", topic), effect=True)
+        self._ask(f"grow {topic} to {total}", grow, touching("topic", topic), effect=True, check=permit)
 
-    def delete_topics(self, names: Collection[str]) -> None:
+    def delete_topics(self, names: Collection[str], permit: Permit) -> None:
         """See ClusterAdmin."""
 
         def delete() -> None:
@@ -157,18 +159,20 @@ class MemoryAdmin:
                 self._topic("delete", name)
                 del self.cluster.topics[name]
 
-        self._ask(f"delete topics {_some(names)}", delete, touching("topic", *names), effect=True)
+        self._ask(f"delete topics {_some(names)}", delete, touching("topic", *names), effect=True, check=permit)
 
-    def delete_topic(self, name: str, topic_id: str) -> None:
+    def delete_topic(self, name: str, topic_id: str, permit: Permit) -> None:
         """See ClusterAdmin."""
 
         def delete() -> None:
             if name in self.cluster.topics and self.cluster.topics[name].topic_id == topic_id:
                 del self.cluster.topics[name]
 
-        self._ask(f"delete topic {name} of its id", delete, touching("topic", name), effect=True)
+        self._ask(f"delete topic {name} of its id", delete, touching("topic", name), effect=True, check=permit)
 
-    def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
+    def alter_topic_configs(
+        self, topic: str, permit: Permit, set: Mapping[str, str] | None = None, delete: Collection[str] = ()
+    ) -> None:  # fmt: skip
         """See ClusterAdmin."""
 
         def alter() -> None:
@@ -177,7 +181,7 @@ class MemoryAdmin:
             for key in delete:
                 configs.pop(key, None)
 
-        self._ask(f"alter configs of {topic}", alter, touching("topic", topic), effect=True)
+        self._ask(f"alter configs of {topic}", alter, touching("topic", topic), effect=True, check=permit)
 
     # --- offsets ---
 
@@ -187,9 +191,9 @@ class MemoryAdmin:
             return self.wire.offsets_for_time(partitions, spec)
         return self.wire._each(f"{spec} offsets", partitions, lambda log: int(getattr(log, _SPECS[spec])))
 
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def delete_records(self, before: Mapping[TopicPartition, int], permit: Permit) -> dict[TopicPartition, int]:
         """See ClusterAdmin."""
-        return self.wire.delete_records(before)
+        return self.wire.delete_records(before, permit)
 
     # --- groups ---
 
@@ -237,7 +241,7 @@ class MemoryAdmin:
         return self.groups_offsets(ids), {}
 
     def commit_groups(
-        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Permit
+        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], permit: Permit
     ) -> dict[str, GroupCommit]:
         """See ClusterAdmin: a request for each group."""
         commits = {group: GroupCommit() for group in wanted}
@@ -247,7 +251,7 @@ class MemoryAdmin:
             try:
                 if refused is not None:
                     raise refused
-                if code := self._commit(group, positions, check):
+                if code := self._commit(group, positions, permit):
                     commit.active = code == ErrorCode.UNKNOWN_MEMBER_ID
                     commit.error, commit.refused = self._refusal(group, positions, code), set(positions)
                 else:

@@ -210,9 +210,7 @@ class MemoryWire:
 
         return self._ask("whether leaders let it write", answers, touching("acl", "TOPIC")) if wanted else {}
 
-    def delete_records(
-        self, offsets: Mapping[TopicPartition, int], check: Check | None = None
-    ) -> dict[TopicPartition, int]:
+    def delete_records(self, offsets: Mapping[TopicPartition, int], check: Check) -> dict[TopicPartition, int]:
         """See WireCluster."""
         what = f"delete records below {', '.join(f'{tp}@{offset}' for tp, offset in sorted(offsets.items()))}"
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 
 from airflow_mirror.errors import MirrorError, TopicsOwned
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build
@@ -132,7 +133,7 @@ class Life:
     def _grow(self) -> None:
         topic = self._rng.choice([t for t in self.traffic.topics if t.name != SHORT])
         grown = replace(topic, partitions=topic.partitions + 1)
-        self._admins[0].grow_partitions(topic.name, grown.partitions)
+        self._admins[0].grow_partitions(topic.name, grown.partitions, unfenced)
         self.traffic.topics = tuple(grown if t is topic else t for t in self.traffic.topics)
         self.events["partitions added"] += 1
 
@@ -193,7 +194,7 @@ class Life:
             ids.update({there.topic_id} if there and not ids else ())
             if there is None or there.topic_id not in ids:
                 return True
-            admin.delete_topics([name])
+            admin.delete_topics([name], unfenced)
             return False
 
         self._until(is_gone, f"{name} is gone from the {admin.role}")

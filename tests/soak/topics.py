@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from airflow_mirror.copy.writer.priming import prime
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -83,7 +84,7 @@ def make(source: Cluster, target: Cluster, replicas: int, rng: random.Random) ->
         if topic.transactional:
             write_transactions(source, topic.name, rng.getrandbits(30), 25, topic.partitions)
     with WireCluster(config(source)) as wire:  # inside a batch
-        wire.delete_records({TopicPartition("primed", 0): _PRIMED_UP_TO + 537})
+        wire.delete_records({TopicPartition("primed", 0): _PRIMED_UP_TO + 537}, unfenced)
 
 
 def _start_above_zero(source: Cluster, topic: str) -> None:

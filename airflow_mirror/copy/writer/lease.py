@@ -28,13 +28,13 @@ case for records (`identity`), and the guard covers it for markers (`padding`).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.kafka.permit import since_boot_s as _now_s
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -201,14 +201,6 @@ def _epoch_of(client: TransactionClient, token: LeaseToken) -> int:
 
 def _gone(token: LeaseToken) -> Fenced:
     return Fenced(f"writer lease {token.transactional_id!r}", ErrorCode.PRODUCER_FENCED, token.producer_id, token.epoch)
-
-
-def _now_s() -> float:
-    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC.
-
-    It does not count a hypervisor's pause (a snapshot, a live migration), behind which a confirmation looks fresh.
-    """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Confirmation:

@@ -20,7 +20,7 @@ from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -68,9 +68,10 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         if not arguments.hold:
             _check_held(ready, target)
         begin(plan, target)
-        create_target_topics(plan, target)
+        permit = recently(lambda: require_active(ledger, plan, target))
+        create_target_topics(plan, target, permit)
         if ready:
-            report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
+            report = sync_configs(replace(plan, topics=tuple(ready)), source, target, permit, hold=True)
             for line in report.drift:
                 log.warning("changed while the mirror writes; set it back when the mirror is done: %s", line)
         if mirror.begins_once:

@@ -373,10 +373,8 @@ class StartFollower:
             here, there = (one[compacting.POLICY].value or "" for one in (configs[source_topic], entries))
             if (wanted := compacting.policy(some[name], level, here, there)) is None:
                 continue
-            with self._right.writing:
-                self._right.confirm(self._target.wire)
-                self._right.check()
-                self._target.alter_topic_configs(name, {compacting.POLICY: wanted})
+            with self._right.granted(self._target.wire) as permit:
+                self._target.alter_topic_configs(name, permit, {compacting.POLICY: wanted})
             report.compacted.append(f"{name}: {compacting.POLICY}: {there} -> {wanted}")
             log.info("%s", report.compacted[-1])
 

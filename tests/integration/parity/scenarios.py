@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from airflow_mirror.kafka.permit import unfenced
 from tests.integration.parity import applications as apps
 from tests.integration.parity.flow import PARTITIONS, SYNC_S, TOPICS_S, Flow, within
 
@@ -143,7 +144,7 @@ class Scenarios:
         flow.append(topic, [10])
         flow.arrives(topic, 10)
         by_hand = {"segment.ms": "222222", "delete.retention.ms": "2000", "retention.bytes": "999999999"}
-        flow.admins[1].alter_topic_configs(flow.there(topic), by_hand)
+        flow.admins[1].alter_topic_configs(flow.there(topic), unfenced, by_hand)
         for key, value in (("segment.ms", "111111"), ("retention.bytes", "-1")):
             within(SYNC_S + 10, lambda k=key, v=value: flow.setting(topic, k) == v, f"{key} is {value} again")
         assert flow.setting(topic, "delete.retention.ms") == "2000"
@@ -155,12 +156,12 @@ class Scenarios:
         default = flow.setting(topic, "segment.ms")
         larger = "2000000000"  # than the default of segments
         chosen = {"segment.ms": "7654321", "segment.bytes": larger, "retention.bytes": "1000"}
-        flow.admins[0].alter_topic_configs(topic, chosen)
+        flow.admins[0].alter_topic_configs(topic, unfenced, chosen)
         within(SYNC_S, lambda: flow.setting(topic, "segment.ms") == "7654321", "it is synced")
         within(SYNC_S, lambda: flow.setting(topic, "segment.bytes") == larger, "so is a larger limit of size")
         held = f"{flow.there(topic)}: retention.bytes: .* -> 1000"
         within(SYNC_S, lambda: flow.mentions("configs", "waiting", held), "what is on hold is listed")
-        flow.admins[0].alter_topic_configs(topic, {}, list(chosen))
+        flow.admins[0].alter_topic_configs(topic, unfenced, {}, list(chosen))
         within(SYNC_S, lambda: flow.setting(topic, "segment.ms") == default, "it is the target's own again")
         smaller = f"{flow.there(topic)}: segment.bytes: {larger} -> "
         within(SYNC_S, lambda: flow.mentions("configs", "waiting", smaller), "a smaller one waits, and is listed")

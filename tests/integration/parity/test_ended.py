@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.console.main import main
+from airflow_mirror.kafka.permit import unfenced
 from sandbox import Cluster
 from tests.integration.parity.flow import SYNC_S, Flow, within
 from tests.integration.parity.scenarios import TEN
@@ -21,7 +22,7 @@ def test_i10_what_is_on_hold_is_the_sources_in_the_end(clusters: tuple[Cluster, 
         flow.append(topic, TEN)
         flow.start()
         flow.arrives(topic, 100)
-        flow.admins[0].alter_topic_configs(topic, {"retention.bytes": "2000000"})
+        flow.admins[0].alter_topic_configs(topic, unfenced, {"retention.bytes": "2000000"})
         assert flow.setting(topic, "retention.bytes") == "-1"
         waits = f"{flow.there(topic)}: retention.bytes: .* -> 2000000"
         within(SYNC_S, lambda: flow.mentions("configs", "waiting", waits), "what has changed is seen")

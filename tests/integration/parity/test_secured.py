@@ -68,11 +68,11 @@ def test_s5_passwords_and_authorizers(secured: tuple[Cluster, Cluster], tmp_path
             flow.arrives(topic, 100)
             wanted = rule(there, "DESCRIBE", principal="User:dummy")
             within(SYNC_S, lambda f=flow, w=wanted: w in f.admins[1].describe_acls(), "the rule is there")
-            flow.admins[0].grow_partitions(topic, PARTITIONS + 1)
+            flow.admins[0].grow_partitions(topic, PARTITIONS + 1, unfenced)
             within(TOPICS_S, lambda f=flow, t=there: f.admins[1].topics([t])[t].partitions == 11, "there are eleven")
             flow.append(topic, [0] * PARTITIONS + [10])
             flow.arrives(topic, 110)
-            flow.admins[1].alter_topic_configs(there, {"segment.ms": "222222"})
+            flow.admins[1].alter_topic_configs(there, unfenced, {"segment.ms": "222222"})
             within(SYNC_S, lambda f=flow, t=topic: f.setting(t, "segment.ms") == "111111", "the setting returns")
 
 
@@ -83,6 +83,6 @@ def test_i11_defaults_of_the_source(secured: tuple[Cluster, Cluster], tmp_path: 
         flow.append(topic, [10])
         flow.start()
         flow.arrives(topic, 10)
-        flow.admins[1].alter_topic_configs(topic, {"segment.ms": "2000000", "delete.retention.ms": "2000"})
+        flow.admins[1].alter_topic_configs(topic, unfenced, {"segment.ms": "2000000", "delete.retention.ms": "2000"})
         within(SYNC_S, lambda: flow.setting(topic, "segment.ms") == "30000000", "it is the source's default again")
         assert flow.setting(topic, "delete.retention.ms") == "2000"

@@ -43,7 +43,9 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         def topics(self, names: list[str]) -> dict[str, None]:
             return {name: None for name in names if name in seen.there[self.role]}
 
-    def sync_configs(plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool) -> ConfigsReport:
+    def sync_configs(
+        plan: Plan, source: Admin, target: Admin, _permit: object, *, hold: bool, dry_run: bool
+    ) -> ConfigsReport:
         assert dry_run and (source.role, target.role) == ("source", "target")
         seen.asked = [t.source_topic for t in plan.topics], hold, plan.mirror.name
         return ConfigsReport(hold, seen.changes, not seen.changes)

@@ -230,7 +230,7 @@ def test_a_shared_topic_stays_with_the_others_and_on_hold(
     target.ledger.decide(lambda _: {"topic/t": Owned.shared(*sharers).value()})
     plan = plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="s"))
     target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
-    monkeypatch.setattr(target, "delete_topics", lambda _: None, raising=False)
+    monkeypatch.setattr(target, "delete_topics", lambda *_: None, raising=False)
     monkeypatch.setattr(core.Retirement, "_plan", lambda _: plan)
     monkeypatch.setattr(
         core, "sync_configs", lambda plan, *_, **__: SimpleNamespace(drift=[t.target_topic for t in plan.topics])

@@ -21,7 +21,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     monkeypatch.setattr(reading, "POLL_S", 0.0)
     monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {name: TopicInfo(name, "id", 1, 1) for name in names})
-    monkeypatch.setattr(ClusterAdmin, "delete_topics", lambda one, names: done.append(f"{one.role} topic {[*names]}"))
+    monkeypatch.setattr(ClusterAdmin, "delete_topics", lambda one, names, _: done.append(f"{one.role} topic {[*names]}"))
     monkeypatch.setattr(module, "_delete_group", lambda config, group: done.append(f"{config.role} group {group}"))
     return done
 

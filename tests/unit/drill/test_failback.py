@@ -51,7 +51,7 @@ class Admin:
     def commit_group_offsets(self, group: str, positions: Mapping[TP, GroupPosition], permit: Permit) -> None:
         self.done.append(f"{self.role}: {group} at {[p.offset for _, p in sorted(positions.items())]}")
 
-    def delete_topics(self, names: list[str]) -> None:
+    def delete_topics(self, names: list[str], _permit: object) -> None:
         self.done.append(f"{self.role}: delete {names}")
 
     def create_topics(self, specs: list[NewTopicSpec]) -> None:

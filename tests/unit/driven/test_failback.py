@@ -21,6 +21,7 @@ from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.rollback import failback as module
@@ -244,7 +245,8 @@ class Old(Acls):
     def cluster_id(self) -> str:
         return "s"
 
-    def delete_topic(self, name: str, topic_id: str) -> None:
+    def delete_topic(self, name: str, topic_id: str, permit: Permit) -> None:
+        permit()
         if self.dies:
             raise KeyboardInterrupt
         self.deleted.append((name, topic_id))

@@ -19,6 +19,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
@@ -148,14 +149,18 @@ class Target(AllAllowed):
         default = {"retention.ms": ConfigEntry(value="604800000", is_default=True, source="DEFAULT_CONFIG")}
         return {name: default | {k: _override(v) for k, v in self.configs[name].items()} for name in names}
 
-    def alter_topic_configs(self, topic: str, to_set: Mapping[str, str], delete: Collection[str] = ()) -> None:
+    def alter_topic_configs(
+        self, topic: str, permit: Permit, to_set: Mapping[str, str], delete: Collection[str] = ()
+    ) -> None:  # fmt: skip
+        permit()
         now = {k: v for k, v in {**self.configs[topic], **to_set}.items() if k not in delete}
         self.effects.do(f"alter {topic}", lambda: self.configs.update({topic: now}))
 
     def describe_acls(self) -> list[Acl]:
         return list(self.acls)
 
-    def create_acls(self, rules: Collection[Acl], _permit: Any = None) -> None:
+    def create_acls(self, rules: Collection[Acl], permit: Permit) -> None:
+        permit()
         self.effects.do("grant", lambda: self.acls.extend(rule for rule in rules if rule not in self.acls))
 
     def groups(self) -> list[GroupInfo]:
@@ -279,7 +284,7 @@ class World:
         }
 
 
-def _sync_configs(plan: Plan, source: Any, target: Target, hold: bool) -> Any:
+def _sync_configs(plan: Plan, source: Any, target: Target, permit: Permit, hold: bool) -> Any:
     """As the real one, for the one setting that these topics have."""
     assert not hold
     lines = []
@@ -287,5 +292,5 @@ def _sync_configs(plan: Plan, source: Any, target: Target, hold: bool) -> Any:
         final = {key: entry.value for key, entry in source.topic_configs([t.source_topic])[t.source_topic].items()}
         if target.configs[t.target_topic] != final:
             lines.append(f"{t.target_topic}: {target.configs[t.target_topic]} -> {final}")
-            target.alter_topic_configs(t.target_topic, final, [k for k in ("retention.ms",) if k not in final])
+            target.alter_topic_configs(t.target_topic, permit, final, [k for k in ("retention.ms",) if k not in final])
     return SimpleNamespace(drift=lines)

@@ -10,6 +10,7 @@ from kafka.protocol.admin import AlterConfigsResponse, DescribeConfigsResponse, 
 
 from airflow_mirror.errors import BrokerError, InputError, RequestRefused
 from airflow_mirror.kafka.admin import ConfigEntry
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, METADATA, World, world
 
@@ -100,24 +101,24 @@ def test_refusal_to_read_configs_names_topic_or_broker() -> None:
 def test_change_names_only_the_keys_that_change() -> None:
     with world() as w:
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed())
-        w.admin.alter_topic_configs("t", set={"a": "1"}, delete={"b"})
+        w.admin.alter_topic_configs("t", unfenced, set={"a": "1"}, delete={"b"})
         ((resource,),) = [r.resources for r in w.asked(INCREMENTAL_ALTER_CONFIGS)]
         assert [(c.name, c.config_operation, c.value) for c in resource.configs] == [("a", 0, "1"), ("b", 1, None)]
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "a is no number"))
         with pytest.raises(RequestRefused, match="alter configs of topic 't'.*INVALID_CONFIG.*a is no number"):
-            w.admin.alter_topic_configs("t", set={"a": "x"})
+            w.admin.alter_topic_configs("t", unfenced, set={"a": "x"})
 
 
 def test_nothing_to_change_asks_nobody() -> None:
     with world() as w:
-        w.admin.alter_topic_configs("t")
+        w.admin.alter_topic_configs("t", unfenced)
         assert not w.broker.asked
 
 
 def test_old_broker_gets_all_overrides_with_the_change_in_them() -> None:
     with world() as w:
         old(w).answer(ALTER_CONFIGS, altered())
-        w.admin.alter_topic_configs("t", set={"cleanup.policy": "compact"}, delete={"segment.ms"})
+        w.admin.alter_topic_configs("t", unfenced, set={"cleanup.policy": "compact"}, delete={"segment.ms"})
         ((resource,),) = [r.resources for r in w.asked(ALTER_CONFIGS)]
         assert [(c.name, c.value) for c in resource.configs] == [("cleanup.policy", "compact"), ("retention.ms", "5")]
 
@@ -127,7 +128,7 @@ def test_altering_topic_with_hidden_value_on_old_broker_is_refused() -> None:
     with world() as w:
         old(w).answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True))
         with pytest.raises(InputError, match="topic 't' overrides k, whose value the broker hides"):
-            w.admin.alter_topic_configs("t", set={"cleanup.policy": "compact"})
+            w.admin.alter_topic_configs("t", unfenced, set={"cleanup.policy": "compact"})
         assert not w.asked(ALTER_CONFIGS)
 
 
@@ -135,7 +136,7 @@ def test_refusal_of_an_old_broker_is_told_in_its_words() -> None:
     with world() as w:
         old(w).answer(ALTER_CONFIGS, altered(40, "no such policy"))
         with pytest.raises(RequestRefused, match="alter configs of topic 't'.*no such policy"):
-            w.admin.alter_topic_configs("t", set={"cleanup.policy": "x"})
+            w.admin.alter_topic_configs("t", unfenced, set={"cleanup.policy": "x"})
 
 
 def test_each_broker_answers_for_itself() -> None:

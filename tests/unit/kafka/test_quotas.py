@@ -8,6 +8,7 @@ import pytest
 from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
 from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.wire.errors import AclMissing, ApiNotServed
 from tests.unit.kafka.world import ALTER_QUOTAS, DESCRIBE_QUOTAS, world
@@ -54,7 +55,7 @@ def test_default_of_an_entity_is_told_from_a_name() -> None:
 def test_values_are_set_and_removed_by_entity_and_key() -> None:
     with world() as w:
         w.answer(ALTER_QUOTAS, altered(0, 0))
-        w.admin.alter_quotas({of(user="a"): {"x": 1.0, "y": None}, of(ip=None): {"z": 2.0}})
+        w.admin.alter_quotas({of(user="a"): {"x": 1.0, "y": None}, of(ip=None): {"z": 2.0}}, unfenced)
         (request,) = w.asked(ALTER_QUOTAS)
         asked = {(part.entity_type, part.entity_name): [(op.key, op.remove) for op in one.ops]
                  for one in request.entries for part in one.entity}  # fmt: skip
@@ -66,10 +67,10 @@ def test_quota_that_is_refused_is_named_among_others() -> None:
     with world() as w:
         w.answer(ALTER_QUOTAS, altered(0, 42))
         with pytest.raises(RequestRefused, match="alter client quotas of user 'b'.*INVALID_REQUEST.*so says"):
-            w.admin.alter_quotas({of(user="a"): {"x": 1.0}, of(user="b"): {"x": 1.0}})
+            w.admin.alter_quotas({of(user="a"): {"x": 1.0}, of(user="b"): {"x": 1.0}}, unfenced)
         w.answer(ALTER_QUOTAS, altered(31))
         with pytest.raises(AclMissing, match="lacks AlterConfigs on cluster"):
-            w.admin.alter_quotas({of(user="a"): {"x": 1.0}})
+            w.admin.alter_quotas({of(user="a"): {"x": 1.0}}, unfenced)
 
 
 def test_brokers_that_do_not_tell_quotas_are_named() -> None:

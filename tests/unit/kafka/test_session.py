@@ -8,6 +8,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InvalidField
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
@@ -113,7 +114,7 @@ def test_unreachable_cluster_is_tried_once_for_each_call(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 0.0)
     monkeypatch.setattr(Connection, "open", refuse)
-    for call in (lambda a: a.delete_records({T0: 1}), lambda a: a.offsets([T0]), lambda a: a.groups()):
+    for call in (lambda a: a.delete_records({T0: 1}, unfenced), lambda a: a.offsets([T0]), lambda a: a.groups()):
         opened.clear()
         with pytest.raises(ClusterUnreachable):
             call(admin("a:1"))

@@ -11,6 +11,7 @@ from kafka.protocol.admin import CreatePartitionsResponse, CreateTopicsResponse,
 
 from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
 from airflow_mirror.kafka.admin import NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import AclMissing, ApiNotServed
 from tests.unit.kafka.world import (
     CREATE_PARTITIONS,
@@ -137,11 +138,11 @@ def test_brokers_words_never_repeat_a_secret() -> None:
 def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted() -> None:
     with world() as w:
         w.answer(DELETE_TOPICS, LOST, deleted(3))
-        w.admin.delete_topics(["orders"])
+        w.admin.delete_topics(["orders"], unfenced)
     with world() as w:
         w.answer(DELETE_TOPICS, deleted(3))
         with pytest.raises(BrokerError, match="delete topic 'orders'.*UNKNOWN_TOPIC_OR_PARTITION"):
-            w.admin.delete_topics(["orders"])
+            w.admin.delete_topics(["orders"], unfenced)
 
 
 def test_topic_is_deleted_by_its_id_and_no_other_of_its_name() -> None:
@@ -156,14 +157,14 @@ def test_topic_is_deleted_by_its_id_and_no_other_of_its_name() -> None:
 
     with world() as w:
         w.answer(DELETE_TOPICS, LOST, answered(100))
-        w.admin.delete_topic("orders", known)  # UNKNOWN_TOPIC_ID: it is gone
+        w.admin.delete_topic("orders", known, unfenced)  # UNKNOWN_TOPIC_ID: it is gone
         (asked,) = {(one.topics[0].name, one.topics[0].topic_id) for one in w.asked(DELETE_TOPICS)}
         assert asked == (None, topic_id)
         w.answer(DELETE_TOPICS, answered(29))
         with pytest.raises(AclMissing, match="orders"):
-            w.admin.delete_topic("orders", known)
+            w.admin.delete_topic("orders", known, unfenced)
     with world({DELETE_TOPICS: (1, 5)}) as w, pytest.raises(ApiNotServed):
-        w.admin.delete_topic("orders", known)
+        w.admin.delete_topic("orders", known, unfenced)
 
 
 def test_growth_behind_a_lost_answer_is_seen_in_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,19 +172,19 @@ def test_growth_behind_a_lost_answer_is_seen_in_partition_count(monkeypatch: pyt
     with world() as w:
         w.topics["orders"] = (5, {})
         w.answer(CREATE_PARTITIONS, LOST, grown(37, "Topic already has 5 partition(s)."))
-        w.admin.grow_partitions("orders", 5)
+        w.admin.grow_partitions("orders", 5, unfenced)
         w.answer(CREATE_PARTITIONS, LOST, grown(37, "Topic currently has 5 partitions, which is higher than 4."))
         with pytest.raises(
             RequestRefused, match="grow to 4 partitions topic 'orders'.*INVALID_PARTITIONS.*higher than 4"
         ):
-            w.admin.grow_partitions("orders", 4)
+            w.admin.grow_partitions("orders", 4, unfenced)
 
 
 def test_broker_too_old_to_grow_a_topic_is_named_beforehand() -> None:
     with world() as w:
         del w.broker.served[CREATE_PARTITIONS]
         with pytest.raises(ApiNotServed, match="CreatePartitions"):
-            w.admin.grow_partitions("orders", 5)
+            w.admin.grow_partitions("orders", 5, unfenced)
 
 
 def test_topics_are_described_whatever_the_order_of_their_partitions() -> None:
@@ -199,7 +200,7 @@ def test_broker_that_never_answers_means_try_again_later(monkeypatch: pytest.Mon
         w.answer(DELETE_TOPICS, LOST)
         monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
         with pytest.raises(TryAgain, match="DeleteTopics"):
-            w.admin.delete_topics(["orders"])
+            w.admin.delete_topics(["orders"], unfenced)
 
 
 def test_old_brokers_are_asked_in_their_newest_version() -> None:
@@ -221,7 +222,7 @@ def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch: pytest.MonkeyP
         real = w.broker.answers[METADATA]
         w.answer(CREATE_TOPICS, created(36))
         w.answer(DELETE_TOPICS, deleted(3))
-        for call in (lambda: w.admin.create_topics([SPEC]), lambda: w.admin.delete_topics(["orders"])):
+        for call in (lambda: w.admin.create_topics([SPEC]), lambda: w.admin.delete_topics(["orders"], unfenced)):
             w.admin.close()
             w.answer(METADATA, LOST, real)
             with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS|UNKNOWN_TOPIC_OR_PARTITION"):

@@ -9,6 +9,7 @@ import pytest
 from kafka.protocol.admin import AlterUserScramCredentialsResponse, DescribeUserScramCredentialsResponse
 
 from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import ALTER_USERS, DESCRIBE_USERS, world
@@ -53,7 +54,7 @@ def test_users_are_told_with_mechanisms_and_iterations() -> None:
 def test_salted_password_of_each_mechanism_is_sent_and_not_the_password() -> None:
     with world() as w:
         w.answer(ALTER_USERS, altered(0))
-        w.admin.create_scram_users({"alice": NEW})
+        w.admin.create_scram_users({"alice": NEW}, unfenced)
         (request,) = w.asked(ALTER_USERS)
         for one, kind, number in zip(request.upsertions, ("sha256", "sha512"), (1, 2), strict=True):
             assert (one.name, one.mechanism, one.iterations, len(one.salt)) == ("alice", number, 4096, 32)
@@ -66,5 +67,5 @@ def test_user_that_is_refused_is_named_without_its_secret() -> None:
     with world() as w:
         w.answer(ALTER_USERS, altered(42))
         with pytest.raises(RequestRefused, match="create SCRAM user 'alice'.*INVALID_REQUEST.*because") as e:
-            w.admin.create_scram_users({"alice": NEW})
+            w.admin.create_scram_users({"alice": NEW}, unfenced)
         assert SECRET not in str(e.value)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +21,7 @@ from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import amending
 from airflow_mirror.sync.amending import Amending, AmendingReport
+from airflow_mirror.sync.right import Right
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -98,7 +97,8 @@ class World:
         mode = "mapped" if "map" in name else "identical"
         return self.planned(name, self.source.there[name], target_exists=name in self.target.there, mode=mode)
 
-    def create(self, plan: Plan, target: Any) -> None:
+    def create(self, plan: Plan, target: Any, permit: Any) -> None:
+        permit()
         (topic,) = plan.topics
         if topic.target_topic in self.refused:
             raise self.refused[topic.target_topic]
@@ -131,11 +131,15 @@ class World:
                 world.did("write")
                 world.plans.write(values)
 
-        def confirm(_: object) -> None:
-            if not self.lease:
-                raise LeaseLost("m", 1, "epoch 2")
+        class Ours(Right):
+            def confirm(self, target: Any) -> None:
+                if not world.lease:
+                    raise LeaseLost("m", 1, "epoch 2")
 
-        right: Any = SimpleNamespace(confirm=confirm, check=lambda: None, writing=threading.Lock())
+            def check(self) -> None:
+                return
+
+        right = Ours(lambda: cast("Any", None))
         source, target, ledger = self.source, self.target, Decisions(self.records)
         return Amending(
             lambda: self.taken, source, target, State(), ledger, right, joins=joins, take_in=self.take_in,  # type: ignore[arg-type]

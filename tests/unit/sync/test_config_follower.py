@@ -10,6 +10,7 @@ import pytest
 
 from airflow_mirror.errors import LeaseLost, MissingRight, RequestRefused
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.build import decide
 from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
@@ -47,7 +48,10 @@ class Cluster:
     def chosen(self, name: str) -> dict[str, ConfigEntry]:
         return {k: ConfigEntry(value=v, source="DYNAMIC_TOPIC_CONFIG") for k, v in self.overrides[name].items()}
 
-    def alter_topic_configs(self, topic: str, to_set: Mapping[str, str], delete: Collection[str]) -> None:
+    def alter_topic_configs(
+        self, topic: str, permit: Permit, to_set: Mapping[str, str], delete: Collection[str]
+    ) -> None:  # fmt: skip
+        permit()
         for key in (*to_set, *delete):
             if key in self.refuse:
                 raise self.refuse[key]
@@ -101,7 +105,7 @@ class World:
         self.source.overrides[topic] |= {key.replace("_", "."): value for key, value in overrides.items()}
 
     def end_of_hold(self, source: Any) -> ConfigsReport:
-        return sync_configs(self.plan, source, cast("Any", self.target), hold=False)
+        return sync_configs(self.plan, source, cast("Any", self.target), unfenced, hold=False)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from airflow_mirror.errors import NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.sync import configs
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
@@ -36,7 +37,10 @@ class Cluster:
             for name in names
         }
 
-    def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Collection[str]) -> None:
+    def alter_topic_configs(
+        self, name: str, permit: Permit, set: Mapping[str, str], delete: Collection[str]
+    ) -> None:  # fmt: skip
+        permit()
         self.changes += 1
         if not self.deaf:
             self.overrides[name] |= set
@@ -46,7 +50,7 @@ class Cluster:
 
 def synced(source: Cluster, target: Cluster, **options: Any) -> ConfigsReport:
     both = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
-    return sync_configs(a_plan("orders", "users"), *both, **options)
+    return sync_configs(a_plan("orders", "users"), *both, unfenced, **options)
 
 
 @pytest.fixture(autouse=True)

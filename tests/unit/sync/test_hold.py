@@ -9,6 +9,7 @@ import pytest
 
 from airflow_mirror.errors import BrokerError, HoldLost, LeaseLost
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.hold import EVERY_S, HoldWatch
@@ -31,7 +32,8 @@ class Target:
     def topic_configs(self, names: dict[str, Any]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: self.entries[n] for n in names}
 
-    def alter_topic_configs(self, topic: str, wanted: dict[str, str]) -> None:
+    def alter_topic_configs(self, topic: str, permit: Permit, wanted: dict[str, str]) -> None:
+        permit()
         self.set.append((topic, dict(wanted)))
         for key, value in wanted.items():
             self.change(topic, key, value)

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import topics
@@ -34,7 +35,8 @@ class FakeTarget:
         for spec in specs:
             self.there[spec.name] = (spec.partitions, spec.configs)
 
-    def grow_partitions(self, topic: str, total: int) -> None:
+    def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
+        permit()
         if not self.deaf:
             self.there[topic] = (total, self.there[topic][1])
 
@@ -53,7 +55,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_grown_topic_is_judged_by_partitions_not_settings(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
-    report = create_target_topics(plan, target)
+    report = create_target_topics(plan, target, unfenced)
     assert (report.grown, report.created, report.existing) == (("orders",), ("users",), ("orders",))
     assert report.differences == ("orders: retention.ms=604800000, planned -1",)
     assert target.there["orders"] == (3, BY_AGE), "settings are left to SyncTopicConfigs"
@@ -61,13 +63,13 @@ def test_grown_topic_is_judged_by_partitions_not_settings(plan: Plan) -> None:
 
 def test_a_topic_that_does_not_grow_is_an_error(plan: Plan) -> None:
     with pytest.raises(NotKept, match="orders: 1 partitions, planned 3"):
-        create_target_topics(plan, FakeTarget({"orders": (1, BY_AGE)}, deaf=True))
+        create_target_topics(plan, FakeTarget({"orders": (1, BY_AGE)}, deaf=True), unfenced)
 
 
 def test_a_topic_of_somebody_else_is_not_grown(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
     with pytest.raises(TargetTopicsDiffer, match="orders: 1 partitions, 3 needed"):
-        create_target_topics(replace(plan, known_topics={}), target)
+        create_target_topics(replace(plan, known_topics={}), target, unfenced)
     assert target.there == {"orders": (1, BY_AGE)}
 
 
@@ -80,7 +82,7 @@ def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
                 self.there["orders"] = (3, BY_AGE)
                 raise BrokerError("create", 36, "TOPIC_ALREADY_EXISTS")
 
-    report = create_target_topics(plan, Raced({}))
+    report = create_target_topics(plan, Raced({}), unfenced)
     assert (report.created, report.existing) == (("users",), ("orders",))
     assert report.differences == ("orders: retention.ms=604800000, planned -1",)
 
@@ -91,7 +93,7 @@ def test_a_topic_that_is_refused_is_an_error(plan: Plan) -> None:
             raise BrokerError("create", 44, "POLICY_VIOLATION")
 
     with pytest.raises(BrokerError, match="POLICY_VIOLATION"):
-        create_target_topics(plan, Refusing({}))
+        create_target_topics(plan, Refusing({}), unfenced)
 
 
 def test_a_created_topic_that_reads_back_otherwise_is_named(plan: Plan) -> None:
@@ -104,7 +106,7 @@ def test_a_created_topic_that_reads_back_otherwise_is_named(plan: Plan) -> None:
             return {n: replace(info, replication_factor=3) for n, info in super().topics(names).items()}
 
     with pytest.raises(NotKept) as caught:
-        create_target_topics(plan, Altering({}))
+        create_target_topics(plan, Altering({}), unfenced)
     assert {"orders: 4 partitions, planned 3", "orders: 3 replicas, planned 1"} <= set(caught.value.differences)
     assert any(line.startswith("orders: retention.ms=None, planned -1") for line in caught.value.differences)
 
@@ -121,5 +123,5 @@ def test_topic_unknown_to_some_brokers_is_waited_for(plan: Plan, monkeypatch: py
                 raise BrokerError("describe", 3, "UNKNOWN_TOPIC_OR_PARTITION")
             return super().topic_configs(names)
 
-    report = create_target_topics(plan, Young({}))
+    report = create_target_topics(plan, Young({}), unfenced)
     assert report.to_dict()["created"] == ("orders", "users")

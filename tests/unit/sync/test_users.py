@@ -27,7 +27,7 @@ class Cluster:
     def scram_users(self) -> dict[str, dict[str, int]]:
         return {user: dict(of) for user, of in self.there.items()}
 
-    def create_scram_users(self, new: Mapping[str, Sequence[ScramCredential]]) -> None:
+    def create_scram_users(self, new: Mapping[str, Sequence[ScramCredential]], _permit: object) -> None:
         self.created |= new
         for user, several in {} if self.deaf else new.items():
             self.there.setdefault(user, {}).update({one.mechanism: one.iterations for one in several})

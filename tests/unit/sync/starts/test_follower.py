@@ -17,6 +17,7 @@ from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRi
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import claim, mark_cut_over
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import follower, sights
 from airflow_mirror.sync.starts.follower import StartFollower
 from airflow_mirror.sync.starts.report import StartsReport
@@ -76,7 +77,8 @@ class Side:
     def partitions(self, topic: str) -> int:
         return 2
 
-    def alter_topic_configs(self, topic: str, wanted: dict[str, str]) -> None:
+    def alter_topic_configs(self, topic: str, permit: Callable[[], None], wanted: dict[str, str]) -> None:
+        permit()
         self.settings |= {key.replace(".", "_"): value for key, value in wanted.items()}
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -136,6 +138,8 @@ class Maps:
 
 class FakeRight:
     """The lease; ``lost_at``: somebody else has it when it is confirmed, or looked at, for the n-th time."""
+
+    granted = Right.granted
 
     def __init__(self) -> None:
         self.writing, self.lost_at, self.asked = threading.Lock(), ("", 0), Counter[str]()
