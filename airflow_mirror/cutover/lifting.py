@@ -35,6 +35,7 @@ from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
     LedgerNewer,
+    MirrorCutOver,
     MirrorError,
     OpeningUnfinished,
     TryAgain,
@@ -42,6 +43,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan.direction import FAILOVER, direction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -153,7 +155,7 @@ class Raised:
 
         attempt("fence", lambda: self._lifted(permit))
         if report is not None and report.groups:
-            attempt("commit_groups", lambda: restore_groups(self.on.target, report, permit))
+            attempt("commit_groups", lambda: self._restored(report, permit))
         if report is not None and any(step.name == "stop_writers" for step in report.steps):
             lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
@@ -201,6 +203,20 @@ class Raised:
         self.lift_rules(permit)
         self.is_down()
         return "fence lifted"
+
+    def _restored(self, report: CutoverReport, permit: Permit) -> str:
+        """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then."""
+        ledger = self.on.target.ledger
+
+        def shut() -> None:
+            permit()
+            if (now := direction(ledger.values(), self.mirror)) is not None and now.by == FAILOVER:
+                raise MirrorCutOver(self.mirror, [], now.at)
+
+        try:
+            return restore_groups(self.on.target, report, shut)
+        except MirrorCutOver as e:
+            return f"left where they are: {e}"
 
     def is_down(self) -> None:
         """Note in the report that it is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_mirror.policy import lease_id
-from tests.explore.deviations import freeze, kill, late, switch
+from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
 
@@ -103,6 +103,12 @@ def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> Non
     assert outcome.scheduler.actor("App").result == 12
     outcome = sound(story("runs_groups", ("R2", ANNOUNCE + "/r2/R2-1", 1, kill())))
     assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("App").result == 12
+
+
+def test_guard_that_is_slow_restores_no_positions_behind_a_forced_failover() -> None:
+    killed = ("A", "target: positions of readers", 4, kill())
+    slow = ("GB", "target: read the ledger", 1, switch("GA"))
+    sound(story("failover", killed, ("GA", "target: read state report/flow/", 1, hang()), slow))
 
 
 def test_owner_that_thaws_soon_and_takes_the_lease_itself_sets_no_positions() -> None:
