@@ -66,9 +66,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RawBatch]]:
     sent: list[RawBatch] = []
     encode = produce.encode
 
-    def spy(batches: dict[TopicPartition, memoryview], *rest: object) -> list[bytes | memoryview]:
+    def spy(batches: dict[TopicPartition, memoryview], *rest: object, **named: object) -> list[bytes | memoryview]:
         sent.extend(raw for view in batches.values() for raw in iter_batches(memoryview(bytearray(view))))
-        return encode(batches, *rest)  # type: ignore[arg-type]
+        return encode(batches, *rest, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(produce, "encode", spy)

@@ -22,7 +22,7 @@ from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.plan.probe import probe
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, own_ids, scratch_topic
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES, is_internal, lease_id, marker_id, own_ids, scratch_topic
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -33,7 +33,7 @@ from tests.integration.copying import config, wait_until
 CREATE = rule("kafka-cluster", "CREATE", "ALLOW", "User:mirror", kind="CLUSTER")
 ALTER = rule("kafka-cluster", "ALTER", "ALLOW", "User:mirror", kind="CLUSTER")
 WRITE, READ, DELETE = (rule("*", o, "ALLOW", "User:mirror") for o in ("WRITE", "READ", "DELETE"))
-MARK = rule("airflow-mirror.", "WRITE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
+MARK = rule("airflow-mirror/", "WRITE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
 
 
@@ -256,7 +256,9 @@ def test_three_rights_on_its_topic_are_enough_for_the_state(
     if STATE in root.topic_names():
         root.delete_topics([STATE], unfenced)
         wait_until(lambda: STATE not in root.topic_names(), "the topic is gone")
-    grant(root, *(rule(STATE, operation, "ALLOW", "User:mirror") for operation in OF_THE_STATE if operation != without))
+    rules = [rule(WISHES, operation, "ALLOW", "User:mirror") for operation in ("CREATE", "READ")]  # begun with the state
+    rules += [rule(STATE, operation, "ALLOW", "User:mirror") for operation in OF_THE_STATE if operation != without]
+    grant(root, *rules)
     state = state_of(mirror, "plan/")
     if without is None:
         state.write({"plan/x": b"1", "other": b"2"})
