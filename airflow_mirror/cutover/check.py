@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror import __version__
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
-from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import require_free_groups
+from airflow_mirror.cutover.lifting import described
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
@@ -106,9 +106,7 @@ def _no_fence(run: Run) -> None:
 
 def _fence(run: Run) -> None:
     """Describe the fence, which tries the rights to raise and to lift it."""
-    run.fence.intent(run.topics)
-    if isinstance(run.fence, AclFence):
-        run.fence.require_no_other(run.mirror.name, run.topics)
+    described(run)
 
 
 def _alone_in_ledger(run: Run) -> None:

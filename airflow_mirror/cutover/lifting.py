@@ -32,6 +32,7 @@ from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
     FenceNotLifted,
+    FenceStands,
     InputError,
     LedgerMissing,
     LedgerNewer,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.context import Log, Run
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.platform import Platform, Side
     from airflow_mirror.cutover.report import CutoverReport
@@ -355,6 +356,26 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     if intent is not None and there is not None and not there.is_over:
         known, name = set(intent.deny), name_of(mirror, there.run, there.id)
     return AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+
+
+def described(run: Run) -> Intent:
+    """Return what raising a run's fence changes, if no other fence stands in its way.
+
+    A rule that keeps everybody out is taken for the site's own, and stays. Where an earlier fence of the mirror did not
+    find it there, it may be a late request of that fence's, and nobody would ever lift it.
+
+    :raises FencedByAnother: :raises FenceStands: something does. Errors as of :meth:`.fence.Fence.intent`.
+    """
+    intent, before = run.fence.intent(run.topics), run.before
+    if not isinstance(run.fence, AclFence):
+        return intent
+    run.fence.require_no_other(run.mirror.name, run.topics)
+    if before is not None and before.kind == AclFence.kind:
+        earlier = intent_of(run.on.target, run.mirror.name, before)
+        if late := sorted(intent.held.intersection(earlier.topics) - earlier.held):
+            cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
+            raise FenceStands(run.mirror.name, before.run, cause)
+    return intent
 
 
 def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:

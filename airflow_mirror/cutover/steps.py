@@ -23,7 +23,7 @@ from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.intent import fence_text
-from airflow_mirror.cutover.lifting import Raised, alone
+from airflow_mirror.cutover.lifting import Raised, alone, described
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
@@ -82,9 +82,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
     :raises CutoverTakenOver: somebody was faster, or has undone this attempt; what it had raised by then is taken back.
     """
     proof, unseen = look_before(run), look_for_unseen(run)
-    intent = run.fence.intent(run.topics)
-    if isinstance(run.fence, AclFence):
-        run.fence.require_no_other(run.mirror.name, run.topics)
+    intent = described(run)
     run.intent, run.report.id = intent, run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,

@@ -204,13 +204,10 @@ def _is_known(deviation: Deviation, asked: Asked) -> bool:
     """Requests whose permit was good when their bytes were handed over, and that are applied later.
 
     Positions: docs/security.md. The rules of a fence are the same for each attempt, and bear no name: one that is deleted
-    late may be the next attempt's. One that is created late, before the next attempt describes the source, counts as
-    the site's own from then on; a rule of a swap, which names a principal, is never told from the site's.
+    late may be the next attempt's. A rule of a swap, which names a principal, is never told from the site's.
     """
     if deviation.kind != "late":
         return False
-    if asked.what.startswith("source: create DENY WRITE on "):
-        return deviation.seconds < REST
     return asked.what.startswith(
         ("target: set ", "target: forget ", "source: delete DENY WRITE on ", "source: create DENY WRITE for ")
     )

@@ -23,7 +23,7 @@ from airflow_mirror.cutover.decision import (
     fence_state,
 )
 from airflow_mirror.cutover.drift import drift
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.errors import (
     BrokerError,
@@ -42,7 +42,7 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import take_back
-from tests.builders import topic_plan
+from tests.builders import rule, topic_plan
 from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -138,6 +138,25 @@ def test_fence_of_another_run_is_ended_first(run: Run, phase: str) -> None:
         assert run.before is not None
         run.before = replace(run.before, phase=over)
         precheck(run)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_rule_that_came_late_is_not_taken_for_the_sites_own(run: Run, held: bool) -> None:
+    """It stood when the earlier fence was described, or it is that fence's: then nobody would lift it."""
+    late = rule("orders", "WRITE", "DENY")
+    acls = run.source.acls  # type: ignore[attr-defined]
+    run.fence = AclFence(run.source)
+    if held:
+        acls.add(late)
+    run.intent = run.fence.intent(run.topics)
+    go_up(run)
+    run.before, run.up = replace(run.up, phase=LIFTED), None  # type: ignore[type-var]
+    acls.add(late)
+    if held:
+        precheck(run)
+    else:
+        with pytest.raises(FenceStands, match=r"was lifted, and WRITE is denied to everybody again on orders.*lift-"):
+            precheck(run)
 
 
 def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
