@@ -15,7 +15,7 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
-from airflow_mirror.errors import InputError, OpeningUnfinished, PlanNotKept, TryAgain
+from airflow_mirror.errors import FencedByAnother, InputError, OpeningUnfinished, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import names_below
 from airflow_mirror.plan.kept import last_hash
@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print("\n".join(lines) or f"no fence of mirror {name!r} is up")
             try:
                 left = unexplained(on, name)
-            except TryAgain as e:
+            except (TryAgain, FencedByAnother) as e:
                 print(f"rules that no record explains were not looked for: {e}", file=sys.stderr)
                 return int(arguments.unexplained)
             if arguments.unexplained:

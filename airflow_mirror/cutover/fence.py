@@ -249,9 +249,12 @@ class AclFence:
         """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.
 
         :param name: of the fence whose rules stay.
+        :raises FencedByAnother: the rules may be those of other mirrors' fences, which explain them.
         """
         wanted = {topic_rule(topic, "WRITE", "DENY") for topic in topics}.difference(but)
         denying = wanted.intersection(self._source.describe_acls(resource_type="TOPIC"))
+        if denying and (others := self.others(mirror)):
+            raise FencedByAnother(self._source.role, sorted(acl.name for acl in denying), others)
         names = {_named(*one) for one in self._names() if one[0].startswith(_prefix(mirror)) and one[0] != name}
         return sorted(denying | names)
 

@@ -342,7 +342,7 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
 
     A request of a process that is long gone may have come late. What a fence has found there before is the site's own.
 
-    :raises PlanNotKept: the ledger has lost the mirror's plan.
+    :raises PlanNotKept: the ledger has lost the mirror's plan. :raises FencedByAnother: they may be another mirror's.
     """
     values = on.target.ledger.values()
     there = decision.fence_state(values, mirror)

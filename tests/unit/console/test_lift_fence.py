@@ -17,11 +17,12 @@ from airflow_mirror.console.main import main
 from airflow_mirror.cutover import kept, lifting
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.fence import CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.kept import keep as keep_plan
@@ -230,6 +231,19 @@ def test_rule_that_nothing_explains_is_said_and_removed_when_told(
     assert lift(tmp_path, "--unexplained") == 0 and not ACLS
     ACLS.add(rule("elsewhere", "WRITE", "DENY"))
     assert lift(tmp_path) == 0
+
+
+def test_rule_that_another_mirrors_fence_may_explain_is_left_alone(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has cut the same topics over, to another cluster: without the rule both of its clusters would take writes."""
+    its, name = rule("orders", "WRITE", "DENY"), Acl(
+        resource_type="GROUP", name=name_of("other", "r1", "1"), pattern_type="LITERAL",
+        principal="User:airflow-mirror-fence", host="*", operation="DESCRIBE", permission="DENY",
+    )  # fmt: skip
+    ACLS.update([its, name])
+    assert lift(tmp_path) == 0 and lift(tmp_path, "--unexplained") == 1
+    assert its in ACLS and "other/r1/1" in capsys.readouterr().err
 
 
 def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
