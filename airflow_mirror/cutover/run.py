@@ -16,13 +16,14 @@ from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, go_on_opening
+from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.lifting import Raised, locked
 from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.writers import hold_lease
 from airflow_mirror.errors import (
+    CutoverTakenOver,
     InputError,
     NotUndone,
     OpeningUnfinished,
@@ -297,6 +298,8 @@ def recover(run: Run) -> CutoverReport | None:
     run.log.warning("attempt %d was interrupted; undoing what it did", there.attempt)
     raised = Raised.of(run.on, name, there, run.fence, report)
     if not raised.begin(run.me):
+        if raised.state.phase == CLOSING:
+            raise CutoverTakenOver(run.kept.run)  # a person gives the opening up
         return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
     before = 0 if report is None else len(report.undone)
     if report is not None:

@@ -21,7 +21,7 @@ from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.context import Limits, Run
-from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, end_lifting, fence_state
+from airflow_mirror.cutover.decision import CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
@@ -35,6 +35,7 @@ from airflow_mirror.errors import (
     CutoverBlocked,
     CutoverCancelled,
     CutoverRunning,
+    CutoverTakenOver,
     InputError,
     InvalidField,
     NotUndone,
@@ -290,6 +291,14 @@ def test_teardown_lifts_what_was_not_meant_to_stay_once(
     for _ in range(2):
         lifts(tmp_path, seen.fence, kept_too=kept_too)
     assert seen.calls == calls
+
+
+def test_opening_that_a_person_gives_up_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Nor waited for: the person may have been interrupted, and lift-fence ends what they began."""
+    fenced(tmp_path, "acl")
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": CLOSING}})
+    with pytest.raises(CutoverTakenOver):
+        cutover.recover(a_run(tmp_path, AclFence(Acls(DENY)), Acls(DENY)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("report", ["of a process that died", "gone"])
