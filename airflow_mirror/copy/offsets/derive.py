@@ -19,6 +19,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
 from airflow_mirror.errors import ForeignData, LogUnsettled, NoOffsetMap
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -70,7 +71,7 @@ def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: 
 
 def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int], bool]:
     """Return the producer ids that wrote ``one``, and whether they wrote in transactions."""
-    deliveries = Deliveries(target, mirror, lambda: None)
+    deliveries = Deliveries(target, mirror, unfenced)
     found = deliveries.progress(one.target) if one.key_partitions is None else None
     if found is None:
         return {identity.writer_of(mirror, one)}, False

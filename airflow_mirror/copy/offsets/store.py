@@ -34,6 +34,7 @@ from airflow_mirror.copy.offsets.shelf import Shelf
 from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, TryAgain
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.policy import MAPS
@@ -210,7 +211,7 @@ class MapStore:
     def remove_all(self, target: WireCluster) -> None:
         """Remove all of these maps. Nobody may be copying with them. Errors as for :meth:`append`."""
         for name in self.names(target):
-            self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), lambda: None)
+            self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), unfenced)
 
     def _join(self, target: WireCluster, one: CopyRange, writer: _Writer, check: Check) -> None:
         """Join the newest pieces, until the next older one is larger than all of them together.
