@@ -355,7 +355,10 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     name, held = "", frozenset[str]() if intent is None else intent.held
     if intent is not None and there is not None and not there.is_over:
         known, name = set(intent.deny), name_of(mirror, there.run, there.id)
-    return AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    found = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    if found and decision.fence_state(on.target.ledger.values(), mirror) != there:
+        return unexplained(on, mirror)  # a fence went up, or came down, while we looked
+    return found
 
 
 def described(run: Run) -> Intent:

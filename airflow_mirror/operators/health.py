@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
+from airflow_mirror.errors import JobNotRunning, MirrorError, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.remembered import last_plan
 from airflow_mirror.hooks.tail import TailView
@@ -77,6 +78,7 @@ class CheckMirrorOperator(MirrorOperator):
                 raise JobNotRunning(TAIL, "never started", _START)
             view = TailView(target, mirror.name)
             facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
+            facts = replace(facts, unexplained=self._unexplained(source, target, mirror))
         found = judge(facts, limits)
         tell_lag(mirror.name, lag.summary(list(facts.lags)))
         for one in found:
@@ -84,6 +86,18 @@ class CheckMirrorOperator(MirrorOperator):
         if wrong := [str(one) for one in found if one.fails]:
             raise MirrorUnhealthy(mirror.name, wrong)
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
+
+    def _unexplained(self, source: ClusterAdmin, target: ClusterAdmin, mirror: Mirror) -> list[str]:
+        """Return the source's rules that no record explains; where they can't be told, that is no alarm."""
+        from airflow_mirror.cutover.intent import line
+        from airflow_mirror.cutover.lifting import unexplained
+        from airflow_mirror.cutover.platform import Platform
+
+        try:
+            return [line(one) for one in unexplained(Platform.of(source, target), mirror.name)]
+        except MirrorError as e:  # also where another mirror's fence may explain them
+            self.log.info("rules of the source that no record explains were not looked for: %s", e)
+            return []
 
     def _limits(self) -> Limits:
         from airflow_mirror.jobs.health.judging import Limits

@@ -10,19 +10,24 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.cutover import lifting
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, go_up
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.errors import ClusterUnreachable, FencedByAnother, MirrorError, MissingRight, RequestRefused
 from airflow_mirror.hooks.tail import TailView, replicates
 from airflow_mirror.jobs.health import gathering
 from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import health
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.lag import PartitionLag
+from tests.builders import rule
 from tests.provider.conftest import THE_PLAN
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -34,6 +39,7 @@ class Asked:
         self.facts = Facts(lags=[PartitionLag(TopicPartition("t", 0), 7, 9)], free_bytes={1: 5 * 10**10, 2: None})
         self.plan: Plan | None = THE_PLAN
         self.limits: Limits | None = None
+        self.unexplained: list[Acl] | MirrorError = []
         self.tail = TailFacts(
             active=ActiveTail(
                 mirror=THE_PLAN.mirror.to_dict(), plan="p", inputs="i", directory="/jobs/1", host="host-a", where="a"
@@ -47,6 +53,12 @@ class Asked:
         self.limits = limits
         return replace(self.facts, tail=self.tail, fences=fences())
 
+    def left(self, on: Platform, mirror: str) -> list[Acl]:
+        assert mirror == "m"
+        if isinstance(self.unexplained, MirrorError):
+            raise self.unexplained
+        return self.unexplained
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
@@ -58,6 +70,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins)
     monkeypatch.setattr(gathering, "gather", one.gather)
+    monkeypatch.setattr(lifting, "unexplained", one.left)
     monkeypatch.setattr(health, "last_plan", lambda *_: one.plan)
     return one
 
@@ -101,6 +114,27 @@ def test_a_fence_is_known_from_the_target(
     assert "the fence of cutover monday is being lifted" in check(mirror).execute(context)["warnings"][-1]
     end_lifting(ledger, "m", lifting)
     assert "monday" not in " ".join(check(mirror).execute(context)["warnings"])
+
+
+def test_rules_that_no_record_explains_are_a_warning(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
+    """A request of a cutover that is long gone came late: producers are refused, and the ledger knows of nothing."""
+    asked.unexplained = [rule("t", "WRITE", "DENY")]
+    (warning,) = check(mirror).execute(context)["warnings"][1:]
+    assert warning.startswith("fence: rules of the source keep everybody out") and "DENY WRITE on topic t" in warning
+
+
+@pytest.mark.parametrize("error", [
+    ClusterUnreachable("source", "k:1", "refused"), RequestRefused("describe ACLs", 54, "SECURITY_DISABLED"),
+    MissingRight("describe ACLs", "CLUSTER_AUTHORIZATION_FAILED", "User:m"),
+    FencedByAnother("source", ["t"], ["n/monday/1"]),  # they may be theirs
+])  # fmt: skip
+def test_rules_that_nobody_can_list_are_no_alarm(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], error: MirrorError
+) -> None:
+    asked.unexplained = error
+    assert len(check(mirror).execute(context)["warnings"]) == 1
 
 
 def test_limits_are_what_a_form_yields(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:

@@ -206,7 +206,8 @@ def thawed() -> None:
     raise Frozen("something else is decided")
 
 
-TP = TopicPartition("t", 0)
+TP, RULE = TopicPartition("t", 0), rule("t", "WRITE", "ALLOW")
+CREDENTIAL = ScramCredential(mechanism="SCRAM-SHA-256", iterations=4096, password="p")
 CALLS: dict[str, Callable[[ClusterAdmin], object]] = {
     "alter_quotas": lambda a: a.alter_quotas({QuotaEntity.of(user="a"): {"x": 1.0}}, thawed),
     "alter_topic_configs": lambda a: a.alter_topic_configs("t", thawed, {"retention.ms": "1"}),
@@ -220,8 +221,6 @@ CALLS: dict[str, Callable[[ClusterAdmin], object]] = {
     "forget_group_offsets": lambda a: a.forget_group_offsets("g", [TP], thawed),
     "grow_partitions": lambda a: a.grow_partitions("t", 2, thawed),
 }
-RULE = rule("t", "WRITE", "ALLOW")
-CREDENTIAL = ScramCredential(mechanism="SCRAM-SHA-256", iterations=4096, password="p")
 
 
 @pytest.mark.parametrize("name", CALLS)

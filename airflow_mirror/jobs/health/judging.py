@@ -91,6 +91,7 @@ class Facts:
     :param not_held: settings of target topics that are not on hold: the topic, the key and the value there.
     :param free_bytes: see :meth:`.ClusterAdmin.usable_bytes`.
     :param fences: cutovers whose fence is, or may be, up.
+    :param unexplained: rules that keep everybody out of source topics, and that no record explains; as far as was asked.
     :param unknown: checks whose question got no answer.
     """
 
@@ -104,6 +105,7 @@ class Facts:
     not_held: Sequence[tuple[str, str, str | None]] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
     fences: Sequence[str] = ()
+    unexplained: Sequence[str] = ()
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
@@ -239,6 +241,9 @@ def _disk(facts: Facts, limits: Limits) -> Iterator[str]:
 def _fence(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.fences:
         yield f"the source refuses producers ('airflow-mirror lift-fence' ends what was killed): {some(facts.fences)}"
+    if facts.unexplained:
+        how = "if they are none of yours, 'airflow-mirror lift-fence --unexplained' removes them"
+        yield f"rules of the source keep everybody out, and no record explains them ({how}): {some(facts.unexplained)}"
 
 
 def _partitions(found: Collection[object]) -> str:

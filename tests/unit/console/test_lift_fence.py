@@ -17,12 +17,13 @@ from airflow_mirror.console.main import main
 from airflow_mirror.cutover import kept, lifting
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
-from airflow_mirror.cutover.fence import CallableFence, name_of
+from airflow_mirror.cutover.fence import AclFence, CallableFence, _named, name_of
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.kept import keep as keep_plan
@@ -254,3 +255,28 @@ def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
     monkeypatch.setitem(sys.modules, "airflow_mirror.hooks.home", None)
     assert main(["lift-fence", "--mirror", "flwo", "--target", str(tmp_path / "dst")]) == 2
     assert "the target does not know it. It knows: flow." in capsys.readouterr().err
+
+
+def test_fence_that_goes_up_while_rules_are_looked_at_explains_them(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check beside a cutover that begins, or ends, raises no alarm."""
+    left, seen = AclFence.left, list[str]()
+
+    def meanwhile(self: AclFence, *given: Any, **named: Any) -> Any:
+        if not seen:
+            seen.append(fenced(target, "monday"))
+        return left(self, *given, **named)
+
+    monkeypatch.setattr(AclFence, "left", meanwhile)
+    ACLS.add(rule("orders", "WRITE", "DENY"))
+    sides = (Cluster(ClientConfig({"bootstrap.servers": "b:1"}, role)) for role in ("source", "target"))
+    on = Platform(*(Side(one) for one in sides))  # type: ignore[arg-type]
+    assert lifting.unexplained(on, "flow") == [] and seen
+
+
+def test_fences_of_other_mirrors_are_told_from_ones_own(target: Target) -> None:
+    fence = AclFence(Cluster(ClientConfig({"bootstrap.servers": "b:1"}, "source")))  # type: ignore[arg-type]
+    for mirror in ("flow", "flow-2"):
+        fence._source.create_acls([_named(name_of(mirror, "monday", "1"), "DESCRIBE")], unfenced)
+    assert fence.others("flow") == ["flow-2/monday/1"]

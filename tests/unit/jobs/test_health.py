@@ -146,6 +146,12 @@ def test_settings_disk_and_fence_are_looked_at() -> None:
     assert findings[1][1] == "less than 2.0 GB free on the target: broker 1 1.5 GB"
 
 
+def test_rules_that_no_record_explains_warn_and_say_what_removes_them() -> None:
+    ((check, what, fails),) = found(unexplained=["DENY WRITE on topic t for User:* from *"])
+    assert (check, fails) == ("fence", False) and what.endswith(": DENY WRITE on topic t for User:* from *")
+    assert "lift-fence --unexplained" in what
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_question_without_an_answer_is_a_finding(check: str) -> None:
     """It fails, unless the check only warns: a cluster that is away must not look well."""
