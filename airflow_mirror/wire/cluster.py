@@ -296,7 +296,7 @@ class WireCluster:
             failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
             # A leader that has not heard of the topic yet, or has already heard of its deletion, reports it as unknown.
             if isinstance(failure, ConnectionLost):
-                errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause)
+                errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause, failure.hint)
             elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 errors[tp] = BrokerError(f"{self.role} cluster, {what} of {tp}", failure, error_name(failure))
             else:
@@ -363,7 +363,7 @@ class WireCluster:
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
         asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"
         if isinstance(failure, ConnectionLost):
-            return ConnectionLost(self.role, failure.address, asked, failure.cause)
+            return ConnectionLost(self.role, failure.address, asked, failure.cause, failure.hint)
         return BrokerError(f"{self.role} cluster, {asked}", failure, error_name(failure))
 
     def _refusal(self, what: str, code: int, operation: str, name: str) -> MirrorError:

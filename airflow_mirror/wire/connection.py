@@ -30,6 +30,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
+from airflow_mirror.wire.topology import parse_bootstrap
 from airflow_mirror.wire.varint import tags_end
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _TICKET_AGAIN_S, _TICKET_LATEST_S = 0.5, 1.5  # how often to look for a ticket; how long before the end to wait for it
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
+# A bootstrap server has answered, and nobody finds this address in the settings.
+_SENT_HINT = "The cluster sends clients there: if the broker runs, its advertised.listeners must be reachable here."
 _TLS_HINT = "If this repeats, check the certificates, the ciphers and the port."
 # Substrings of OpenSSL's reasons that mean a permanent TLS failure. All others (an internal error of the peer, a
 # truncated record) may also come from a broker that dies. Alerts from the peer and local findings are named alike.
@@ -309,10 +312,13 @@ class Connection:
     def _dial(self) -> socket.socket:
         try:
             return socket.create_connection((self.host, self.port), timeout=self.timeout_s)
-        except TimeoutError:
-            raise self._lost("connect", f"no answer within {self.timeout_s:g} s", "Is a firewall in between?") from None
         except OSError as e:
-            raise self._lost("connect", e.strerror or str(e)) from None
+            silent = isinstance(e, TimeoutError)
+            cause = f"no answer within {self.timeout_s:g} s" if silent else e.strerror or str(e)
+            hints = ["Is a firewall in between?"] if silent else []
+            if (self.host, self.port) not in parse_bootstrap(self.settings.bootstrap):
+                hints.append(_SENT_HINT)
+            raise self._lost("connect", cause, " ".join(hints)) from None
 
     def _tune(self, plain: socket.socket) -> None:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

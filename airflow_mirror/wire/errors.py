@@ -47,7 +47,7 @@ class ConnectionLost(TryAgain):
     """The connection to a broker failed or timed out. The request may or may not have been executed."""
 
     def __init__(self, role: str, address: str, asked: str, cause: str, hint: str = "") -> None:
-        self.role, self.address, self.asked, self.cause = role, address, asked, cause
+        self.role, self.address, self.asked, self.cause, self.hint = role, address, asked, cause, hint
         super().__init__(f"{role} cluster, broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
 
 

@@ -25,11 +25,13 @@ class Broker:
 
     :ivar served: API key -> (lowest, highest) version; change it to look like an older broker.
     :ivar deaf_to: API keys of requests of which it reads no more than the beginning, as long as they stand in here.
+    :ivar advertises: the host and port that its cluster tells clients; None: where it listens.
     """
 
     def __init__(self, cluster: DrivenCluster, node_id: int, served: dict[int, tuple[int, int]]) -> None:
         self.cluster, self.node_id, self.served = cluster, node_id, dict(served)
         self.port = 0
+        self.advertises: tuple[str, int] | None = None
         self.deaf_to: set[int] = set()
         self.deaf = threading.Event()  # a request has come that it is deaf to
         self._listener: socket.socket | None = None
@@ -41,6 +43,11 @@ class Broker:
     def running(self) -> bool:
         """Whether it listens."""
         return self._listener is not None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients are sent."""
+        return self.advertises or ("127.0.0.1", self.port)
 
     def start(self) -> None:
         """Listen."""

@@ -26,6 +26,5 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
         code = code or ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code or found is None:
         return Response(throttle_time_ms=0, error_code=code, error_message=None, node_id=-1, host="", port=-1)
-    return Response(
-        throttle_time_ms=0, error_code=0, error_message="NONE", node_id=node_id, host="127.0.0.1", port=found.port
-    )
+    host, port = found.address
+    return Response(throttle_time_ms=0, error_code=0, error_message="NONE", node_id=node_id, host=host, port=port)

@@ -23,8 +23,10 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     cluster = broker.cluster
     names = sorted(cluster.topics) if message.topics is None else [topic.name for topic in message.topics]
     running = {i: b for i, b in cluster.brokers.items() if b.running}
+    addresses = {i: b.address for i, b in running.items()}
     brokers = [
-        Response.MetadataResponseBroker(node_id=i, host="127.0.0.1", port=b.port, rack=None) for i, b in running.items()
+        Response.MetadataResponseBroker(node_id=i, host=host, port=port, rack=None)
+        for i, (host, port) in addresses.items()
     ]
     return Response(
         throttle_time_ms=0, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=min(running, default=-1),
