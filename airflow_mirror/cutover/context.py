@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.cutover.decision import permit
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.errors import CutoverCancelled, FenceTooLong
+from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
 from airflow_mirror.jobs.runner.active import heard_by
 from airflow_mirror.kafka.permit import recently
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.direction import direction
 
 if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
@@ -247,6 +248,8 @@ class Run:
 
         def ours() -> None:
             self.permit()
+            if direction(self.life.values(), self.mirror.name) != self.turned:  # failed over, by force
+                raise CutoverTakenOver(self.kept.run)
             assert self.lease is not None
             self.on.target.confirm_lease(self.lease)
 
