@@ -20,9 +20,11 @@ from rich.text import Text
 
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.run import add_clusters, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
+from airflow_mirror.cutover.lifting import told_unexplained
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.drill.kept import DRILLS, is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
@@ -64,6 +66,10 @@ def add(commands: Any) -> None:
         "status is 0 only if all of them run",
     )  # fmt: skip
     add_clusters(command)
+    command.add_argument(
+        "--source", metavar="CLUSTER",
+        help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains: {HELP}",
+    )  # fmt: skip
     command.add_argument("--watch", action="store_true", help="go on until interrupted")
     command.add_argument("--json", action="store_true", help="print JSON: a list of mirrors")
     command.set_defaults(run=_run)
@@ -85,6 +91,9 @@ def _run(arguments: argparse.Namespace) -> int:
             if target.topic_names():  # they hold data, perhaps, of which nobody knows whose it is
                 raise
             rows = []
+        if arguments.source:
+            with ClusterAdmin(config_of(arguments.source, "source")) as source:
+                _look_at(source, target, rows)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         print("\n".join(_newer_lines(view.newer)), end="\n" if view.newer else "", file=sys.stderr)
@@ -119,6 +128,24 @@ def _of_files(arguments: argparse.Namespace) -> int:
     else:
         Console().print(_shown(rows, newer))
     return int(bool(newer) or any(row["tail"] != RUNNING.lower() for row in rows))
+
+
+def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, Any]]) -> None:
+    """Add to rows of mirrors of a source which of its rules no record explains."""
+
+    def aside(text: str, *of: object) -> None:
+        print(text % of, file=sys.stderr)
+
+    on = Platform.of(source, target)
+    try:
+        its_id = source.cluster_id()
+        for row in rows:
+            name = row["mirror"]
+            if row["plan"] and on.target.plan(name, row["plan"]).source_cluster_id == its_id:
+                facts = Facts(unexplained=told_unexplained(on, name, aside))
+                row["said"] = "\n".join(filter(None, [row["said"], *map(str, judge(facts, Limits(), ["fence"]))])) or None
+    except MirrorError as e:
+        aside("rules of the source that no record explains were not looked for: %s", e)
 
 
 class _View:

@@ -26,7 +26,7 @@ from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.groups import restore_groups
-from airflow_mirror.cutover.intent import Intent, fence_text
+from airflow_mirror.cutover.intent import Intent, fence_text, line
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.errors import (
     CutoverRunning,
@@ -359,6 +359,19 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     if found and decision.fence_state(on.target.ledger.values(), mirror) != there:
         return unexplained(on, mirror)  # a fence went up, or came down, while we looked
     return found
+
+
+def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> list[str]:
+    """Return such rules as readable lines, for who looks at a mirror; where they can't be told, that is no alarm.
+
+    :param log: takes what is said quietly, as loggers do: a source that is away, has no authorizer, or does not list its
+        rules; fences of other mirrors, which may be about the same topics.
+    """
+    try:
+        return [line(one) for one in unexplained(on, mirror)]
+    except MirrorError as e:
+        log("rules of the source that no record explains were not looked for: %s", e)
+        return []
 
 
 def described(run: Run) -> Intent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import JobNotRunning, MirrorError, MirrorUnhealthy
+from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.remembered import last_plan
 from airflow_mirror.hooks.tail import TailView
@@ -66,6 +66,8 @@ class CheckMirrorOperator(MirrorOperator):
         :raises MirrorUnhealthy: lists every finding that is no warning.
         :raises JobNotRunning: the mirror has no plan yet.
         """
+        from airflow_mirror.cutover.lifting import told_unexplained
+        from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.health.gathering import gather
         from airflow_mirror.jobs.health.judging import judge
@@ -78,7 +80,8 @@ class CheckMirrorOperator(MirrorOperator):
                 raise JobNotRunning(TAIL, "never started", _START)
             view = TailView(target, mirror.name)
             facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
-            facts = replace(facts, unexplained=self._unexplained(source, target, mirror))
+            left = told_unexplained(Platform.of(source, target), mirror.name, self.log.info)
+            facts = replace(facts, unexplained=left)
         found = judge(facts, limits)
         tell_lag(mirror.name, lag.summary(list(facts.lags)))
         for one in found:
@@ -86,18 +89,6 @@ class CheckMirrorOperator(MirrorOperator):
         if wrong := [str(one) for one in found if one.fails]:
             raise MirrorUnhealthy(mirror.name, wrong)
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
-
-    def _unexplained(self, source: ClusterAdmin, target: ClusterAdmin, mirror: Mirror) -> list[str]:
-        """Return the source's rules that no record explains; where they can't be told, that is no alarm."""
-        from airflow_mirror.cutover.intent import line
-        from airflow_mirror.cutover.lifting import unexplained
-        from airflow_mirror.cutover.platform import Platform
-
-        try:
-            return [line(one) for one in unexplained(Platform.of(source, target), mirror.name)]
-        except MirrorError as e:  # also where another mirror's fence may explain them
-            self.log.info("rules of the source that no record explains were not looked for: %s", e)
-            return []
 
     def _limits(self) -> Limits:
         from airflow_mirror.jobs.health.judging import Limits

@@ -14,6 +14,7 @@ import pytest
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
@@ -350,3 +351,50 @@ def test_status_shows_what_it_can_beside_a_newer_version(
     rows = {row["mirror"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["m"]["in_production"], rows["m"]["tail"], rows["others"]["tail"]) == (1, "running", "unreadable")
     assert [fence.get("kind") for fence in rows["m"]["fences"]] == ["acl"] and "fence/others: written by a newer" in out
+
+
+@pytest.mark.parametrize("source_id", ["src", "another"])
+def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_given(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    source_id: str,
+) -> None:  # fmt: skip
+    """At that of the mirror's plan, not at another one with topics of the same names."""
+
+    class Source:
+        def __init__(self, config: Any) -> None:
+            assert config == ("kafka_dc1", "source")
+
+        def __enter__(self) -> Source:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def cluster_id(self) -> str:
+            if lost:
+                raise TryAgain("no broker answers")
+            return source_id
+
+    def plan(*_: Any) -> Any:
+        return SimpleNamespace(source_cluster_id="src")
+
+    def left(_: Any, mirror: str, log: Any) -> list[str]:
+        log("quietly: %s", mirror)
+        return ["DENY WRITE on topic x"]
+
+    lost = False
+    own(ledger, "a", "x")
+    ledger.decide(lambda _: {"plan/a": {"v": 1, "hash": "h"}})
+    monkeypatch.setattr(status, "ClusterAdmin", Source)
+    monkeypatch.setattr(status, "config_of", lambda name, role: (name, role))
+    monkeypatch.setattr(Side, "plan", plan)
+    monkeypatch.setattr(status, "told_unexplained", left)
+    given = ["status", "--target", "t", "--source", "kafka_dc1", "--json"]
+    assert main(given) == 0
+    out, err = capsys.readouterr()
+    said = json.loads(out)[0]["said"]
+    assert (said is not None and "lift-fence --unexplained" in said, "quietly: a" in err) == (source_id == "src",) * 2
+    lost = True
+    assert main(given) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)[0]["said"] is None and "were not looked for: no broker answers" in err
