@@ -39,11 +39,12 @@ from airflow_mirror.errors import (
     NothingMatches,
     NoWayBack,
 )
+from airflow_mirror.failover.after import require_source
 from airflow_mirror.failover.returned import RUN
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import build, kept, life
-from airflow_mirror.plan.direction import Direction, direction, turn
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.rollback.parted import DIVERGED, parted
 from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.sync.topics import create_target_topics
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
 BY = "cutover"
 BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"
 MAY_END = "a transaction may still end on the source"
+_NOT_FENCED = (
+    "it was failed over, and its source is not fenced since: 'airflow-mirror fence-returned' fences it once it is back, "
+    "or says that it is another cluster, to which an ordinary mirror leads"
+)
 ARMED = "armed"  # as the old source notes it: no way back was armed there
 _LISTED = 50
 
@@ -108,13 +113,14 @@ def arm(
     :param check_only: change nothing.
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
         Airflow that has never seen it may have its own. None: the mirror's.
-    :raises InputError: one of them is none of the mirror's.
+    :raises InputError: one of them is none of the mirror's; or the source is another cluster.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
     :raises TryAgain: a cluster does not answer; call it again.
     """
     name, run = plan.mirror.name, report_of.run
     report = report_of.load()
     source, target, here, there = on.source.admin, on.target.admin, on.target.ledger, on.source.ledger
+    require_source(source, plan)
     decided = direction(here.values(), name)
     require_not_older(decided, direction(Ledger(source).peek(), reverse_name(name)), name)
     if report is None or report.fence is None or report.outcome != DONE:
@@ -175,9 +181,11 @@ def cutover_of(mirror: str, on: Side) -> tuple[Kept, Plan]:
 
     :raises NoWayBack: none has.
     """
-    fence = fence_state(on.ledger.values(), mirror)
+    values = on.ledger.values()
+    fence, decided = fence_state(values, mirror), direction(values, mirror)
     if fence is None or fence.phase != OPENED:
-        raise NoWayBack(mirror, ["no cutover of it has opened the target"])
+        lost = decided is not None and decided.by == FAILOVER
+        raise NoWayBack(mirror, [_NOT_FENCED if lost else "no cutover of it has opened the target"])
     report_of = Kept(on.reports(mirror), mirror, fence.run, None)
     return report_of, on.plan(mirror, fence.plan)
 

@@ -26,6 +26,7 @@ from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import Raised
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
+from airflow_mirror.failover.after import require_source
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.failover.returned import RUN
 from airflow_mirror.rollback.arm import armed, cutover_of
@@ -94,11 +95,13 @@ def failback(
     :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
     :param level: at which both sides are compared where the ends allow it.
     :raises NoWayBack: the mirror was not failed over, or the source's fence is not proven.
-    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported.
+    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported; or the
+        source is another cluster.
     :raises ExportBroken: an export is not what it was. Nothing was deleted then.
     """
     source = on.source.admin
     report_of, plan = cutover_of(mirror, on.target)
+    require_source(source, plan)
     report = report_of.load()
     if report is None or not report_of.run.startswith(RUN):
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])

@@ -239,11 +239,11 @@ class Old(Acls):
 
     def __init__(self, world: World) -> None:
         super().__init__(rule("t", "WRITE", "DENY"))
-        self.world, self.deleted, self.dies = world, list[tuple[str, str]](), False
+        self.world, self.deleted, self.dies, self.id = world, list[tuple[str, str]](), False, "s"
         self.config, self.wire, self.topics = world.source.config, world.source.wire, world.source.topics
 
     def cluster_id(self) -> str:
-        return "s"
+        return self.id
 
     def delete_topic(self, name: str, topic_id: str, permit: Permit) -> None:
         permit()
@@ -351,6 +351,15 @@ def test_nothing_is_deleted_without_the_proven_fence(back: Back, tmp_path: Path)
     with pytest.raises(NoWayBack, match="fence-returned"):
         back.prepare(export_to=tmp_path, recreate=["t"])
     assert back.old.deleted == []
+
+
+def test_source_that_was_built_anew_is_named_before_anything_is_read(back: Back, tmp_path: Path) -> None:
+    """Its topics are gone and so is the fence, which would send somebody to look for who removed that."""
+    back.old.id = "another"
+    back.old.acls.clear()
+    with pytest.raises(InputError, match="the source is cluster another; .* make an ordinary mirror to it"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert list(tmp_path.iterdir()) == [] and back.old.deleted == []
 
 
 def test_nothing_is_prepared_for_a_cutover_or_once_armed(back: Back, tmp_path: Path) -> None:

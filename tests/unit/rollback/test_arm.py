@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +14,16 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import InputError, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
 from airflow_mirror.failover import check
 from airflow_mirror.plan import kept, life
-from airflow_mirror.plan.direction import Direction, direction, turn
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.rollback import arm as arming
-from airflow_mirror.rollback.arm import armed, require_not_older
+from airflow_mirror.rollback.arm import armed, cutover_of, require_not_older
 from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.reverse import reverse_name, reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import GivenSide
+from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
 
 
@@ -173,6 +175,25 @@ def test_fence_that_can_not_spare_the_mirror_is_the_reason(world: World) -> None
     with pytest.raises(NoWayBack, match="covers more"):
         world.arm()
     assert world.changes.left == before
+
+
+def test_source_that_was_built_anew_is_another_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.old, "cluster_id", lambda: "another")
+    world.old.acls.clear()
+    with pytest.raises(InputError, match="the source is cluster another; .* make an ordinary mirror to it"):
+        world.arm()
+
+
+def test_failover_whose_source_nobody_has_fenced_is_told_the_next_step() -> None:
+    """It says more than that no cutover has opened the target."""
+    ledger = MemoryLedger()
+    failed_over = Direction(generation=1, primary="new", by=FAILOVER, attempt="x", plan="p", at="noon")
+    ledger.decide(lambda _: turn("flow", failed_over))
+    side: Any = SimpleNamespace(ledger=ledger)
+    with pytest.raises(NoWayBack, match="'airflow-mirror fence-returned' .* another cluster, to which an ordinary"):
+        cutover_of("flow", side)
+    with pytest.raises(NoWayBack, match="no cutover of it has opened"):
+        cutover_of("other", side)
 
 
 def test_topics_of_another_mirror_are_not_taken(world: World) -> None:
