@@ -9,6 +9,8 @@ from airflow_mirror.plan.inventory import missing_topics
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
 
+_KEPT = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
+
 
 def drift(run: Run) -> list[str]:
     """Return the differences between the clusters and the plan, one line each."""
@@ -18,7 +20,7 @@ def drift(run: Run) -> list[str]:
     for t in run.plan.topics:
         source, target = there.get(t.source_topic), here.get(t.target_topic)
         if source is None or source.topic_id != t.source_topic_id:
-            lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}")
+            lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}: {_KEPT}")
         elif source.partitions != t.partitions:
             lines.append(f"source topic {t.source_topic!r} has {source.partitions} partitions, the plan {t.partitions}")
         if target is None:

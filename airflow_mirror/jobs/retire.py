@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.store import MapStore
@@ -68,7 +68,7 @@ class Retirement:
         Whose a topic is only the decision says. So it is another mirror's if this one's plan never had it.
         """
         for topic, e in self._newer().items():
-            plan = self._plan()
+            plan = next(iter(self._plans), None)
             if plan is None or topic in plan.known_topics or topic in (t.target_topic for t in plan.topics):
                 raise LedgerNewer(f"topic {topic!r}, which may be mirror {self.mirror!r}'s,", e.value) from None
 
@@ -111,8 +111,8 @@ class Retirement:
             for topic, one in sorted(owned.items())
             if one.opened_by is not None
         ]
-        plan, held = self._plan(), [topic for topic, one in owned.items() if one.opened_by is None]
-        planned = set() if plan is None else {t.target_topic for t in plan.topics}
+        held = [topic for topic, one in owned.items() if one.opened_by is None]
+        planned = {t.target_topic for plan in self._plans for t in plan.topics}
         unknown = sorted(set(held) - planned)
         lines += [f"{topic}: on hold, because others share it" for topic in sorted(self._of_others() & set(held))]
         lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True, dry_run=True)]
@@ -131,8 +131,8 @@ class Retirement:
 
     def _traces(self) -> list[str]:
         """Return the topics of traces that are there and may be the mirror's."""
-        plan, known = self._plan(), marked(self.ledger.values())
-        names = () if plan is None else (name for kind in TRACES for name in plan.mirror.trace_topics_of(kind))
+        known = marked(self.ledger.values())
+        names = {name for plan in self._plans[:1] for kind in TRACES for name in plan.mirror.trace_topics_of(kind)}
         return sorted(self.target.topics([name for name in names if name in known]))
 
     def _owned(self) -> dict[str, Owned]:
@@ -146,41 +146,56 @@ class Retirement:
     def _shares(self) -> list[tuple[str, Owned]]:
         return life.shares(life.owners(self.ledger.values())[0])
 
-    def _plan(self) -> Plan | None:
-        plan_hash = kept.last_hash(self.ledger.values(), self.mirror)
-        try:
-            return None if plan_hash is None else kept.fetch(plan_hash, self.mirror, self.target, self.ledger)
-        except PlanNotKept:  # an earlier try has removed it, after it had restored the settings
-            return None
+    @cached_property
+    def _plans(self) -> list[Plan]:
+        """The last plan, and of earlier ones that are kept what those after them have left out and what is on hold.
+
+        A topic that is gone from the source is in no later plan, and its copy stays. Empty: an earlier try has removed
+        the last one, after it had restored the settings.
+        """
+        last = kept.last_hash(self.ledger.values(), self.mirror)
+        left = {topic for topic, one in self._owned().items() if one.opened_by is None}
+        found: list[Plan] = []
+        for plan_hash in [] if last is None else [last, *kept.hashes(self.keys.read(), self.mirror)[::-1]]:
+            try:
+                plan = kept.fetch(plan_hash, self.mirror, self.target, self.ledger)
+            except PlanNotKept:
+                if not found:  # what older ones say was right before the last one was made
+                    break
+                continue
+            found.append(replace(plan, topics=tuple(t for t in plan.topics if not found or t.target_topic in left)))
+            left -= {t.target_topic for t in plan.topics}
+            if not left:
+                break
+        return found
 
     def _settings(self, *, opened: bool = False, dry_run: bool = False) -> list[str]:
         """Apply what the source's settings were last, to topics on hold; return what differs, one line each.
 
         :param opened: to those in production, instead of those that are the mirror's.
         """
-        plan = self._plan()
-        if plan is None:
-            return []
-        there = self.target.topics([t.target_topic for t in plan.topics])
-        shares, others = self._shares(), self._of_others()
+        shares, owned, others = self._shares(), self._owned(), self._of_others()
+        there = self.target.topics(list(owned))
         meant = {
             topic
-            for topic, one in self._owned().items()
+            for topic, one in owned.items()
             if topic not in others
             and (one.opened_by is not None) is opened
             and topic in there
             and one.topic_id in ("", there[topic].topic_id)
         }
-        plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in meant))
 
         def ours() -> None:
             before, now = ([one for one in some if one[0] in meant] for some in (shares, self._shares()))
             if now != before:  # another mirror may hold them by now: the records that it copies may be old
                 raise TryAgain("who its topics belong to was decided anew meanwhile; retire the mirror again")
 
-        seen = LastSeen(plan, self.seen.read())
-        report = sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=dry_run)
-        return list(report.drift)
+        lines: list[str] = []
+        for whole in self._plans:
+            plan = replace(whole, topics=tuple(t for t in whole.topics if t.target_topic in meant))
+            seen = LastSeen(plan, self.seen.read())
+            lines += sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=dry_run).drift
+        return lines
 
     def _remove_maps(self) -> None:
         self.maps.remove_all(self.target.wire)

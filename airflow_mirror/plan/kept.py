@@ -18,7 +18,7 @@ from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -57,11 +57,18 @@ def keep(
             return None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)}
 
         ledger.decide(change)
-    hashes = list(dict.fromkeys(map(_whose, plans.read())))
-    too_old = set(hashes[:-KEEP]) - set(_texts(ledger.values()))
+    too_old = set(hashes(plans.read(), name)[:-KEEP]) - set(_texts(ledger.values()))
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})
     left = {_amended_key(name, old) for old in too_old}
     ledger.decide(lambda values: {key: None for key in left if values.get(key) is not None} or None)
+
+
+def hashes(keys: Iterable[str], mirror: str) -> list[str]:
+    """Return the hashes of a mirror's plans that are kept, the newest last.
+
+    :param keys: of the state, in its order.
+    """
+    return list(dict.fromkeys(_whose(key) for key in keys if key.startswith(prefix(mirror))))
 
 
 def keep_on(target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True) -> None:

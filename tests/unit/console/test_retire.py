@@ -231,7 +231,7 @@ def test_a_shared_topic_stays_with_the_others_and_on_hold(
     plan = plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="s"))
     target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
     monkeypatch.setattr(target, "delete_topics", lambda *_: None, raising=False)
-    monkeypatch.setattr(core.Retirement, "_plan", lambda _: plan)
+    monkeypatch.setattr(core.Retirement, "_plans", [plan])
     monkeypatch.setattr(
         core, "sync_configs", lambda plan, *_, **__: SimpleNamespace(drift=[t.target_topic for t in plan.topics])
     )
@@ -239,6 +239,38 @@ def test_a_shared_topic_stays_with_the_others_and_on_hold(
     said = capsys.readouterr().out
     assert "stays      t: on hold, because others share it" in said and "settings" not in said
     assert target.ledger.values() == {"topic/t": Owned.shared(sharers[1]).value()}
+
+
+def test_copy_of_a_topic_that_later_plans_lack_is_taken_off_hold(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted at the source, and planned without: what it was to be the last plan that had it says."""
+    plans = [
+        plan_of(
+            a_mirror(name="m"),
+            *(topic_plan(t, {0: 0}, source_topic_id="s", configs={"retention.ms": ms}) for t, ms in of.items()),
+        )
+        for of in ({"stays": "1", "goes": "2"}, {"stays": "3", "goes": "4"}, {"stays": "5"})
+    ]
+    for plan in plans:
+        kept.keep(plan, target.state, target.ledger)
+    whole = {plan.hash: plan for plan in plans}
+    monkeypatch.setattr(kept, "fetch", lambda plan_hash, *_: whole[plan_hash])
+    monkeypatch.setattr(target, "delete_topics", lambda _: None, raising=False)
+    target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
+    set_to: list[str] = []
+
+    def sync(plan: Any, source: Any, _: object, *, hold: bool, dry_run: bool) -> Any:
+        rows = source.topic_configs([t.source_topic for t in plan.topics])
+        lines = [f"{topic}: {key}={entry.value}" for topic, row in rows.items() for key, entry in row.items()]
+        set_to.extend([] if dry_run else lines)
+        return SimpleNamespace(drift=lines)
+
+    monkeypatch.setattr(core, "sync_configs", sync)
+    own(target, "m", "stays", "goes")
+    assert run(tmp_path, "--yes") == 0
+    assert set_to == ["stays: retention.ms=5", "goes: retention.ms=4"]
+    assert "no plan that is kept" not in capsys.readouterr().out
 
 
 def test_settings_that_no_plan_knows_are_named(
