@@ -76,7 +76,7 @@ class World:
         close.enter_context(self.tail)
         close.callback(end_job, self.tail)
         wait_until(lambda: self.at() == {self.stays: AT, self.goes: AT}, "both topics are copied, and the group follows")
-        self.source.delete_topics([self.goes])
+        self.source.delete_topics([self.goes], unfenced)
         said = f"gone from the source, as {self.goes}"
         wait_until(lambda: self.type("status --target dst.properties") == 0 and said in self.shell.said, "it is told")
         write(old, self.stays, 30, seed=2)

@@ -256,11 +256,11 @@ def test_copy_of_a_topic_that_later_plans_lack_is_taken_off_hold(
         kept.keep(plan, target.state, target.ledger)
     whole = {plan.hash: plan for plan in plans}
     monkeypatch.setattr(kept, "fetch", lambda plan_hash, *_: whole[plan_hash])
-    monkeypatch.setattr(target, "delete_topics", lambda _: None, raising=False)
+    monkeypatch.setattr(target, "delete_topics", lambda *_: None, raising=False)
     target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
     set_to: list[str] = []
 
-    def sync(plan: Any, source: Any, _: object, *, hold: bool, dry_run: bool) -> Any:
+    def sync(plan: Any, source: Any, _: object, _permit: Any, *, hold: bool, dry_run: bool) -> Any:
         rows = source.topic_configs([t.source_topic for t in plan.topics])
         lines = [f"{topic}: {key}={entry.value}" for topic, row in rows.items() for key, entry in row.items()]
         set_to.extend([] if dry_run else lines)
