@@ -273,6 +273,29 @@ def test_copy_of_a_topic_that_later_plans_lack_is_taken_off_hold(
     assert "no plan that is kept" not in capsys.readouterr().out
 
 
+def test_topics_that_are_somebody_elses_by_now_keep_their_settings(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another mirror holds them: with the source's own retention, the old records that it copies would be deleted."""
+    mine, theirs = (Owned(topic_id="x", mirror=name, source_id="A") for name in ("m", "m2"))
+    target.ledger.decide(lambda _: {"topic/t": mine.value()})
+    plan = plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="s"))
+    target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
+    monkeypatch.setattr(core.Retirement, "_plans", [plan])
+    applied = []
+
+    def sync_configs(plan: Any, seen: Any, admin: Any, permit: Permit, *, dry_run: bool, **_: Any) -> Any:
+        if not dry_run:
+            target.ledger.decide(lambda _: {"topic/t": theirs.value()})  # it was frozen
+            permit()
+            applied.append(plan)
+        return SimpleNamespace(drift=[t.target_topic for t in plan.topics])
+
+    monkeypatch.setattr(core, "sync_configs", sync_configs)
+    assert run(tmp_path, "--yes") != 0 and not applied
+    assert "decided anew meanwhile; retire the mirror again" in capsys.readouterr().err
+
+
 def test_settings_that_no_plan_knows_are_named(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
@@ -15,7 +18,7 @@ from airflow_mirror.errors import (
     TryAgain,
     WrongTarget,
 )
-from airflow_mirror.failover import check
+from airflow_mirror.failover import check, run
 from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
@@ -183,6 +186,22 @@ def test_a_job_that_takes_the_lease_right_before_the_decision_loses_it(world: Wo
     world.lease.on_confirm = late
     report = world.fail_over()
     assert report.steps["writing"]["count"] == 1 and world.outcome()["holder"] == ""
+
+
+def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was frozen behind its decision; the way back was armed since, or taken."""
+    monkeypatch.setattr(run, "_end_writing", lambda on, _: [] if on.ledger.decide(anew) else [])
+
+    def anew(values: Any) -> Any:
+        decided = direction(values, "m")
+        assert decided is not None
+        return turn("m", replace(decided, generation=decided.generation + 1, by="cutover"))
+
+    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+        world.fail_over()
+    assert not [what for what in world.effects.log if what.startswith(("alter", "grant", "commit", "set"))]
 
 
 def test_two_failovers_at_once_are_one(world: World) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import LeaseLost
+from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.failover import check, run
 from airflow_mirror.failover.losses import losses
 from airflow_mirror.jobs.runner import active
@@ -173,8 +173,12 @@ class Target(AllAllowed):
         assert spec == "latest_committed"
         return {tp: self.stable[tp] for tp in tps}
 
-    def commit_groups(self, wanted: Mapping[str, Any], _check: Any) -> dict[str, GroupCommit]:
+    def commit_groups(self, wanted: Mapping[str, Any], permit: Permit) -> dict[str, GroupCommit]:
         for group, its in wanted.items():
+            try:
+                permit()
+            except TryAgain as e:
+                return {one: GroupCommit(error=e) for one in wanted}
             self.effects.do(f"commit {group}", lambda group=group, its=its: self.at[group].update(its))
         return {group: GroupCommit(done=set(its)) for group, its in wanted.items()}
 

@@ -278,7 +278,7 @@ class Returned:
         world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], "run": "failover-x"}})
         self.verdicts = [Verdict(topic="orders", topic_id="id-old", verdict="delta")]
         monkeypatch.setattr(arming, "parted", self._parted)
-        monkeypatch.setattr(arming, "create_target_topics", lambda plan, admin: self.created.append(admin.name))
+        monkeypatch.setattr(arming, "create_target_topics", lambda plan, admin, _: self.created.append(admin.name))
 
     def _parted(self, cut: Any, plan: Any, source: Any, target: Any, level: str | None) -> list[Verdict]:
         assert (source, target) == (self.world.old, self.world.new) and set(cut.values()) == {50}
