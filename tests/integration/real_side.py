@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.partition import TopicPartition
@@ -53,7 +54,9 @@ class RealSide(Side):
         Ledger(self.admin).create()
 
     def close(self) -> None:
-        self.admin.delete_acls([one for one in self.admin.describe_acls() if one.name.startswith(self.name[:-2])])
+        self.admin.delete_acls(
+            [one for one in self.admin.describe_acls() if one.name.startswith(self.name[:-2])], unfenced
+        )
         for admin in self._admins:
             admin.close()
 

@@ -143,7 +143,7 @@ def test_group_positions_with_their_metadata_come_back_as_committed(admin: Any, 
     group = f"group-of-{topic}"
     wanted = {p0: GroupPosition(0, "état=1"), p1: GroupPosition(7)}
     assert admin.group_states([group]) == {group: "Dead"} and admin.group_offsets(group) == {}
-    admin.commit_group_offsets(group, wanted)
+    admin.commit_group_offsets(group, wanted, unfenced)
     assert admin.group_offsets(group) == wanted
     assert admin.group_states([group]) == {group: "Empty"}
     assert (group, "Empty") in [(g.group_id, g.state) for g in admin.groups()]
@@ -155,7 +155,7 @@ def test_offset_pending_in_open_transaction_is_waited_for(
     """UNSTABLE_OFFSET_COMMIT is an error when time is up; the older position is never returned."""
     settings = {"bootstrap.servers": source_cluster.bootstrap}
     group, p0 = f"eos-{topic}", TopicPartition(topic, 0)
-    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     producer = Producer({**settings, "transactional.id": group, "transaction.timeout.ms": 300_000})
     producer.init_transactions(240)
     producer.begin_transaction()
@@ -172,7 +172,7 @@ def test_offset_pending_in_open_transaction_is_waited_for(
 
 def test_a_partition_that_does_not_exist_fails_the_commit(admin: Any, topic: Any) -> None:
     with pytest.raises(BrokerError, match=f"set offset of consumer group 'g-{topic}' at {topic}-9"):
-        admin.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 9): GroupPosition(1)})
+        admin.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 9): GroupPosition(1)}, unfenced)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -188,11 +188,11 @@ def test_a_group_with_members_refuses_offsets_until_they_left(
         wait_for(lambda: consumer.poll(0.2) is not None, 120)
         wait_for(lambda: admin.group_states([group]) == {group: "Stable"})
         with pytest.raises(GroupActive, match=f"'{group}'"):
-            admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+            admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     finally:
         consumer.close()
     wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
-    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     assert admin.group_offsets(group)[p0].offset == 3
 
 
@@ -200,7 +200,7 @@ def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin: Any) -
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
         admin.describe_acls("TOPIC")
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
-        admin.create_acls([rule("t", "WRITE", "DENY")])
+        admin.create_acls([rule("t", "WRITE", "DENY")], unfenced)
 
 
 @pytest.mark.parametrize("role", ["source", "target"])
@@ -250,14 +250,14 @@ def guarded() -> Iterator[Any]:
 def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
     deny = rule("orders", "WRITE", "DENY")
     allow = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
-    root.create_acls([deny, allow])
-    root.create_acls([deny])
+    root.create_acls([deny, allow], unfenced)
+    root.create_acls([deny], unfenced)
     wait_for(lambda: root.describe_acls("TOPIC") == sorted([allow, deny]))
     assert root.describe_acls("TOPIC", "orders", "MATCH") == sorted([allow, deny])
     assert root.describe_acls(name="orders", permission="DENY") == [deny]
-    assert root.delete_acls([deny]) == [deny] and root.delete_acls([deny]) == []
+    assert root.delete_acls([deny], unfenced) == [deny] and root.delete_acls([deny], unfenced) == []
     wait_for(lambda: root.describe_acls() == [allow])
-    root.delete_acls([allow])
+    root.delete_acls([allow], unfenced)
     wait_for(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
 
 
@@ -266,18 +266,18 @@ def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any
     root.create_topics([NewTopicSpec("secret", 1, 1)])
     rules = [rule("secret", "ALL", "ALLOW", "User:mirror")]
     rules += [rule("kafka-cluster", o, "ALLOW", "User:mirror", kind="CLUSTER") for o in ("ALTER", "DESCRIBE")]
-    root.create_acls(rules)
+    root.create_acls(rules, unfenced)
     wait_for(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)
     for refused in (
         lambda: alice.describe_acls("TOPIC"),
-        lambda: alice.create_acls(rules),
-        lambda: alice.delete_acls(rules),
+        lambda: alice.create_acls(rules, unfenced),
+        lambda: alice.delete_acls(rules, unfenced),
         lambda: alice.topics(["secret"]),
         lambda: alice.topic_configs(["secret"]),
         lambda: alice.offsets([partition]),
         lambda: alice.alter_topic_configs("secret", unfenced, set={"retention.ms": "1"}),
-        lambda: alice.commit_group_offsets("g", {partition: GroupPosition(0)}),
+        lambda: alice.commit_group_offsets("g", {partition: GroupPosition(0)}, unfenced),
     ):
         with pytest.raises(MissingRight, match="source cluster.*AUTHORIZATION_FAILED.*User:alice lacks [A-Z].*--add"):
             refused()

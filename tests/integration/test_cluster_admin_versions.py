@@ -126,17 +126,17 @@ def test_groups_are_listed_read_set_and_forgotten(admin: Any, topic: Any, old: A
     groups = [f"{topic}-{n}" for n in range(120)]
     assert admin.group_states(groups[:1]) == {groups[0]: "Dead"} and admin.group_offsets(groups[0]) == {}
     for n, group in enumerate(groups):
-        admin.commit_group_offsets(group, {p0: GroupPosition(n, "état"), p1: GroupPosition(7)})
+        admin.commit_group_offsets(group, {p0: GroupPosition(n, "état"), p1: GroupPosition(7)}, unfenced)
     expected = {g: {p0: GroupPosition(n, "état"), p1: GroupPosition(7)} for n, g in enumerate(groups)}
     assert admin.groups_offsets(groups) == expected
     assert admin.group_states(groups) == dict.fromkeys(groups, "Empty")
     assert {(g, "Empty") for g in groups} <= {(g.group_id, g.state) for g in admin.groups()}
     if since(old, 2, 4):
-        admin.forget_group_offsets(groups[0], [p1])
+        admin.forget_group_offsets(groups[0], [p1], unfenced)
         assert admin.group_offsets(groups[0]) == {p0: GroupPosition(0, "état")}
     else:
         with pytest.raises(ApiNotServed, match="OffsetDelete"):
-            admin.forget_group_offsets(groups[0], [p1])
+            admin.forget_group_offsets(groups[0], [p1], unfenced)
 
 
 def test_group_with_members_refuses_positions_until_they_left(admin: Any, topic: Any, old: Any) -> None:
@@ -147,26 +147,26 @@ def test_group_with_members_refuses_positions_until_they_left(admin: Any, topic:
         wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment())
         wait_for(lambda: admin.group_states([group]) == {group: "Stable"})
         with pytest.raises(GroupActive, match=f"'{group}'"):
-            admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+            admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     finally:
         consumer.close()
     wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
-    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     assert admin.group_offsets(group) == {p0: GroupPosition(3)}
 
 
 def test_rules_are_added_found_and_removed_exactly(admin: Any, old: Any) -> None:
-    admin.create_acls([DENY])
+    admin.create_acls([DENY], unfenced)
     wait_for(lambda: admin.describe_acls("TOPIC") == [DENY])
     assert admin.describe_acls("TOPIC", "orders", "MATCH") == [DENY] and admin.describe_acls(name="other") == []
     if since(old, 2, 0):
-        admin.create_acls([PREFIX])
+        admin.create_acls([PREFIX], unfenced)
         wait_for(lambda: admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, PREFIX]))
-        assert admin.delete_acls([PREFIX]) == [PREFIX]
+        assert admin.delete_acls([PREFIX], unfenced) == [PREFIX]
     else:
         with pytest.raises(ApiNotServed, match="CreateAcls"):
-            admin.create_acls([PREFIX])
-    assert admin.delete_acls([DENY]) == [DENY]
+            admin.create_acls([PREFIX], unfenced)
+    assert admin.delete_acls([DENY], unfenced) == [DENY]
     wait_for(lambda: admin.describe_acls("TOPIC") == [])
 
 

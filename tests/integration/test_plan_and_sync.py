@@ -97,7 +97,7 @@ def test_plan_create_hold_copy_and_let_go(
     source.delete_records({TopicPartition(topic, 0): 9}, unfenced)
     source.alter_topic_configs(topic, unfenced, set={"cleanup.policy": "compact,delete"})
     wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "compact,delete")
-    source.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): GroupPosition(30)})
+    source.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): GroupPosition(30)}, unfenced)
 
     plan = build(mirror_of(topic, groups=[f"g-{topic}"]), source, target)
     plan.raise_if_blocked()
@@ -288,7 +288,7 @@ def test_groups_go_on_exactly_where_they_stood(
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     wanted = {"start": 0, "middle": 13, "end": 20}
     for name, offset in wanted.items():
-        source.commit_group_offsets(f"{name}-{topic}", {p0: GroupPosition(offset, name), p1: GroupPosition(0)})
+        source.commit_group_offsets(f"{name}-{topic}", {p0: GroupPosition(offset, name), p1: GroupPosition(0)}, unfenced)
     move(source, target, plan, dry_run=True)
     assert target.group_states([f"middle-{topic}"]) == {f"middle-{topic}": "Dead"}
     report = move(source, target, plan)
@@ -315,7 +315,7 @@ def test_group_ahead_or_live_on_the_target_is_refused(
     produce(source_cluster, topic, 20)
     plan = build(mirror_of(topic, groups=[group]), source, target)
     create_target_topics(plan, target, unfenced)
-    source.commit_group_offsets(group, {p0: GroupPosition(20)})
+    source.commit_group_offsets(group, {p0: GroupPosition(20)}, unfenced)
     with pytest.raises(OffsetOutOfRange, match=rf"'{group}' at {topic}-0 offset 20: the target holds \[0, 0\]"):
         move(source, target, plan)
     produce(target_cluster, topic, 20)
