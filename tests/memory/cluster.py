@@ -71,6 +71,11 @@ class Node:
     running: bool = True
     port: int = 9092
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients are sent."""
+        return "127.0.0.1", self.port
+
 
 class Appended(bytes):
     """A decision, with the time at which it was appended, in ms."""

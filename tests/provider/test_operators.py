@@ -1052,7 +1052,7 @@ def test_settings_of_a_lost_source_are_those_seen_last(
     )
     monkeypatch.setattr(
         "airflow_mirror.sync.configs.sync_configs",
-        lambda plan, source, target, **given: asked.append(source) or ConfigsReport(given["hold"], (), True),
+        lambda plan, source, *_, **given: asked.append(source) or ConfigsReport(given["hold"], (), True),
     )
     for lost in ("true", False):
         given = {"mirror": mirror, "plan": PLAN, "hold": False, "source_lost": lost}
