@@ -15,7 +15,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, refusal
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
 
@@ -298,7 +298,7 @@ class WireCluster:
             if isinstance(failure, ConnectionLost):
                 errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause, failure.hint)
             elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                errors[tp] = BrokerError(f"{self.role} cluster, {what} of {tp}", failure, error_name(failure))
+                errors[tp] = self._transient(f"{what} of {tp}", failure)
             else:
                 errors[tp] = self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
         return answers, errors
@@ -364,7 +364,10 @@ class WireCluster:
         asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"
         if isinstance(failure, ConnectionLost):
             return ConnectionLost(self.role, failure.address, asked, failure.cause, failure.hint)
-        return BrokerError(f"{self.role} cluster, {asked}", failure, error_name(failure))
+        return self._transient(asked, failure)
+
+    def _transient(self, what: str, code: int) -> BrokerError:
+        return BrokerError(f"{self.role} cluster, {what}", code, error_name(code), meaning(code))
 
     def _refusal(self, what: str, code: int, operation: str, name: str) -> MirrorError:
         return refusal(f"{self.role} cluster, {what}", code, operation, name, self.settings.principal)

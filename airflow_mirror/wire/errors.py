@@ -33,6 +33,11 @@ RETRIABLE = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+# What a transient code means that does not pass by itself, and what to do.
+_MEANS: dict[int, str] = {
+    ErrorCode.KAFKA_STORAGE_ERROR: "a disk of this broker is full or broken, and it has taken a log directory offline; "
+    "its log says which. Make room or replace it, then restart the broker",
+}
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED})
 # Error code -> (resource type as kafka-acls names it, option of kafka-acls)
 _AUTHORIZATION: dict[int, tuple[str, str]] = {
@@ -134,6 +139,11 @@ class CoordinatorFenced(Fenced):
     """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that epoch."""
 
 
+def meaning(code: int, said: str = "") -> str:
+    """Return what a code means beyond its name, after what the broker said itself; empty if the name says it."""
+    return " ".join(filter(None, (said, _MEANS.get(code, ""))))
+
+
 def is_denied(code: int) -> bool:
     """Return whether a broker's code says that a right is missing."""
     return code in _AUTHORIZATION
@@ -151,5 +161,5 @@ def refusal(what: str, code: int, operation: str, name: str, principal: str, det
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic(what, name)
     if code in RETRIABLE:
-        return BrokerError(what, code, error_name(code), detail)
+        return BrokerError(what, code, error_name(code), meaning(code, detail))
     return RequestRefused(what, code, error_name(code), detail)

@@ -15,6 +15,7 @@ from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.errors import meaning
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 from airflow_mirror.wire.requests import Led
 from airflow_mirror.wire.topology import id_of
@@ -55,7 +56,8 @@ def fetch_one(
             answer = partitions[0] if partitions else None
             if answer is not None and answer.error not in MOVED:
                 return answer
-            cause = error_name(answer.error if answer else error)
+            code = answer.error if answer else error
+            cause = f"{error_name(code)} {meaning(code)}".strip()
         except TryAgain as e:
             cause = e
         if time.monotonic() > deadline or not cluster.patient:

@@ -15,7 +15,7 @@ from airflow_mirror.copy.loop.leaders import Connect
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import error_name
-from airflow_mirror.wire.errors import is_denied, refusal
+from airflow_mirror.wire.errors import is_denied, meaning, refusal
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,9 @@ class Lane:
         """
         if is_denied(code) and self.connection is not None:
             return str(refusal(what, code, operation, name, self.connection.settings.principal))
-        return f"{what}: {error_name(code)} {message}".strip()
+        if (more := meaning(code, message)) != message and self.connection is not None:
+            what = f"{what}, broker {self.connection.address}"
+        return f"{what}: {error_name(code)} {more}".strip()
 
 
 class Lines:
