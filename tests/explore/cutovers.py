@@ -208,8 +208,9 @@ def _is_known(deviation: Deviation, asked: Asked) -> bool:
     """
     if deviation.kind != "late":
         return False
-    return asked.what.startswith(
-        ("target: set ", "target: forget ", "source: delete DENY WRITE on ", "source: create DENY WRITE for ")
+    of_fence = ("delete DENY WRITE on ", "create DENY WRITE for ")  # the target's, too: a rollback fences that one
+    return asked.what.startswith(("target: set ", "target: forget ")) or asked.what.partition(": ")[2].startswith(
+        of_fence
     )
 
 
