@@ -106,11 +106,14 @@ class Ledger:
     def require_never_was(self) -> None:
         """Return if there is nothing that mirrors with a ledger leave behind.
 
-        Leases tell for a week, groups for longer. Who may not see those, or asks brokers before 3.0, goes by the topics.
+        Leases tell for a week, groups for longer. Who may not see all, or asks old brokers, goes by the rest.
 
         :raises LedgerLost: names what there is.
         """
-        left = [f"topic {name}" for name in sorted(self._target.topics([STATE, MAPS]))]
+        left: list[str] = []
+        for name in (STATE, MAPS):
+            with suppress(InputError):
+                left += [f"topic {one}" for one in self._target.topics([name])]
         with suppress(InputError):
             groups = [one.group_id for one in self._target.groups(every=True)]
             left += [f"group {one!r}" for one in groups if one.startswith(OWN_IDS[0])]

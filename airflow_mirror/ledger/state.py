@@ -67,7 +67,8 @@ def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE
     wishes = [prefix for prefix in prefixes if prefix.startswith(WISH) or not prefix]
     others = [prefix for prefix in prefixes if not prefix.startswith(WISH)]
     # Whoever begins the state creates the topic of wishes before it: who may only wish may create nothing.
-    logs = [of(STATE, others, WISHES, STATE)] * bool(others) + [of(WISHES, wishes, WISHES)] * bool(wishes)
+    logs = [] if wishes and not others else [of(STATE, others, WISHES, STATE)]
+    logs += [of(WISHES, wishes, WISHES)] if wishes else []
     return logs[0] if len(logs) == 1 else _Both(*logs)
 
 

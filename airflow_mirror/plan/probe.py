@@ -117,7 +117,7 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
 def _needed(e: AclMissing) -> str:
     """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
     if e.resource == "transactional id":
-        prefix = e.resource_name.partition("." + SCRATCH_PREFIX)[0]
+        prefix = e.resource_name.partition(SCRATCH_PREFIX)[0]
         return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is checked first
     operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", e.operation.split()[0]).upper()
     return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"

@@ -90,8 +90,8 @@ def main() -> None:
                 if number == 0 and done == times // 2:
                     log.step = step
 
-                def change(fold: Fold, key: str = key) -> Mapping[str, Any]:
-                    return {key: fold.values.get(key, 0) + 1}
+                def change(values: Mapping[str, Any], key: str = key) -> Mapping[str, Any]:
+                    return {key: values.get(key, 0) + 1}
 
                 def again(until: float = begun + PATIENCE_S) -> bool:
                     time.sleep(random.uniform(0, 0.05))

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.failover.check import check
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
@@ -379,10 +380,10 @@ def test_tail_whose_state_was_deleted_can_be_failed_over(
         copying.wait_until(
             lambda: topic_name in admin.topic_names() and copying.ends(losing, topic_name)[0][2] == 20, "copy"
         )
-        assert check(admin, topic_name).plan.mirror.name == topic_name
+        assert check(Side(admin), topic_name).plan.mirror.name == topic_name
         gone(admin, STATE)
         follow.says("had lost the plan by which this tail copies", 120)
-        found = check(admin, topic_name)
+        found = check(Side(admin), topic_name)
         assert found.tail.status == "RUNNING" and [t.source_topic for t in found.plan.topics] == [topic_name]
         copying.write(source_cluster, topic_name, 5, seed=2)
         copying.wait_until(lambda: copying.ends(losing, topic_name)[0][2] == 25, "it copies on")

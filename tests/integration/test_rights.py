@@ -349,6 +349,8 @@ def world_of(
 ) -> Iterator[Callable[..., World]]:
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)
+    # Each test begins without a ledger, and leases of the others would be the traces of one that was lost.
+    monkeypatch.setattr(Ledger, "require_never_was", lambda _: None)
 
     def make(**fields: Any) -> World:
         world = World(walled, topic_name, tmp_path, **fields)
@@ -459,7 +461,9 @@ def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World
     world.plan(ROOT)
     world.allow("lift-fence")
     world.do("lift-fence", "mirror")
-    assert len([note for note in world.notes if note.startswith("run kept: lifted: ")]) == 2, world.notes
+    assert any(note.startswith(f"run kept: lifted: DENY WRITE on topic {world.topic}") for note in world.notes), (
+        world.notes
+    )
     assert not [note for note in world.notes if "error:" in note or "still says that it is up" in note]
     with world.admins(ROOT) as (_, target):
         assert target.group_offsets(f"{world.topic}-g") == {}, "it had none there before"

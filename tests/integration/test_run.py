@@ -18,6 +18,7 @@ import pytest
 from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from sandbox import Cluster
 from tests.integration.copying import config, create, read, wait_until, write
 
@@ -98,6 +99,8 @@ def run(source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_p
     for alias, cluster in both.items():
         create(cluster, topic_name)
         write(cluster, topic_name, 20, seed=ord(alias[0]))
+        with ClusterAdmin(config(cluster)) as admin:
+            Ledger(admin).create()  # what other tests have left there would be the traces of one that was lost
     one = Run(tmp_path, both, topic_name)
     yield one
     one.close()
