@@ -289,7 +289,8 @@ class World:
 
             done = kept().load()
             assert done is not None and done.fence is not None
-            killed = replace(done, outcome="running", fence=replace(done.fence, kept=False))
+            groups = [replace(one, before=[]) for one in done.groups]  # as if it had set them first
+            killed = replace(done, outcome="running", fence=replace(done.fence, kept=False), groups=groups)
             key = f"fence/{self.mirror.name}"
             opened = Ledger(target).values()[key]
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
