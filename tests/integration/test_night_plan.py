@@ -21,6 +21,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.night import trial
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import scratch_topic
+from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until, write
 
@@ -78,7 +79,10 @@ def in_a_transaction(cluster: Cluster, name: str, *topics: str, at_ms: int) -> N
     for topic in topics:
         for number in range(50):
             producer.produce(topic, b"%d" % number, timestamp=at_ms + number)
-    producer.commit_transaction(60)
+    producer.commit_transaction(60)  # it returns before the markers are written, and until then nothing of it is copied
+    tps = [TopicPartition(topic, 0) for topic in topics]
+    with WireCluster(config(cluster)) as wire:
+        wait_until(lambda: wire.last_stable(tps) == wire.high_watermarks(tps), "the markers are there")
 
 
 def test_it_tells_waves_retention_producers_and_kinds_of_groups(
