@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("wire", "copy", "verify", "cutover", "sync")
-LIMIT = 89.0  # 90 before the fence became one record: cutover has 89.3 % of its branches
+LIMIT = 90.0
 DATA = ROOT / ".tests" / "coverage"
 
 

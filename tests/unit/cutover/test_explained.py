@@ -1,0 +1,188 @@
+"""Rules that nothing decided explains are told from those of a fence; a fence behind an open target is decided once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.decision import (
+    LIFTED,
+    OPENED,
+    FenceState,
+    begin_lifting,
+    end_lifting,
+    fence_state,
+    note_copy,
+    stand_behind_open,
+)
+from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
+from airflow_mirror.cutover.lifting import described, lift_unexplained, told_unexplained, unexplained
+from airflow_mirror.errors import (
+    CutoverTakenOver,
+    FencedByAnother,
+    FenceStands,
+    LeaseLost,
+    MirrorCutOver,
+    RequestRefused,
+)
+from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.kept import keep
+from tests.builders import rule
+from tests.unit.cutover.builders import Acls, a_plan, a_run, dir_of, go_up, ledger_of, target_of
+
+DENY = rule("orders", "WRITE", "DENY")
+TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan="p", at="noon")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run whose fence is described, and of whose mirror the ledger knows the plan."""
+    run = a_run(tmp_path, None, Acls(rule("orders", "READ", "ALLOW"), rule("payments", "READ", "ALLOW")))
+    keep(a_plan("orders", "payments"), target_of(tmp_path), ledger_of(tmp_path))
+    run.fence = AclFence(run.source)
+    run.intent = described(run)
+    return run
+
+
+def add(run: Run, *rules: Any) -> None:
+    run.source.create_acls([*rules], unfenced)
+
+
+def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: Run) -> None:
+    assert unexplained(run.on, "flow") == []
+    go_up(run)
+    name = name_of("flow", run.kept.run, run.me)
+    run.fence.raise_(run.intent, name, unfenced)
+    assert unexplained(run.on, "flow") == []
+    AclFence(run.source).announce(name_of("flow", "earlier", "x"), unfenced)  # came late
+    (late,) = unexplained(run.on, "flow")
+    assert late.name == name_of("flow", "earlier", "x")
+    with pytest.raises(CutoverTakenOver):
+        lift_unexplained(run.on, "flow", [late])  # while a fence stands, nobody's rules are removed
+
+
+def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites_own_is_not(run: Run) -> None:
+    add(run, rule("payments", "WRITE", "DENY"))  # the site's own
+    run.intent = described(run)
+    go_up(run)
+    assert run.up is not None
+    lifting = begin_lifting(run.life, "flow", run.up, "guard")
+    assert lifting is not None
+    end_lifting(run.life, "flow", lifting)
+    add(run, DENY)
+    assert unexplained(run.on, "flow") == [DENY]
+    said: list[str] = []
+    assert [line.split(" for ")[0] for line in told_unexplained(run.on, "flow", lambda *a: said.append(str(a)))] == [
+        "DENY WRITE on topic orders"
+    ]
+    run.before = fence_state(run.life.values(), "flow")
+    with pytest.raises(FenceStands, match="orders: late, or by you"):
+        described(run)
+    assert lift_unexplained(run.on, "flow", [DENY]) == [DENY]
+    assert described(run).held == {"payments"} and unexplained(run.on, "flow") == [] and said == []
+
+
+def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Run) -> None:
+    add(run, DENY)
+    AclFence(run.source).announce(name_of("another", "monday", "x"), unfenced)
+    with pytest.raises(FencedByAnother):
+        unexplained(run.on, "flow")
+    said: list[str] = []
+    assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == []
+    assert "were not looked for" in said[0] and "another/monday" in said[0]
+    with pytest.raises(FencedByAnother):
+        described(run)
+
+
+def test_mirror_without_a_plan_has_nothing_to_explain(run: Run) -> None:
+    add(run, DENY)
+    assert unexplained(run.on, "nobody") == []
+
+
+def test_fence_that_goes_up_while_rules_are_listed_explains_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = AclFence.left
+
+    def meanwhile(self: AclFence, *given: Any) -> Any:
+        found = left(self, *given)
+        if run.up is None:
+            go_up(run)
+        return found
+
+    monkeypatch.setattr(AclFence, "left", meanwhile)
+    add(run, DENY)
+    assert unexplained(run.on, "flow") == [] and run.up is not None
+
+
+def test_callable_fence_is_described_by_itself(run: Run) -> None:
+    run.fence = CallableFence(lambda: None, lambda: None)
+    add(run, DENY)
+    assert described(run).topics == ("orders", "payments")
+
+
+def test_source_that_does_not_list_its_rules_is_no_alarm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
+
+    monkeypatch.setattr(run.source, "describe_acls", refused)
+    said: list[str] = []
+    assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == [] and len(said) == 1
+
+
+def behind(which: Run, **changes: Any) -> FenceState:
+    one = FenceState(
+        run="returned", attempt=1, id="a", plan="p", revision="p", owner="me", max_fence_s=60.0, phase=OPENED,
+        intent=which.intent.value(),
+    )  # fmt: skip
+    return replace(one, **changes)
+
+
+def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Run) -> None:
+    run.life.decide(lambda _: turn("flow", TURNED))
+    first = stand_behind_open(run.life, "flow", behind(run), TURNED)
+    assert stand_behind_open(run.life, "flow", behind(run, id="b"), TURNED) == first
+    with pytest.raises(FenceStands, match="its cutover 'returned' is opened, as is decided"):
+        stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED)
+    note_copy(run.life, "flow", replace(first, phase=LIFTED))
+    assert stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED).run == "another"
+
+
+@pytest.mark.parametrize("now", [None, replace(TURNED, generation=2, by="rollback")])
+def test_nobody_stands_behind_a_failover_that_is_no_more(run: Run, now: Direction | None) -> None:
+    if now is not None:
+        run.life.decide(lambda _: turn("flow", now))
+    with pytest.raises(MirrorCutOver):
+        stand_behind_open(run.life, "flow", behind(run), TURNED)
+    assert fence_state(run.life.values(), "flow") is None
+
+
+@pytest.mark.parametrize("gone", ["nothing", "fence", "lease", "direction"])
+def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
+    run: Run, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover by force leaves the fence up, and whoever thaws may have taken the lease after it."""
+    go_up(run)
+    assert run.up is not None
+    confirmed: list[Any] = []
+
+    def confirm(token: Any) -> None:
+        confirmed.append(token)
+        if gone == "lease":
+            raise LeaseLost("airflow-mirror/flow/lease", 3, "epoch 5")
+
+    run.lease = "ours"  # type: ignore[assignment]
+    monkeypatch.setattr(run.on.target, "confirm_lease", confirm)
+    if gone == "fence":
+        begin_lifting(run.life, "flow", run.up, "guard")
+    if gone == "direction":
+        run.life.decide(lambda _: turn("flow", TURNED))
+    if gone == "nothing":
+        run.may_set()
+        assert confirmed == ["ours"] and dir_of(run).name == run.kept.run
+    else:
+        with pytest.raises((CutoverTakenOver, LeaseLost)):
+            run.may_set()
