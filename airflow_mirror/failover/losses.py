@@ -6,7 +6,7 @@ Nobody can count records of a cluster that is gone. So it is an interval:
   hold a marker or nothing; so this counts only where the target's log shows that the partition has neither.
 - *At most*, as an estimate: everything up to the end at that look, open transactions as well, and what the source took
   from then until its tail missed it (until now, if none did), if it took no more than in the busiest second and the
-  busiest ten of the last five minutes; without what the target has of that.
+  busiest ten of the last five minutes, each once more for what a look has cut in two; less what the target has of that.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Losses:
         return None if self.age_s is None else self._within(self.oldest_s)
 
     def _within(self, unseen_s: float) -> int:
-        taken = min(self.rate * max(unseen_s, self.note_s), self.peak * max(unseen_s, 1.0)) if unseen_s else 0.0
+        taken = min(self.rate * (unseen_s + self.note_s), self.peak * (unseen_s + 1)) if unseen_s else 0.0
         return sum(max(0, one.end - one.copied) for one in self.partitions) + max(0, math.ceil(taken) - self.beyond)
 
     @property

@@ -24,6 +24,7 @@ from tests.unit.sync.confirmed import Confirmed
 A = TopicPartition("a", 0)
 PLAN = plan_of(a_mirror(name="m"), topic_plan("a", {0: 0}, source_topic_id="id"))
 FIRST_S = 0.3  # the first look
+BEGUN_MS = 1_800_000_000_000  # by the clock of who looks: the first look is noted at once
 GONE = ClusterUnreachable("source", "host:9092", "connection refused")
 
 Written = Callable[[float], int]  # records by then
@@ -89,10 +90,10 @@ def told(
     at = FIRST_S
     while at < min(failover_s, tail_dies_s):
         source.now = at
-        follower.follow(int(1000 * at))
+        follower.follow(BEGUN_MS + int(1000 * at))
         at += max(1.0, source.slow_s)
     seen, copied = notes.load("m", state.read()), {A: source.written(copied_s)}
-    return losses(seen, copied, [A], [A], int(1000 * failover_s))
+    return losses(seen, copied, [A], [A], BEGUN_MS + int(1000 * failover_s))
 
 
 @pytest.mark.parametrize(
