@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror import __version__
+from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.groups import require_free_groups
@@ -17,7 +18,6 @@ from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     BrokerError,
     ClusterUnreachable,
-    FenceStands,
     InputError,
     LedgerOpen,
     MirrorError,
@@ -100,8 +100,7 @@ def _possible(run: Run) -> None:
 
 
 def _no_fence(run: Run) -> None:
-    if run.before is not None and not run.before.is_over:
-        raise FenceStands(run.mirror.name, run.before.run, f"is {run.before.phase}, as is decided in the target's ledger")
+    require_ended(run.mirror.name, run.before)
 
 
 def _fence(run: Run) -> None:

@@ -100,11 +100,6 @@ class Pin:
     direction: Direction | None
     tail: Any
 
-    @classmethod
-    def of(cls, values: Values, mirror: str) -> Pin:
-        """Return what is decided now."""
-        return cls(direction=direction(values, mirror), tail=active_value(values, mirror))
-
 
 def fence_state(values: Values, mirror: str) -> FenceState | None:
     """Return what is decided about a mirror's fence; None if there never was one.
@@ -158,6 +153,12 @@ def nobodys(life: Decisions, mirror: str, mine: FenceState | None = None) -> Cal
     return check
 
 
+def require_ended(mirror: str, there: FenceState | None) -> None:
+    """Return if another fence of a mirror may go up. :raises FenceStands: one is up, is being lifted, or is kept."""
+    if there is not None and not there.is_over:
+        raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
+
+
 def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
     """Decide that a fence goes up; return when it is too late to open behind it, in ms of the broker's clock.
 
@@ -166,8 +167,7 @@ def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | N
     :raises CutoverTakenOver: something else is by now: another attempt has begun, or somebody has undone this one.
     :raises MirrorCutOver: the mirror was failed over meanwhile.
     """
-    if before is not None and not before.is_over:
-        raise FenceStands(mirror, before.run, f"is {before.phase}, as is decided in the target's ledger")
+    require_ended(mirror, before)
 
     def change(values: Values) -> Values:
         _require_direction(values, mirror, turned)
@@ -248,8 +248,7 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
         if there is not None and there.run == mine.run:
             return None
         _require_direction(values, mirror, turned)
-        if there is not None and not there.is_over:
-            raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
+        require_ended(mirror, there)
         return _value(mirror, mine)
 
     life.decide(change)

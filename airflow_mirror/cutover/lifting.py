@@ -90,6 +90,14 @@ class Raised:
         fence, intent = fence_for(state.kind, state.name, given, on.source), intent_of(on.target, mirror, state)
         return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
 
+    @classmethod
+    def by(cls, run: Run) -> Raised:
+        """Return the fence that a run has decided, as its own process knows it."""
+        assert run.up is not None
+        return cls(
+            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
+        )  # fmt: skip
+
     @property
     def name(self) -> str:
         """The name that it has at the source."""

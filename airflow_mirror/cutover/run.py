@@ -319,10 +319,7 @@ def _finish(run: Run) -> None:
     fence = run.report.fence
     if run.up is not None and not run.up.is_over and fence is not None and not fence.kept:
         hold_lease(run)
-        raised = Raised(
-            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
-        )  # fmt: skip
-        run.up = raised.close()
+        run.up = Raised.by(run).close()
         run.save()
 
 

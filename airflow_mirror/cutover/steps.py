@@ -19,7 +19,7 @@ from airflow_mirror.cutover import decision, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.intent import fence_text
@@ -106,7 +106,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
         raise
     run.up = up
     run.save()
-    raised = Raised(on=run.on, mirror=run.mirror.name, state=up, fence=run.fence, intent=intent, report=None)
+    raised = Raised.by(run)
     try:
         run.fence.raise_(intent, raised.name, run.permit)
         run.permit()  # a request may have come to the broker after somebody else has undone this attempt
@@ -133,7 +133,7 @@ def open_target(run: Run) -> dict[str, Any]:
     pin = decision.Pin(direction=run.turned, tail=active_value(run.life.values(), run.mirror.name))
     require_no_writer(run)
     if isinstance(run.fence, AclFence):
-        run.fence.announce(name_of(run.mirror.name, run.kept.run, run.me), run.permit)
+        run.fence.announce(Raised.by(run).name, run.permit)
     run.check_stop()
     run.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -230,9 +230,7 @@ def back_out(run: Run) -> None:
             run.report.outcome, run.report.fence = reports.BACKED_OUT, None
             run.save()
             return
-        raised = Raised(
-            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
-        )  # fmt: skip
+        raised = Raised.by(run)
         try:
             begun = raised.begin(run.me)
         except CutoverTakenOver:

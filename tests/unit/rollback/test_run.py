@@ -14,6 +14,7 @@ from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
 from airflow_mirror.errors import NoWayBack, RollbackRefused
+from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.plan import life
@@ -38,7 +39,7 @@ def opens(ledger: Any, also: Any) -> None:
     values = ledger.values()
     before, turned_to = fence_state(values, "flow-reverse"), direction(values, "flow-reverse")
     until_ms = decision.go_up(ledger, "flow-reverse", UP, before, turned_to)
-    pin = decision.Pin.of(ledger.values(), "flow-reverse")
+    pin = decision.Pin(direction=turned_to, tail=active_value(values, "flow-reverse"))
     decision.open_behind(ledger, REVERSE, UP, {"orders": "id-old"}, "noon", until_ms, pin, also)
 
 
