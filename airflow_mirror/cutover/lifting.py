@@ -18,6 +18,7 @@ import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import decision
@@ -44,6 +45,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import FAILOVER, direction
 
 if TYPE_CHECKING:
@@ -269,8 +271,8 @@ def lift_leftover_fence(
     """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
 
     A finished cutover's fence stays, unless ``kept_too``. Before that one is lifted the mirror's writer lease is taken,
-    so that no tail copies new source records into a target that is in use; so is that of the mirror that copies back, if
-    the fence was swapped.
+    so that no tail copies new source records into a target that is in use. If the fence was swapped, the source's topics
+    are decided to be in production, and the lease of the mirror that copies back is taken.
 
     :param fence: the fence that was used; needed unless it was an ACL fence.
     :param run: only if it is this run's; "": of whichever run. :param attempt: only if it is this attempt's, by its id,
@@ -339,8 +341,10 @@ def _closed(raised: Raised, ended: str, *, kept_too: bool, unfinished_too: bool)
         elif report.fence is not None and report.fence.kept and not kept_too:
             return False
     raised.on.target.end_writing(raised.mirror)  # before applications may write
-    if raised.intent.copied_by not in ("", ended):
-        raised.on.source.end_writing(raised.intent.copied_by)
+    if (back := raised.intent.copied_by) not in ("", ended):  # first no job of it begins any more, then none writes
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        life.hand_over(raised.on.source.ledger, back, f"lift-fence {raised.state.run}", at)
+        raised.on.source.end_writing(back)
     raised.close()
     return True
 

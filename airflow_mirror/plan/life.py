@@ -245,6 +245,18 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     )
 
 
+def hand_over(ledger: Decisions, mirror: str, by: str, at: str) -> None:
+    """Decide that all that a mirror owns is in production, by whoever's word: no job of it begins to write any more.
+
+    :param by: as for :func:`opening`. :param at: ISO 8601.
+    """
+
+    def change(values: Values) -> Values | None:
+        return _some({t: replace(one, opened_by=by, opened_at=at) for t, one in _of(values, mirror) if not one.sharers})
+
+    _decide_all(ledger, change)
+
+
 def take_back(ledger: Decisions, plan_hash: str, also: Callable[[Values], Values] = lambda _: {}) -> None:
     """Decide in one record that a plan's cutover was undone: the topics that it had opened are the mirror's again.
 
@@ -283,7 +295,7 @@ def give_up(ledger: Decisions, mirror: str, only: Collection[str] | None = None)
     """
 
     def given_up(values: Values) -> Values | None:
-        of_it = ((t, one) for t, one in _of(values, mirror, released=False) if only is None or t in only)
+        of_it = ((t, one) for t, one in _of(values, mirror) if only is None or t in only)
         return _some({t: _without(one, mirror) for t, one in of_it})
 
     _decide_all(ledger, given_up)
@@ -497,7 +509,7 @@ def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
     return {t: (owned[t].topic_id if t in owned else "") or now for t, now in topic_ids.items()}
 
 
-def _of(values: Values, mirror: str, *, released: bool) -> list[tuple[str, Owned]]:
+def _of(values: Values, mirror: str, *, released: bool = False) -> list[tuple[str, Owned]]:
     """Return the topics of all mirrors of a name that are not in production, and that these give up, or don't."""
 
     def is_one(one: Owned) -> bool:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_mirror.copy.writer.lease import LeaseToken
+    from airflow_mirror.plan.model import Plan
+    from tests.explore.platform import ActorPlatform
     from tests.explore.world import World
 
 LIMITS = Limits(poll_s=1.0, quiet_s=1.0, quiet_at_most_s=0.0, max_fence_s=60.0)
@@ -139,7 +141,7 @@ def returned(w: World, name: str, **when: Any) -> Actor:
     return w.s.add(Actor(name, body, **when))
 
 
-def tail(w: World, name: str, **when: Any) -> Actor:
+def tail(w: World, name: str, plan: Plan = PLAN, **when: Any) -> Actor:
     """What the driver of a mirror's tail decides and takes; one task copies, in a process of its own.
 
     The driver begins as the mirror's tail, takes the lease, makes sure that it is the tail and that the topics are the
@@ -148,21 +150,20 @@ def tail(w: World, name: str, **when: Any) -> Actor:
     """
 
     def body() -> str:
-        side, s = w.platform().target, w.s
-        me = ActiveTail(
-            mirror=MIRROR.to_dict(), plan=PLAN.hash, inputs="", directory="", **w.named("target", MIRROR.name)
-        )  # fmt: skip
-        jobs.begin(side.ledger, me, side.watch(MIRROR.name))
-        token = side.take_lease(MIRROR.name)
+        side, s, mirror = _on(w, plan).target, w.s, plan.mirror
+        named = w.named(side.cluster.role, mirror.name)
+        me = ActiveTail(mirror=mirror.to_dict(), plan=plan.hash, inputs="", directory="", **named)
+        jobs.begin(side.ledger, me, side.watch(mirror.name))
+        token = side.take_lease(mirror.name)
         presence._require(side.ledger, me)
-        life.require_active(side.ledger, PLAN, side.admin)
+        life.require_active(side.ledger, plan, side.admin)
         s.clock.sleep(token.wait_s)
-        task = s.add(Actor(f"{name}task", lambda: _copy(w, token), background=True))
+        task = s.add(Actor(f"{name}task", lambda: _copy(w, plan, token), background=True))
         until = s.now + _TAIL_S
         try:
             while not task.is_over and s.now < until:
                 presence._require(side.ledger, me)
-                if jobs.stop_asked(side.state(jobs.keys_of(MIRROR.name)).read(), me):
+                if jobs.stop_asked(side.state(jobs.keys_of(mirror.name)).read(), me):
                     break
                 s.clock.sleep(_LOOK_EVERY_S)
         finally:
@@ -172,9 +173,14 @@ def tail(w: World, name: str, **when: Any) -> Actor:
     return w.s.add(Actor(name, body, **when))
 
 
-def _copy(w: World, token: LeaseToken) -> str:
+def _on(w: World, plan: Plan) -> ActorPlatform:
+    return w.platform() if plan.mirror.name == MIRROR.name else w.platform().turned()
+
+
+def _copy(w: World, plan: Plan, token: LeaseToken) -> str:
     """Copy records, each with a permit, as a task of a tail does; brokers have forgotten its sequences."""
-    source, target = w.platform().source, w.platform().target
+    source, target = _on(w, plan).source, _on(w, plan).target
+    here, there = source.cluster, target.cluster
     client = TransactionClient(target.log, token.transactional_id)
     known = lease.Confirmation(token, w.s.clock.monotonic)
     at = target.log.log_ends(TPS)
@@ -183,10 +189,10 @@ def _copy(w: World, token: LeaseToken) -> str:
         known.check_not_lost()
         for _ in range(_WRITES_A_CONFIRMATION):
             for tp in [tp for tp in TPS if at[tp] < source.log.log_ends([tp])[tp]]:
-                copy = partial(w.target.append, tp, w.source.values(tp)[at[tp]])
+                copy = partial(there.append, tp, here.values(tp)[at[tp]])
                 with suppress(LeaseUnconfirmed):
                     w.s.ask(
-                        f"target: the mirror copies {tp}@{at[tp]}", copy, effect=True, at="target",
+                        f"{there.role}: the mirror copies {tp}@{at[tp]}", copy, effect=True, at=there.role,
                         touches=touching("log", tp.topic), check=known.check,
                     )  # fmt: skip
                     at[tp] += 1

@@ -106,6 +106,15 @@ def rollback(w: World) -> None:
     actors.lift(w, "K", kept_too=True, last=True)
 
 
+def way_back(w: World) -> None:
+    """A tail copies back; a person lets writers into the old source; the tail is started again."""
+    w.armed()
+    actors.tail(w, "T", REVERSE)
+    actors.producer(w, "P", "target", starts=1.0, times=30)
+    actors.lift(w, "K", kept_too=True, starts=12.0)
+    actors.tail(w, "T2", REVERSE, starts=24.0)
+
+
 def failover(w: World) -> None:
     """A cutover with a group, and a failover: forced or, as the cutover seems dead, not; then the next try."""
     actors.owner(w, "A", "r1")
@@ -231,6 +240,7 @@ SCENARIOS = (
     _scenario(unopenable, closes_again=True),
     _scenario(swap, reopens=True),
     _scenario(rollback, reopens=True, with_groups=True),
+    _scenario(way_back, reopens=True, changing=("log",)),
     _scenario(failover, with_groups=True),
     _scenario(returned),
     _scenario(returned_late, reopens=True),

@@ -108,6 +108,10 @@ class ActorPlatform(Platform):
     source: ActorSide
     target: ActorSide
 
+    def turned(self) -> ActorPlatform:
+        """See Platform."""
+        return type(self)(self.target, self.source)
+
     @property
     def world(self) -> World:
         """Of the scenario."""

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.kept import Kept, runs_in, text_in
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.failover.decision import promote
 from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.kafka.model import GroupPosition
@@ -93,7 +94,8 @@ class World:
     :ivar fences: the changes of what is decided about the fence of `flow`, in order.
     :ivar set_behind: positions that were set on the target while it was in production, by whom: not by their readers.
     :ivar unopened: topics that were in production and are no more, or by somebody else.
-    :ivar written_behind: what the mirror wrote to the target while it was in production.
+    :ivar written_behind: what the mirror wrote to the target while it was in production, or back to the source while
+        applications might write there.
     :ivar left_behind: what the source had when a cutover opened the target, and the target had not.
     :ivar is_cut_over: whether a cutover has opened the target in this schedule.
     :ivar was_shut: whether the source was shut by a kept fence at some time since the target is in production.
@@ -254,6 +256,7 @@ class World:
     def armed(self, run: str = "r1") -> None:
         """Begin behind a finished cutover whose way back was armed: its fence spares the mirror."""
         self.cut_over(run)
+        swap_fence(self.platform(), MIRROR.name, OWN, run=run, copied_by=REVERSE.mirror.name)
         one = Direction(
             generation=1, primary=self.target.cluster_id, by="cutover", attempt=run, plan=REVERSE.hash, at="noon"
         )  # fmt: skip
@@ -300,7 +303,8 @@ class World:
             self.is_cut_over = True
         if there != positions and opened and ": a consumer " not in what and f"for {GROUP}" not in what:
             self.set_behind.append(f"{actor}: {what}")
-        if opened and "the mirror copies" in what:
+        in_use = opened if what.startswith("target: ") else self.source.writable(APP)
+        if in_use and "the mirror copies" in what:
             self.written_behind.append(f"{actor}: {what}")
         shut = not self.source.writable(APP, [*TOPICS])
         if shut and not self._is_shut:

@@ -87,6 +87,9 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     world.old.shut = False
     assert lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", kept_too=True)
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
+    with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
+        life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+    assert life.ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
 
