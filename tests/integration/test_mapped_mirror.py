@@ -156,7 +156,10 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
             printed = json.loads(capsys.readouterr().out.splitlines()[-1])
             time.sleep(0.5)
 
-        done = run(CutoverOperator, fence="tests.integration.test_mapped_mirror.no_writers", quiet_s=0.5, level="records")
+        done = run(
+            CutoverOperator, fence="tests.integration.test_mapped_mirror.no_writers", quiet_s=0.5, level="records",
+            accept_ledger_writers=["User:*"],
+        )  # fmt: skip
         assert done["outcome"] == "cut_over" and len(done["groups"]) == len(places)
         assert done["records_verified"] == sum(len(read(source_cluster, topic_name, p)) for p in range(2))
         verified = run(VerifyMirrorOperator, level="records")

@@ -46,10 +46,13 @@ def test_a_task_that_is_run_again_knows_it_and_the_driver_sees_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each first attempt fails by a mistake, as with an executor that lacks a package."""
+    from pyspark.sql import SparkSession
+
     monkeypatch.setenv("JAVA_HOME", str(java_home_for_spark()))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2,2] --driver-memory 512m pyspark-shell")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 512m pyspark-shell")
     work = CopyWork(source=None, target=None, options=CopyOptions(mirror="lost"), lease=LEASE)  # type: ignore[arg-type]
+    SparkSession.builder.master("local[2,2]").getOrCreate()  # not by the arguments: another test may have begun the JVM
     with spark_session("lost tasks") as spark:
         crew, context = SparkCrew(spark, tmp_path, "executor"), spark.sparkContext
         results = crew.copy([[one] for one in RANGES], work)
