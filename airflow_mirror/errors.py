@@ -10,7 +10,7 @@ for people. The Airflow edge turns branches into task outcomes in one place (`ai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +20,16 @@ __all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
 
 class MirrorError(Exception):
     """Root of every error that airflow_mirror raises on purpose."""
+
+
+E = TypeVar("E", bound=MirrorError)
+
+
+def first_of(errors: Sequence[E]) -> E:
+    """Return the first of several errors, to be raised with the others as its notes."""
+    for other in errors[1:]:
+        errors[0].add_note(str(other))
+    return errors[0]
 
 
 # --- fix the input ---------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from airflow_mirror.errors import (
     MissingRight,
     NotKept,
     TryAgain,
+    first_of,
 )
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
@@ -301,11 +302,8 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
             raise
         except MirrorError as e:
             failed.append(e)
-    failed.sort(key=lambda e: not isinstance(e, TryAgain))  # the first says whether it is worth another try
-    for other in failed[1:]:
-        failed[0].add_note(str(other))
     if failed:
-        raise failed[0]
+        raise first_of(sorted(failed, key=lambda e: not isinstance(e, TryAgain)))  # it says whether to try again
     note = f"; positions of {', '.join(left)} stay, for lack of DELETE on the group" if left else ""
     return f"{restored} group(s) restored{note}"
 

@@ -37,10 +37,12 @@ from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
     LedgerNewer,
+    MayBeOpen,
     MirrorCutOver,
     MirrorError,
     OpeningUnfinished,
     TryAgain,
+    first_of,
 )
 from airflow_mirror.files import lock
 from airflow_mirror.kafka.permit import unfenced
@@ -456,10 +458,10 @@ def _by_the_source(
                 lines += _lifted_here(on, kept, report, fence, kept_too=kept_too)
             except MirrorError as e:  # one that can't be lifted keeps no other one up
                 failed.append(e)
-    for other in failed[1:]:
-        failed[0].add_note(str(other))
+    if lines:  # what was lifted stood there alone: nothing is up of what may have been another attempt's
+        failed = [e for e in failed if not isinstance(e, MayBeOpen)]
     if failed or not known:
-        raise failed[0] if failed else unasked
+        raise first_of(failed) if failed else unasked
     return lines
 
 

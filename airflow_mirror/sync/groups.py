@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.offsets.map import Translated, Where
-from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange, first_of
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
@@ -262,10 +262,7 @@ def translate_positions(
                 )
             )
     if problems and strict:
-        first = problems[0]
-        for other in problems[1:]:
-            first.add_note(str(other))
-        raise first
+        raise first_of(problems)
     without = tuple(
         sorted(group for group, of_group in positions.items() if not any(tp.topic in plans for tp in of_group))
     )
@@ -397,7 +394,4 @@ def _active(target: ClusterAdmin, groups: Collection[str]) -> dict[str, str]:
 
 
 def _refusal(active: Mapping[str, str], cluster: str) -> GroupActive:
-    refusals = [GroupActive(group, cluster, state) for group, state in sorted(active.items())]
-    for other in refusals[1:]:
-        refusals[0].add_note(str(other))
-    return refusals[0]
+    return first_of([GroupActive(group, cluster, state) for group, state in sorted(active.items())])

@@ -639,6 +639,19 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
     assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run) and not source.acls
 
 
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stands_is_lifted(tmp_path: Path) -> None:
+    """Its target was told that it was lifted, and this host was not."""
+    source, run_dir = Acls(), tmp_path / "sunday"
+    run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
+    run.report.outcome = reports.RUNNING
+    run.save()
+    shutil.copytree(run_dir, tmp_path / "saturday", ignore=shutil.ignore_patterns("lock"))
+    on = platform_in(run_dir, source, None, Away())
+    assert lift_leftover_fence(on, "flow", runs=tmp_path) and not source.acls
+
+
 def next_process(run_dir: Path) -> tuple[CutoverReport | None, list[str]]:
     """Return what a process on another host finds, after it has undone that, and what it called."""
     shutil.rmtree(run_dir, ignore_errors=True)
