@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ class Raised:
 
     :param fence: by which it is lifted. :param intent: what it has changed.
     :param report: of that attempt; None: it has left none, so it has moved no group.
+    :param rows: what was undone, or was not.
     """
 
     on: Platform
@@ -81,6 +82,12 @@ class Raised:
     fence: Fence
     intent: Intent
     report: CutoverReport | None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be undone, with the cause."""
+        return [f"{row['step']}: {row['error']}" for row in self.rows if not row["ok"]]
 
     @classmethod
     def of(
@@ -151,7 +158,7 @@ class Raised:
         :raises CutoverTakenOver: somebody else goes on with it.
         """
         report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
-        rows, unanswered = list[dict[str, Any]](), list[TryAgain]()
+        unanswered = list[TryAgain]()
 
         def attempt(step: str, do: Callable[[], str]) -> None:
             row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
@@ -163,7 +170,7 @@ class Raised:
                 if isinstance(e, TryAgain):
                     unanswered.append(e)
                 row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
-            rows.append(row)
+            self.rows.append(row)
             log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
 
         attempt("fence", lambda: self._lifted(permit))
@@ -172,12 +179,12 @@ class Raised:
         if report is not None and any(step.name == "stop_writers" for step in report.steps):
             lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
-        if rows[0]["ok"] and not unanswered:
+        if self.rows[0]["ok"] and not unanswered:
             attempt("decision", self._ended)
-        done = all(row["ok"] for row in rows)
+        done = not self.failures
         if report is not None:
-            if report.undone[-len(rows) :] != rows:  # a guard tries every second while a coordinator is away
-                report.undone += rows
+            if report.undone[-len(self.rows) :] != self.rows:  # a guard tries every second while a coordinator is away
+                report.undone += self.rows
             report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
         return done
 
@@ -316,9 +323,8 @@ def lift_leftover_fence(
     lines = raised.lines
     if (error := _tell(kept, raised.report)) is not None:
         lines.append(f"but the report on the target still says that it is up: {error}")
-    if raised.report is not None and raised.report.outcome == reports.UNDO_FAILED:
-        failed = [f"{row['step']}: {row['error']}" for row in raised.report.undone if not row["ok"]]
-        raise FenceNotLifted(on.source.admin.role, lines, "; ".join(failed))
+    if raised.failures:
+        raise FenceNotLifted(on.source.admin.role, lines, "; ".join(raised.failures))
     return lines
 
 

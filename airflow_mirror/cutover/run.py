@@ -301,16 +301,13 @@ def recover(run: Run) -> CutoverReport | None:
         if raised.state.phase == CLOSING:
             raise CutoverTakenOver(run.kept.run)  # a person gives the opening up
         return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
-    before = 0 if report is None else len(report.undone)
     if report is not None:
         report.error = report.error or f"the process was ended in state {report.state}"
     done = raised.undo(run.log)
     if report is not None:
         run.kept.save(report)
     if not done:
-        rows = [] if report is None else report.undone[before:]
-        failed = [f"{row['step']}: {row['error']}" for row in rows if not row["ok"]]
-        raise NotUndone(run.kept.where, failed or ["the fence could not be lifted"])
+        raise NotUndone(run.kept.where, raised.failures)
     return earlier
 
 
