@@ -1079,7 +1079,7 @@ class FencedByAnother(NeedsHuman):
         self.cluster, self.topics, self.others = cluster, list(topics), list(others)
         super().__init__(
             f"{len(self.topics)} topic(s) of the {cluster} cluster are fenced ({', '.join(self.topics[:10])}), and "
-            f"these fences of other mirrors stand there (mirror/run/attempt): {', '.join(self.others[:10])}. Their owner "
+            f"these fences of other mirrors stand there (mirror:run:attempt): {', '.join(self.others[:10])}. Their owner "
             "lifts them; then cut over again. Nothing was touched."
         )
 

@@ -233,13 +233,16 @@ def trace_topics(kind: str, source_alias: str, separator: str) -> tuple[str, ...
     return names[kind]
 
 
+# Between the parts of what is named after a mirror: names of mirrors and topics have none. No slash, because brokers with
+# ZooKeeper keep a rule at a path that ends in the name of what it is about, and can't store it there.
+COLON = ":"
 # What the groups and transactional ids of all mirrors begin with; with the dot, what names their fences at a source.
-OWN_IDS = ("airflow-mirror/", "airflow-mirror.")
+OWN_IDS = (f"airflow-mirror{COLON}", "airflow-mirror.")
 
 
 def own_ids(mirror: str) -> str:
-    """Return what a Mirror's groups and transactional ids begin with, and no other one's: names have no slash."""
-    return f"{OWN_IDS[0]}{mirror}/"
+    """Return what a Mirror's groups and transactional ids begin with, and no other one's."""
+    return f"{OWN_IDS[0]}{mirror}{COLON}"
 
 
 def lease_id(mirror: str) -> str:
@@ -249,7 +252,7 @@ def lease_id(mirror: str) -> str:
 
 def is_lease(transactional_id: str) -> bool:
     """Return whether a transactional id is the writer lease of a Mirror."""
-    return transactional_id == lease_id(transactional_id.removeprefix(OWN_IDS[0]).partition("/")[0])
+    return transactional_id == lease_id(transactional_id.removeprefix(OWN_IDS[0]).partition(COLON)[0])
 
 
 def progress_group(mirror: str) -> str:
@@ -274,4 +277,4 @@ def scratch_topic(mirror: str) -> str:
 
 def marker_id(mirror: str, tp: TopicPartition) -> str:
     """Return the transactional id of one target partition, used to guard padding and for transactional delivery."""
-    return f"{own_ids(mirror)}{tp.topic}/{tp.partition}"
+    return f"{own_ids(mirror)}{tp.topic}{COLON}{tp.partition}"

@@ -263,7 +263,7 @@ def sharing(world: World, n: int) -> None:
         CopyRange(source_topic=tp.topic, target_topic=tp.topic, partition=tp.partition, start_offset=world.offset())
         for tp in world.tps[::2]
     ]
-    token = LeaseToken(transactional_id=f"airflow-mirror/{name}/lease", producer_id=n, epoch=n, mark_ms=n, wait_s=0.0)
+    token = LeaseToken(transactional_id=f"airflow-mirror:{name}:lease", producer_id=n, epoch=n, mark_ms=n, wait_s=0.0)
     one = Share(number=number, lease=token, options=CopyOptions(mirror=name), lists=[half], seconds=TURN_S)
     world.state.write(shares.given(name, world.me.job, member, one, world.state.read()))
     results = [

@@ -35,6 +35,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default
 from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.policy import COLON
 from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ def name_of(mirror: str, run: str, attempt: str) -> str:
 
     :param attempt: its id.
     """
-    return f"{_prefix(mirror)}{run}/{attempt}"
+    return f"{_prefix(mirror)}{run}{COLON}{attempt}"
 
 
 def _prefix(mirror: str) -> str:
-    return f"{_NAME}{mirror}/"  # no mirror's name has a slash: one that begins like another is told from it
+    return f"{_NAME}{mirror}{COLON}"
 
 
 class AclFence:
@@ -229,7 +230,7 @@ class AclFence:
         :param run: several processes raise the fence of this run together.
         :raises FenceStands: one of this mirror is. :raises FencedByAnother: names the topics and the fences.
         """
-        runs = sorted(name.rpartition("/")[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
+        runs = sorted(name.rpartition(COLON)[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
         if ours := [one for one in runs if one != run]:
             raise FenceStands(mirror, ours[0], "is named at the source")
         others = self.others(mirror)
@@ -241,7 +242,7 @@ class AclFence:
             raise FencedByAnother(self._source.role, denied, others)
 
     def others(self, mirror: str) -> list[str]:
-        """Return the fences of other mirrors that stand at the source, as ``mirror/run/attempt``."""
+        """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``."""
         ours = _prefix(mirror)
         return sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours)})
 

@@ -27,7 +27,7 @@ from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.night.estimate import CORE, LIMIT, SOURCE, TARGET, Trial
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import scratch
-from airflow_mirror.policy import scratch_topic
+from airflow_mirror.policy import COLON, scratch_topic
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def try_copy(
             )
             for tp in chosen
         ]  # fmt: skip
-        # No mirror has a name with a slash, so nobody's lease is taken; rights go by what names begin with.
+        # No mirror has a name with a colon, so nobody's lease is taken; rights go by what names begin with.
         options = CopyOptions(
-            mirror=f"{plan.mirror.name}/trial", committed_only=plan.mirror.isolation == "read_committed",
+            mirror=f"{plan.mirror.name}{COLON}trial", committed_only=plan.mirror.isolation == "read_committed",
             max_batch_bytes={topic: limit}, max_bytes_per_second=plan.mirror.max_bytes_per_second,
             merge_below=plan.mirror.merge_below,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def _measured(
 
                 def run(several: list[CopyRange], name: str) -> _Rate:
                     # Under a name of its own: one that has written there would first look where it ended.
-                    own = replace(options, mirror=f"{options.mirror}/{name}")
+                    own = replace(options, mirror=f"{options.mirror}{COLON}{name}")
                     clusters = Clusters.of(source.config, target.config)
                     loop = CopyLoop(several, clusters, own, watch.check, store=NoMaps(own.mirror))
                     rate = _Rate(seconds / 2)

@@ -103,7 +103,7 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     create(target_cluster, topic_name)
     assert "the target none of them yet" in run("verify", status=1)
     assert ends(target_cluster, topic_name)[0] == (0, 0, 0)
-    assert target.group_offsets(f"airflow-mirror/{topic_name}/starts") == {}
+    assert target.group_offsets(f"airflow-mirror:{topic_name}:starts") == {}
 
 
 @pytest.mark.spark

@@ -179,7 +179,7 @@ def look(target: Cluster, topic: str, here: list[list[Seen]]) -> list[int]:
 
 def progress(target: Cluster, mirror: str) -> list[int]:
     """Return the source offsets up to which transactions are committed; what an open one will commit is not awaited."""
-    conf = {"group.id": f"airflow-mirror/{mirror}/progress", "isolation.level": "read_uncommitted"}
+    conf = {"group.id": f"airflow-mirror:{mirror}:progress", "isolation.level": "read_uncommitted"}
     group = Consumer({"bootstrap.servers": target.bootstrap, **conf})
     committed: list[Assigned] = []
 

@@ -33,7 +33,7 @@ from tests.integration.copying import config, wait_until
 CREATE = rule("kafka-cluster", "CREATE", "ALLOW", "User:mirror", kind="CLUSTER")
 ALTER = rule("kafka-cluster", "ALTER", "ALLOW", "User:mirror", kind="CLUSTER")
 WRITE, READ, DELETE = (rule("*", o, "ALLOW", "User:mirror") for o in ("WRITE", "READ", "DELETE"))
-MARK = rule("airflow-mirror/", "WRITE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
+MARK = rule("airflow-mirror:", "WRITE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
 
 
@@ -76,7 +76,7 @@ def grant(root: ClusterAdmin, *rules: Acl) -> None:
     [
         (None, "direct", True, ()),
         ("alter", "coordinator", True, ("ALTER on the cluster",)),
-        ("mark", "none", True, ("WRITE on transactional ids that begin with 'airflow-mirror/dc1/'",)),
+        ("mark", "none", True, ("WRITE on transactional ids that begin with 'airflow-mirror:dc1:'",)),
         ("delete", "direct", False, ("DELETE on the target's topics",)),
         ("read", "coordinator", True, ("READ on the target's topics",)),
         ("write", "unknown", True, ("WRITE on the target's topics",)),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -160,5 +161,6 @@ def test_ids_of_one_mirror_are_never_those_of_another() -> None:
     ids = [f(name) for name in names for f in (lease_id, progress_group, starts_group)]
     ids += [marker_id(name, TopicPartition(topic, p)) for name in names for topic in topics for p in (0, 1)]
     assert len(set(ids)) == len(ids)
+    assert not any("/" in one for one in [*ids, name_of("a.b", "run", "1")]), "brokers with ZooKeeper keep no rule for it"
     for name in names:
         assert sum(one.startswith(own_ids(name)) for one in ids) == 3 + 2 * len(topics), "what a rule by prefix covers"

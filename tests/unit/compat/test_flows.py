@@ -36,7 +36,7 @@ def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
     left_out = ("mm2-offsets.A.internal", "x.replica", "__x", "mm2x.internal")
     assert not any(map(mirror.selects_topic, left_out))
     assert mirror.selects_topic("my-internal")
-    assert [mirror.selects_group(g) for g in ("app", "connect-x", "console-consumer-1", "airflow-mirror/x/starts")] == [
+    assert [mirror.selects_group(g) for g in ("app", "connect-x", "console-consumer-1", "airflow-mirror:x:starts")] == [
         True, False, False, False,
     ]  # fmt: skip
     assert mirror.start == "earliest"

@@ -59,7 +59,7 @@ class Target:
         self.ledger, self.state = MemoryLedger(), MemoryState()
         self.log: list[str] = []
         self.held, self.maps = False, ["m/t/t-0"]
-        self.positions = {"airflow-mirror/m/progress": 3, "airflow-mirror/m2/progress": 1}
+        self.positions = {"airflow-mirror:m:progress": 3, "airflow-mirror:m2:progress": 1}
 
     def topics(self, names: Any) -> Mapping[str, Any]:
         return {}
@@ -136,8 +136,8 @@ def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, ca
     assert run(tmp_path, "--yes") == 0
     assert set(target.ledger.values()) == {"topic/m", "topic/u", "active/m2", "plan/m2"}
     assert set(target.state.read()) == {f"{prefix('m2')}x" for prefix in PREFIXES}
-    assert target.positions == {"airflow-mirror/m/progress": 0, "airflow-mirror/m2/progress": 1} and target.maps == []
-    assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror/m/progress"]
+    assert target.positions == {"airflow-mirror:m:progress": 0, "airflow-mirror:m2:progress": 1} and target.maps == []
+    assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror:m:progress"]
     assert run(tmp_path, "--yes") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "nothing is left of mirror 'm'" and len(target.log) == 2
 
@@ -218,7 +218,7 @@ def test_chain_that_proves_reports_outlives_its_mirror(
 def test_what_was_handed_over_stays_decided(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own(target, "m", "live", opened="noon")
     assert run(tmp_path, "--yes", "--json") == 0
-    assert "topic/live" in target.ledger.values() and target.log == ["forget airflow-mirror/m/progress"]
+    assert "topic/live" in target.ledger.values() and target.log == ["forget airflow-mirror:m:progress"]
     left = json.loads(capsys.readouterr().out)["left"]
     assert left[0] == "live: in production since noon. That stays decided: no task of the mirror may write there"
 

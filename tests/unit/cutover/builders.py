@@ -154,7 +154,7 @@ class Leases:
         producer_id, epoch = self.holder or (7001, -2)
         self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
         return LeaseToken(
-            transactional_id=f"airflow-mirror/{mirror}/lease", producer_id=producer_id, epoch=epoch + 2,
+            transactional_id=f"airflow-mirror:{mirror}:lease", producer_id=producer_id, epoch=epoch + 2,
             mark_ms=70_000 + epoch, wait_s=lease.HANDOVER_S if waits else 0.0,
         )  # fmt: skip
 

@@ -172,7 +172,7 @@ def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
     def confirm(token: Any) -> None:
         confirmed.append(token)
         if gone == "lease":
-            raise LeaseLost("airflow-mirror/flow/lease", 3, "epoch 5")
+            raise LeaseLost("airflow-mirror:flow:lease", 3, "epoch 5")
 
     run.lease = "ours"  # type: ignore[assignment]
     monkeypatch.setattr(run.on.target, "confirm_lease", confirm)

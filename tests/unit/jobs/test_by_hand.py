@@ -85,7 +85,7 @@ def test_latest_start_is_stored_on_target_and_found_again() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)], "audit": [(0, 1)]}), FakeAdmin({"orders": [(0, 0)]})
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {}
     by_hand.remember(plan_of({0: 100}), target)
-    assert target.committed == {"airflow-mirror/flow/starts": {TP("orders", 0): GroupPosition(100, "id-orders")}}
+    assert target.committed == {"airflow-mirror:flow:starts": {TP("orders", 0): GroupPosition(100, "id-orders")}}
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 

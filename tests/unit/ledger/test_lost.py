@@ -55,7 +55,7 @@ LEFT = {
 NOTHING = Target(
     "orders", "audit",
     groups=["airflow-mirror", "airflow-mirror-app"],
-    ids=["airflow-mirror/lease", marker_id("m", TopicPartition(scratch_topic("m"), 0))],  # by a plan that tried rights
+    ids=["airflow-mirror:lease", marker_id("m", TopicPartition(scratch_topic("m"), 0))],  # by a plan that tried rights
 )  # fmt: skip
 
 

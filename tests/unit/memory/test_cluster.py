@@ -112,10 +112,10 @@ def test_lease_is_taken_in_three_requests_by_the_code_itself() -> None:
     wire = MemoryAdmin(c, noting).wire
     token = lease.take(wire, "flow", to_end=True)
     assert [(what, effect) for what, effect, _, _ in noting.asked] == [
-        ("source: who holds airflow-mirror/flow/lease", False), ("source: take over airflow-mirror/flow/lease", True),
-        ("source: mark to end writing airflow-mirror/flow/lease", True),
+        ("source: who holds airflow-mirror:flow:lease", False), ("source: take over airflow-mirror:flow:lease", True),
+        ("source: mark to end writing airflow-mirror:flow:lease", True),
     ]  # fmt: skip
-    assert {touches for _, _, _, touches in noting.asked} == {frozenset({"lease:airflow-mirror/flow/lease"})}
+    assert {touches for _, _, _, touches in noting.asked} == {frozenset({"lease:airflow-mirror:flow:lease"})}
     lease.take(wire, "flow")
     with pytest.raises(LeaseLost):
         lease.confirm(wire, token)

@@ -49,9 +49,9 @@ def test_a_plain_mirror_asks_for_this_on_its_target() -> None:
         *(f"{o} TOPIC airflow-mirror.wishes" for o in ("CREATE", "READ")),
         *(f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         *(f"{o} TOPIC __airflow-mirror.probe.dc1-to-dc2" for o in ("CREATE", "READ", "WRITE", "DELETE")),
-        "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
+        "WRITE TRANSACTIONAL_ID airflow-mirror:dc1-to-dc2:",
         "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster",
-        "READ GROUP billing", "DELETE GROUP billing", "DESCRIBE GROUP airflow-mirror/dc1-to-dc2/progress",
+        "READ GROUP billing", "DELETE GROUP billing", "DESCRIBE GROUP airflow-mirror:dc1-to-dc2:progress",
     }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_who_only_looks_gets_no_right_to_write() -> None:
 def test_who_lifts_fences_brings_groups_back_and_writes_no_record() -> None:
     assert asked(SOURCE, ("lift-fence",)) == {"ALTER CLUSTER kafka-cluster"}
     assert asked(TARGET, ("lift-fence",)) - asked(TARGET, ("pause",)) == {
-        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
+        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror:dc1-to-dc2:",
         "WRITE TOPIC airflow-mirror.ledger",
         "READ TOPIC orders", "READ GROUP billing", "DELETE GROUP billing",
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_who_fails_over_asks_nothing_of_the_source_and_writes_no_record() -> Non
     assert asked(SOURCE, ("failover",), sync_acls=True, own_principals={"target": "User:mirror"}) == set()
     found = asked(TARGET, ("failover",), offsets="identical")
     assert found - asked(TARGET, ("pause",)) == {
-        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/",
+        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror:dc1-to-dc2:",
         "WRITE TOPIC airflow-mirror.ledger", "READ TOPIC orders", "ALTER_CONFIGS TOPIC orders", "READ GROUP billing",
     }  # fmt: skip
     assert asked(TARGET, ("failover",), offsets="mapped") - found == {"READ TOPIC airflow-mirror.maps"}
@@ -126,22 +126,22 @@ def test_modes_of_offsets_ask_for_what_they_do_and_auto_for_both() -> None:
     either, mapped, identical = asked(TARGET), asked(TARGET, offsets="mapped"), asked(TARGET, offsets="identical")
     assert either - mapped == {"ALTER CLUSTER kafka-cluster"}
     of_maps = {f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")}
-    assert either - identical == {"DESCRIBE GROUP airflow-mirror/dc1-to-dc2/progress"} | of_maps
+    assert either - identical == {"DESCRIBE GROUP airflow-mirror:dc1-to-dc2:progress"} | of_maps
     assert either | {"DESCRIBE CLUSTER kafka-cluster"} == mapped | identical  # ALTER includes it
 
 
 def test_transactional_delivery_also_commits_its_progress() -> None:
     found, plain = (asked(TARGET, **fields) for fields in ({"delivery": "transactional"}, {"offsets": "mapped"}))
-    assert found - plain == {"READ GROUP airflow-mirror/dc1-to-dc2/progress"}
-    assert plain - found == {"DELETE TOPIC orders", "DESCRIBE GROUP airflow-mirror/dc1-to-dc2/progress"}, (
+    assert found - plain == {"READ GROUP airflow-mirror:dc1-to-dc2:progress"}
+    assert plain - found == {"DELETE TOPIC orders", "DESCRIBE GROUP airflow-mirror:dc1-to-dc2:progress"}, (
         "no log start follows"
     )
     comparing = asked(TARGET, ("verify",), delivery="transactional")
-    assert "DESCRIBE TRANSACTIONAL_ID airflow-mirror/dc1-to-dc2/" in comparing
+    assert "DESCRIBE TRANSACTIONAL_ID airflow-mirror:dc1-to-dc2:" in comparing
 
 
 def test_start_at_latest_also_stores_where_it_began() -> None:
-    assert asked(TARGET, start="latest") - asked(TARGET) == {"READ GROUP airflow-mirror/dc1-to-dc2/starts"}
+    assert asked(TARGET, start="latest") - asked(TARGET) == {"READ GROUP airflow-mirror:dc1-to-dc2:starts"}
 
 
 def test_partitioning_by_key_moves_no_groups_and_never_cuts_over() -> None:

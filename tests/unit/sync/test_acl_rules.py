@@ -125,7 +125,7 @@ def test_patterns_of_one_source_do_not_make_strangers_of_each_other() -> None:
 def test_group_patterns_are_written_out_beside_strange_groups() -> None:
     given = rule("*", "READ", "ALLOW", ALICE, kind="GROUP")
     assert [r.name for _, r in becomes(given, strange_groups=["bank"])] == ["app", "app-2"]
-    assert becomes(given, strange_groups=["airflow-mirror/m/starts"]) == [(EARLY, given)]
+    assert becomes(given, strange_groups=["airflow-mirror:m:starts"]) == [(EARLY, given)]
     assert "one by one" in reason(rule("bank", "READ", "ALLOW", ALICE, kind="GROUP"), strange_groups=["bank"])
     assert "one by one" in reason(rule("ba", "READ", "ALLOW", ALICE, kind="GROUP", pattern="PREFIXED"),
                                   strange_groups=["bank"])  # fmt: skip
@@ -197,7 +197,7 @@ def test_denying_changes_to_everybody_waits_as_it_would_stop_the_mirror(operatio
         (rule("*", "READ", "ALLOW", ALICE, pattern="PREFIXED"), "no topic of the mirror"),  # a prefix, no wildcard
         (rule("connect-x", "READ", "ALLOW", ALICE, kind="GROUP"), "no group of the mirror"),
         (rule("tx", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"), "may write to no topic"),
-        (rule("airflow-mirror/m/lease", "WRITE", "ALLOW", ALICE, kind="TRANSACTIONAL_ID"), "mirror's own ids"),
+        (rule("airflow-mirror:m:lease", "WRITE", "ALLOW", ALICE, kind="TRANSACTIONAL_ID"), "mirror's own ids"),
         (rule("kafka-cluster", "ALTER", "ALLOW", ALICE, kind="CLUSTER"), "whole cluster"),
         (rule("User:bob", "CREATE_TOKENS", "ALLOW", ALICE, kind="USER"), "whole cluster"),
         (rule("token", "DESCRIBE", "ALLOW", ALICE, kind="DELEGATION_TOKEN"), "whole cluster"),
@@ -244,7 +244,7 @@ def test_rules_of_the_target_that_the_mirror_could_not_write_are_not_its_own() -
         rule("orders", "READ", "ALLOW", ALICE), rule("*", "READ", "ALLOW", ALICE, kind="CLUSTER"),
         rule("dc1.orders", "READ", "ALLOW", "User:mirror-2"), rule("dc1.orders", "READ", "ALLOW", "User:a"),
         rule("dc1.orders", "WRITE", "DENY"), rule("tx", "WRITE", "ALLOW", ALICE, kind="TRANSACTIONAL_ID"),
-        rule("airflow-mirror/m/lease", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"),
+        rule("airflow-mirror:m:lease", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"),
         rule("bank", "READ", "ALLOW", ALICE, kind="GROUP"), rule("dc", "READ", "ALLOW", ALICE, pattern="PREFIXED"),
     ]  # fmt: skip
     s = replace(s, others=frozenset({("TOPIC", ("LITERAL", "dc2.orders"))}))

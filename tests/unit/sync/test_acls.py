@@ -244,8 +244,8 @@ def test_groups_ids_and_the_ledger_do_not_lock_the_mirror_out() -> None:
     own = synced(source, target, phase=CUTOVER).diff.own
     assert {(one.resource_type, one.pattern_type, one.name) for one in own} == {
         ("TOPIC", "LITERAL", "orders"), ("TOPIC", "LITERAL", DECISIONS), ("TOPIC", "PREFIXED", "__airflow-mirror."),
-        ("GROUP", "LITERAL", "app"), ("GROUP", "PREFIXED", "airflow-mirror/"),
-        ("TRANSACTIONAL_ID", "PREFIXED", "airflow-mirror/"),
+        ("GROUP", "LITERAL", "app"), ("GROUP", "PREFIXED", "airflow-mirror:"),
+        ("TRANSACTIONAL_ID", "PREFIXED", "airflow-mirror:"),
     }  # fmt: skip
 
 

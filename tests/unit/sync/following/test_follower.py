@@ -367,7 +367,7 @@ def test_unreadable_groups_and_leaderless_partitions_keep_no_other_from_followin
 
 def test_own_groups_and_those_not_selected_never_leave_their_cluster() -> None:
     world = World(groups=[".*"], exclude_groups=["private"])
-    for group in ("airflow-mirror/flow/starts", "private", "g"):
+    for group in ("airflow-mirror:flow:starts", "private", "g"):
         world.source.put(group, 10)
     world.state.values[notes.key(world.plan.mirror.name, "private")] = b'{"v": 1, "at": 1, "ours": {}}'
     assert not world.follow().gone
