@@ -50,7 +50,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import build
 from airflow_mirror.plan.kept import keep_on
-from airflow_mirror.plan.life import begin, take_back
+from airflow_mirror.plan.life import begin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire import codec, records
@@ -283,7 +283,7 @@ class World:
             process.wait()
 
     def round(self, number: int) -> CutoverReport:
-        """Cut over, and take it back."""
+        """Cut over, and let that be done once more."""
         with self.beside("tail", self.plan_file) as tail:
             require_alive(tail)
             self._caught_up()
@@ -303,7 +303,7 @@ class World:
                 raise
             if self.profile is not None:
                 self.profile.disable()
-            take_back(on.target.ledger, self.plan.hash)
+            on.target.ledger.decide(lambda _: {f"topic/{t.target_topic}": None for t in self.plan.topics})
         return report
 
     def _caught_up(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.model import Acl, GroupCommit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.decisions import Decisions, Values
 
 
 def rule(
@@ -53,3 +56,14 @@ def plan_of(mirror: Mirror, *topics: TopicPlan, source_cluster_id: str = "s", ta
         mirror=mirror, created_at="2026-01-01T00:00:00+00:00", source_cluster_id=source_cluster_id,
         target_cluster_id=target_cluster_id, topics=topics, positions={}, findings=(),
     )  # fmt: skip
+
+
+def shut_again(ledger: Decisions, *topics: str) -> None:
+    """Let target topics that are in production be opened once more. Tests alone do that."""
+    opened = {"opened_by", "opened_at"}
+
+    def change(values: Values) -> Values | None:
+        there = {key: one for t in topics if opened & (one := values.get(key := f"topic/{t}") or {}).keys()}
+        return {key: {name: one[name] for name in one.keys() - opened} for key, one in there.items()} or None
+
+    ledger.decide(change)

@@ -111,8 +111,6 @@ class Run:
     :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target.
     :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's; see :mod:`.check`.
     :param fence_name: as it was asked for, for people.
-    :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
-        not be open. It may be called again.
     :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
         None: nobody knows.
     :param compared: revisions of the plan that were compared, or shown, before.
@@ -155,7 +153,6 @@ class Run:
     leave_out_groups: Collection[str] = ()
     accept_ledger_writers: Collection[str] = ()
     fence_name: str = ""
-    open_target: Callable[[], object] | None = None
     compared_to: Offsets | None = None
     compared: Sequence[str] = ()
     shown_at: float | None = None

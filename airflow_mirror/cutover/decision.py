@@ -4,7 +4,6 @@
 
     (nothing) -> up -> opened -> closing -> closed     the target is open; who ends that decides it before the first rule
                  up -> lifting -> lifted               producers are let in again; nothing was opened
-                 up -> opened -> lifting -> lifted     the owner's own call to open the target failed
     (nothing) -> opened                                a source that returns after a failover: the target was open before
 
 Each arrow is one decision, by compare-and-set: who comes second loses and stops. A fence goes up only where none is, or
@@ -26,7 +25,7 @@ from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.plan.life import mark_cut_over, take_back
+from airflow_mirror.plan.life import mark_cut_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -215,22 +214,6 @@ def go_on_opening(
     :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
     """
     return _turn(life, mirror, there, replace(there, owner=owner, process=process))
-
-
-def close_again(life: Decisions, mirror: str, opened: FenceState, plan_hash: str) -> FenceState:
-    """Decide that what `open_behind` decided is undone: the owner's call failed, and the target is not open.
-
-    :raises CutoverTakenOver: somebody else opens it in our place.
-    """
-    lifting = replace(opened, phase=LIFTING, lifter=opened.owner)
-
-    def fence(values: Values) -> Values:
-        if fence_state(values, mirror) != opened:
-            raise CutoverTakenOver(opened.run)
-        return _value(mirror, lifting)
-
-    take_back(life, plan_hash, also=fence)
-    return lifting
 
 
 def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Direction) -> FenceState:

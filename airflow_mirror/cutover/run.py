@@ -70,7 +70,6 @@ def run_cutover(
     accept_ledger_writers: Collection[str] = (),
     fence_name: str = "",
     alarm: str = "",
-    open_target: Callable[[], object] | None = None,
     compared: Sequence[str] = (),
     compared_to: Offsets | None = None,
     shown_at: float | None = None,
@@ -110,8 +109,6 @@ def run_cutover(
         that it lifts; others are told it.
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind
         its fence.
-    :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
-        target must not be open. After a crash it is called again.
     :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
@@ -163,7 +160,6 @@ def run_cutover(
             leave_out_groups=leave_out_groups,
             accept_ledger_writers=accept_ledger_writers,
             fence_name=fence_name,
-            open_target=open_target,
             compared=compared,
             compared_to=compared_to,
             shown_at=shown_at,

@@ -123,10 +123,10 @@ def stand_still(run: Run) -> dict[str, Any]:
 
 
 def open_target(run: Run) -> dict[str, Any]:
-    """Check both sides for the last time, decide that the target is open, then let applications write to it.
+    """Check both sides for the last time, and decide that the target is open.
 
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
-    because applications may have written to the target.
+    because applications may write to the target.
     """
     assert run.up is not None
     ids = target_ids(run.plan, run.target)
@@ -139,20 +139,11 @@ def open_target(run: Run) -> dict[str, Any]:
     at = datetime.now(UTC).isoformat(timespec="seconds")
     run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.decide_with)
     run.fenced_until = None
-    return {"topics": len(ids), **_open(run)}
+    return {"topics": len(ids), **_opened(run)}
 
 
-def _open(run: Run) -> dict[str, Any]:
-    assert run.report.fence is not None and run.up is not None
-    if run.open_target is not None:
-        run.permit()  # not in what follows: where nobody can be asked, an earlier process may have opened it all the same
-        try:
-            with _undisturbed():  # an interrupt half way would leave it unknown whether the target is open
-                run.open_target()
-        except Exception:  # by contract the target is not open then
-            run.up = decision.close_again(run.life, run.mirror.name, run.up, run.report.plan_hash)
-            run.opening = False
-            raise
+def _opened(run: Run) -> dict[str, Any]:
+    assert run.report.fence is not None
     run.report.fence.opened = time.time()
     run.report.fence.kept = run.keep_fence
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
@@ -204,7 +195,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
 
 
 def finish_opening(run: Run) -> None:
-    """Resume a report whose process ended after it had decided to open the target: open it, perhaps for the second time.
+    """Complete a report whose process ended after it had decided that the target is open.
 
     Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
 
@@ -216,7 +207,7 @@ def finish_opening(run: Run) -> None:
         raise OpeningUnfinished(run.kept.where, str(e)) from e
     take_lease(run)
     *before, last = STEPS
-    walk(run, [*before, replace(last, do=_open)], len(before))
+    walk(run, [*before, replace(last, do=_opened)], len(before))
 
 
 def back_out(run: Run) -> None:

@@ -9,8 +9,8 @@ A topic that was deleted and created again has another id: it belongs to nobody.
 Mirrors that write in transactions may share a topic if all of them want to (``ownership="shared"``): each one's committed
 progress says where it goes on, not the log's end. Such a topic is never handed over.
 
-The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if nothing was opened after
-all: after a crash between the two, tasks refuse to continue instead of overwriting data.
+The cutover calls :func:`mark_cut_over` *before* anybody writes: after a crash behind that, tasks refuse to continue
+instead of overwriting data.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
 
     Of so many topics that a decision can't hold them all, the first ones: ask again.
 
-    :param by: who opens them, so that no cutover that backs out takes them back. :param at: ISO 8601.
+    :param by: who opens them; a cutover that comes second is told so. :param at: ISO 8601.
     :raises TopicsOwned: :raises TopicsShared: as for :func:`mark_cut_over`.
     """
     require_alone(plan, "hand over topics")
@@ -255,21 +255,6 @@ def hand_over(ledger: Decisions, mirror: str, by: str, at: str) -> None:
         return _some({t: replace(one, opened_by=by, opened_at=at) for t, one in _of(values, mirror) if not one.sharers})
 
     _decide_all(ledger, change)
-
-
-def take_back(ledger: Decisions, plan_hash: str, also: Callable[[Values], Values] = lambda _: {}) -> None:
-    """Decide in one record that a plan's cutover was undone: the topics that it had opened are the mirror's again.
-
-    What a newer version of the package decided is left alone: see :func:`owners`.
-
-    :param also: as for :func:`mark_cut_over`.
-    """
-
-    def change(values: Values) -> Values | None:
-        opened = ((topic, one) for topic, one in owners(values)[0].items() if one.opened_by == plan_hash)
-        return {**_values({t: replace(one, opened_by=None, opened_at=None) for t, one in opened}), **also(values)} or None
-
-    ledger.decide(change)
 
 
 def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -> list[str]:

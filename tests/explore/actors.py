@@ -38,8 +38,6 @@ from tests.memory.applications import Consumer, Producer, add_partitions, create
 from tests.memory.asking import touching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_mirror.copy.writer.lease import LeaseToken
     from airflow_mirror.plan.model import Plan
     from tests.explore.platform import ActorPlatform
@@ -51,8 +49,7 @@ _GIVES_UP_S = 150.0  # of who stands by until a source returns
 _LOOK_EVERY_S, _TAIL_S = 2.0, 40.0  # of a tail's driver; when somebody ends it
 
 
-def owner(w: World, name: str, run: str, *, keep_fence: bool = True, opens: Callable[[], object] | None = None,
-          **when: Any) -> Actor:  # fmt: skip
+def owner(w: World, name: str, run: str, *, keep_fence: bool = True, **when: Any) -> Actor:
     """A call of `run_cutover`, which starts a guard."""
 
     def body() -> Any:
@@ -60,7 +57,7 @@ def owner(w: World, name: str, run: str, *, keep_fence: bool = True, opens: Call
         return run_cutover(
             on, MIRROR, PLAN, fence=AclFence(on.source.admin, clock=on.clock), keep_fence=keep_fence,
             kept=Kept(on.target.reports(MIRROR.name), MIRROR.name, run, None), verify=lambda _: [], limits=LIMITS,
-            stop=actor.stop, open_target=opens,  # type: ignore[arg-type]
+            stop=actor.stop,  # type: ignore[arg-type]
         )  # fmt: skip
 
     actor = Actor(name, body, stop=w.s.event(), **when)

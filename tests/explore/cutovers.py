@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.report import DONE
-from airflow_mirror.errors import TryAgain
 from airflow_mirror.failover.returned import RUN
 from tests.explore import actors
 from tests.explore.deviations import REST, Deviation
@@ -72,22 +71,6 @@ def unkept(w: World) -> None:
     actors.owner(w, "A", "r1", keep_fence=False)
     actors.owner(w, "B", "r1", keep_fence=False, last=True)
     actors.lift(w, "L", last=True)
-
-
-def unopenable(w: World) -> None:
-    """A cutover whose own call to open the target fails the first time, and its next try."""
-    calls = iter([_fails])
-
-    def opens() -> None:
-        next(calls, lambda: None)()
-
-    actors.owner(w, "A", "r1", opens=opens)
-    actors.owner(w, "B", "r1", opens=opens, last=True)
-    actors.lift(w, "L", last=True)
-
-
-def _fails() -> None:
-    raise TryAgain("the gateway does not answer")
 
 
 def swap(w: World) -> None:
@@ -237,7 +220,6 @@ SCENARIOS = (
     _scenario(third),
     _scenario(twice),
     _scenario(unkept, reopens=True),
-    _scenario(unopenable, closes_again=True),
     _scenario(swap, reopens=True),
     _scenario(rollback, reopens=True, with_groups=True),
     _scenario(way_back, reopens=True, changing=("log",)),

@@ -3,7 +3,7 @@
 By design the old source is let in behind an opening by who says so: `keep_fence=False`, `lift-fence --kept-too`, a
 rollback. That is decided (`closing`) before the first rule goes, and scenarios in which somebody does that say so
 (`World.reopens`). A failover opens a target whose source nobody can fence; once a source that returned is shut, it stays
-shut. An owner whose own call to open the target failed takes its opening back (`World.closes_again`).
+shut.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ def _both_open(w: World) -> str:
 
 
 def _unopened(w: World) -> str:
-    wrong = [] if w.closes_again else list(w.unopened)
+    wrong = list(w.unopened)
     for one in w.fences:
         before, now = one.before, one.now
         if before is None or before.phase != OPENED or now is None:
             continue
         if now.phase == CLOSING or (now.phase == OPENED and now.id == before.id):
-            continue
-        if w.closes_again and now.phase == LIFTING and now.id == before.id:
             continue
         wrong.append(f"{one.by}: opened ({before.run}, {before.id}) became {now.phase} ({now.run}, {now.id})")
     return "; ".join(wrong + w.written_behind)
@@ -151,7 +149,7 @@ def _backed_out(w: World) -> str:
         if report.outcome == BACKED_OUT and opened:
             wrong.append(f"the report of {run} says backed out, and its target is open")
         lifted = w.fence is not None and w.fence.id == report.id and w.fence.phase == LIFTED
-        if report.outcome == DONE and lifted and not w.closes_again:
+        if report.outcome == DONE and lifted:
             wrong.append(f"the report of {run} says done, and its fence was lifted, nothing opened")
     return "; ".join(wrong)
 

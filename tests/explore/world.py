@@ -89,7 +89,6 @@ class World:
 
     :param with_groups: a consumer group has positions on the source.
     :param reopens: somebody lets writers into the old source on purpose while the target is open.
-    :param closes_again: the owner's call that opens the target fails.
     :ivar lifters, swappers: who lifts a fence, or swaps one.
     :ivar fences: the changes of what is decided about the fence of `flow`, in order.
     :ivar set_behind: positions that were set on the target while it was in production, by whom: not by their readers.
@@ -103,10 +102,9 @@ class World:
     """
 
     def __init__(
-        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, closes_again: bool = False,
-        changing: tuple[str, ...] = (),
+        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, changing: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.s, self.with_groups, self.reopens, self.closes_again = scheduler, with_groups, reopens, closes_again
+        self.s, self.with_groups, self.reopens = scheduler, with_groups, reopens
         self.source, self.target = _cluster("source", scheduler), _cluster("target", scheduler)
         self.gives_signs: dict[tuple[str, str], Actor] = {}
         self.guards: list[GuardProcess] = []

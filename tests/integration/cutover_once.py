@@ -1,9 +1,8 @@
 """Run one cutover in a process of its own, which kills itself (SIGKILL) after the n-th write of its report.
 
 Each write of the report stands between two effects, so that n walks through every place where a cutover can be cut off.
-Arguments: run directory, plan file, n (0: never; -1: in the middle of opening the target). SOURCE and TARGET hold the
-clusters' settings, MAX_FENCE_S how long the fence may be up. Opening the target appends a line to the file ``opened`` in
-the run directory.
+Arguments: run directory, plan file, n (0: never; -1: right behind the decision that the target is open). SOURCE and
+TARGET hold the clusters' settings, MAX_FENCE_S how long the fence may be up.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import preview
+from airflow_mirror.cutover import decision, preview
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
@@ -37,12 +37,6 @@ LEASE_TIMES = {"CONFIRM_EVERY_S": 0.5, "VALID_S": 2.0, "HANDOVER_S": 3.0}
 
 # Where a test lets nobody copy, a cutover of a machine as slow as this would refuse: in so many seconds a tail moves.
 SLOW_S = 600.0
-
-
-def opens(run_dir: Path) -> None:
-    """Open the target: say so in a file."""
-    with (run_dir / "opened").open("a") as file:
-        file.write("opened\n")
 
 
 def page(text: str) -> None:
@@ -68,10 +62,15 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
 
     CutoverReport.save = save_and_die  # type: ignore[method-assign]
 
-    def open_target() -> None:
-        opens(run_dir)
+    open_behind = decision.open_behind
+
+    def open_and_die(*given: Any, **named: Any) -> decision.FenceState:
+        opened = open_behind(*given, **named)
         if kill_after == -1:
             os.kill(os.getpid(), signal.SIGKILL)
+        return opened
+
+    decision.open_behind = open_and_die
 
     plan = Plan.load(plan_path)
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
@@ -80,7 +79,7 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
         run_cutover(
             on, plan.mirror, plan, fence=HeardFence(admin), keep_fence=False,
             kept=kept_in(on, plan.mirror.name, run_dir), verify=verify_rest(plan, source, target),
-            open_target=open_target, limits=replace(LIMITS, max_fence_s=float(os.environ["MAX_FENCE_S"])),
+            limits=replace(LIMITS, max_fence_s=float(os.environ["MAX_FENCE_S"])),
             alarm="tests.integration.cutover_once.page", accept_ledger_writers=["User:*"],
         )  # fmt: skip
 

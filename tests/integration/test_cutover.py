@@ -24,7 +24,7 @@ from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.decision import CLOSED, OPENED, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
@@ -58,12 +58,12 @@ from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import owned_topics, take_back
+from airflow_mirror.plan.life import owned_topics
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
-from tests.builders import rule
-from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S, opens
+from tests.builders import rule, shut_again
+from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
 
 
@@ -100,6 +100,12 @@ def decided(world: World) -> FenceState:
     found = fence_state(Ledger(world.target).values(), world.mirror.name)
     assert found is not None
     return found
+
+
+def opened_by(world: World) -> str | None:
+    """The plan that opened the topic, as the ledger says."""
+    owned = owned_topics(Ledger(world.target)).get(world.topic)
+    return None if owned is None else owned.opened_by
 
 
 def caught_up(world: World) -> None:
@@ -179,7 +185,7 @@ def report_ends(report: CutoverReport) -> dict[TopicPartition, int]:
 
 @pytest.mark.faults
 def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World) -> None:
-    opened, verify = [], verify_rest(world.plan(), world.source.config, world.target.config)
+    verify = verify_rest(world.plan(), world.source.config, world.target.config)
     world.write(10)
     with Tail(world), ExitStack() as stack:
         caught_up(world)
@@ -193,8 +199,8 @@ def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World
                 return super().is_up(intent)
 
         with pytest.raises(LeaseLost):
-            cut_over(world, fence=Watched(world.source), verify=verify, open_target=lambda: opened.append(1))
-    assert opened == [] and world.acls() == []
+            cut_over(world, fence=Watched(world.source), verify=verify)
+    assert decided(world).phase == LIFTED and opened_by(world) is None and world.acls() == []
     assert on_disk(world)["outcome"] == reports.BACKED_OUT
     with Tail(world):
         assert cut_over(world).outcome == reports.DONE
@@ -408,12 +414,14 @@ def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
     with Tail(world):
         caught_up(world)
 
-        def refuse() -> None:
+        def refuse(_: object) -> dict[str, Any]:
+            """Fail at the last moment: what else was to be decided with the opening."""
             assert world.positions(had) == {0: 5, 1: 7} and world.positions(new) == {1: 9}
-            raise RuntimeError("the gateway did not switch")
+            raise RuntimeError("its direction is another one")
 
-        with pytest.raises(RuntimeError, match="gateway"):
-            cut_over(world, open_target=refuse)
+        with pytest.raises(RuntimeError, match="direction"):
+            cut_over(world, decide_with=refuse)
+    assert opened_by(world) is None
     assert world.positions(had) == {0: 2} and world.positions(new) == {}
     assert elsewhere not in world.target.group_offsets(had)
     assert world.acls() == []
@@ -574,18 +582,11 @@ def retried(attempt: Callable[[], CutoverReport]) -> CutoverReport:
 
 @pytest.mark.faults
 def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
+    """kill -9 after every single write of the report, and behind the opening, with producers that go on writing.
 
     What comes next is on another worker, whose disk is empty. Every second time a teardown comes before the second run.
-    Whatever happened, the target ends where the cutover says, and is in production, for all who read the ledger, from
-    before it was opened.
+    Whatever happened, the target ends where the cutover says, and is in production, for all who read the ledger.
     """
-
-    def opened_by() -> str | None:
-        """The plan that opened the topic, as the ledger says."""
-        owned = owned_topics(Ledger(world.target)).get(world.topic)
-        return None if owned is None else owned.opened_by
-
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)  # as in the processes
     world.keep(world.plan())
@@ -595,8 +596,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
     with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
         for kill_after in [*range(1, 40), -1]:
             run_dir = world.directory / f"run-{kill_after}"
-            if before := opened_by():
-                take_back(Ledger(world.target), before)
+            shut_again(Ledger(world.target), world.topic)
             world.target.commit_group_offsets(
                 moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")}, unfenced
             )
@@ -614,24 +614,22 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 here = there is not None and there.run == run_dir.name  # it was decided that its fence goes up
                 assert here == bool(left["id"])
                 opening = left["outcome"] == reports.RUNNING and here and there.phase == OPENED  # type: ignore[union-attr]
-                assert bool(opened_by()) == (opening or left["outcome"] == reports.DONE)
-                assert not (run_dir / "opened").exists() or opened_by()
+                assert bool(opened_by(world)) == (opening or left["outcome"] == reports.DONE)
                 forward += opening
                 other = world.directory / "another worker" / run_dir.name
                 if kill_after % 2 and not opening:
                     with suppress(CutoverTakenOver):  # its guard was as quick, and goes on with it
                         lift_leftover_fence(world.on, world.mirror.name, run=run_dir.name)
                     wait_for(lambda: world.acls() == [])
-                    assert bool(opened_by()) == (left["outcome"] == reports.DONE)
+                    assert bool(opened_by(world)) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
                 report = retried(
-                    lambda o=other, d=run_dir: cut_over(
+                    lambda o=other: cut_over(
                         world, run_dir=o, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
-                        open_target=lambda: opens(d),
                     )
                 )  # fmt: skip
-                assert report.outcome == reports.DONE and opened_by() == report.plan_hash
+                assert report.outcome == reports.DONE and opened_by(world) == report.plan_hash
                 assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
                 assert world.positions(moved) == {0: 3, 1: 4}
                 if over or not here:  # of an attempt whose fence never went up nobody else has to know
@@ -641,7 +639,6 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                     assert all(u["ok"] for one in report.earlier for u in one["undone"])
                 writer.wait_acknowledged(3)
                 assert world.target.offsets(world.tps) == report_ends(report)
-            assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
     assert killed >= 18 and fenced_when_killed >= 14 and forward >= 1  # the opening is one decision
 
 

@@ -20,7 +20,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import begin, claim, mark_cut_over, take_back
+from airflow_mirror.plan.life import begin, claim, mark_cut_over
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import Follower
@@ -175,14 +175,14 @@ def test_pass_cut_off_anywhere_is_continued_and_strangers_are_not_overwritten(wo
     assert (world.at(group), world.at(stranger)) == ([40, 8], [25, 5])
 
 
-def test_topic_in_production_is_left_out_until_its_cutover_is_taken_back(world: World) -> None:
+def test_topic_in_production_is_left_out(world: World) -> None:
     world.fill(50, 40)
     group = world.put(world.source, "g", 20, 40)
     ids = {world.topic: world.target.topics([world.topic])[world.topic].topic_id}
-    mark_cut_over(world.ledger, world.plan, ids, "2026-01-01T00:00:00+00:00")
-    assert len(world.follow().left_out) == 1 and not world.at(group)
-    take_back(world.ledger, world.plan.hash)
     assert not world.follow().left_out and world.at(group) == [20, 40]
+    world.put(world.source, "g", 30, 40)
+    mark_cut_over(world.ledger, world.plan, ids, "2026-01-01T00:00:00+00:00")
+    assert len(world.follow().left_out) == 1 and world.at(group) == [20, 40]
 
 
 def test_only_the_holder_of_the_lease_sets_anything(world: World) -> None:

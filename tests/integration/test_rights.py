@@ -236,9 +236,10 @@ class World:
         configs = {side: self.config(side, user) for side in SIDES}
         translate_groups(plan, configs["source"], configs["target"])  # the preview
 
-        def open_target() -> None:
+        def decide_with(_: object) -> dict[str, Any]:
             if not opens:
-                raise MirrorError("the application's gateway does not answer")
+                raise MirrorError("its direction is another one")
+            return {}
 
         try:
             with self.admins(user) as (source, target), self.maps(plan, user) as maps:
@@ -247,14 +248,14 @@ class World:
                     on, self.mirror, plan, fence=HeardFence(source), keep_fence=keep_fence,
                     kept=kept_in(on, self.mirror.name, run_dir),
                     verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
-                    tail_positions=maps.positions, translate_offset=maps.to_target, open_target=open_target,
+                    tail_positions=maps.positions, translate_offset=maps.to_target, decide_with=decide_with,
                     accept_ledger_writers=["User:*"] if user == ROOT else (),
                 )  # fmt: skip
             assert [g.group for g in report.groups] == list(self.mirror.groups)
             assert report.fence is not None
             self.notes.append(report.fence.unseen)
         except MirrorError as e:
-            if opens or "gateway" not in str(e):
+            if opens or "direction" not in str(e):
                 raise
         finally:
             if (run_dir / "report.json").exists():

@@ -45,6 +45,7 @@ from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify.proof import Proofs
+from tests.builders import shut_again
 from tests.unit.cutover.builders import Topics
 from tests.unit.ledger.kinds import (
     FENCE,
@@ -274,11 +275,11 @@ def test_record_that_may_mean_something_else_is_an_error_with_a_name_or_no_proof
 
 
 def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an_end() -> None:
-    """A call that opens the target failed: its fence must come down, whatever other mirrors do."""
+    """Whoever ends a mirror reads what was decided about all topics."""
     decisions, _ = every("others", v=99)
     ledger = ledger_with({**decisions, **every("m", **MORE)[0]})
     life.require_opened(ledger, PLAN)
-    life.take_back(ledger, PLAN.hash)
+    shut_again(ledger, "orders")
     assert ledger.values()["topic/theirs"] == decisions["topic/theirs"]
     assert life.owned_topics(ledger).keys() == {"orders"} and life.owned_topics(ledger)["orders"].opened_by is None
     assert life.release(ledger, "m", lambda: None) == ["orders"]

@@ -41,8 +41,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
-from airflow_mirror.plan.life import take_back
-from tests.builders import rule, topic_plan
+from tests.builders import rule, shut_again, topic_plan
 from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -196,7 +195,7 @@ def test_topics_in_production_are_refused_before_the_fence(run: Run) -> None:
     open_behind(run)
     with pytest.raises(MirrorCutOver, match="orders, payments are in production"):
         precheck(run)
-    take_back(run.life, run.plan.hash)
+    shut_again(run.life, "orders", "payments")
     precheck(run)
 
 

@@ -335,22 +335,6 @@ def test_end_that_could_not_be_recorded_is_gone_on_with(
     )
 
 
-def test_ledger_that_is_away_before_the_call_to_open_takes_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An earlier process may have made that call: only the call itself says that the target is not open."""
-    run = a_run(tmp_path, fence := Recorder(tmp_path))
-    walk(run, fence.steps()[:-1])
-    open_behind(run)
-    run.opening, run.open_target = True, lambda: fence.calls.append("opened")
-    with monkeypatch.context() as away:
-        away.setattr(Run, "permit", property(lambda _: Away().values))
-        with pytest.raises(TryAgain):
-            walk(run, [replace(STEPS[-1], do=steps._open)])
-    there = fence_state(run.life.values(), "flow")
-    assert there is not None and there.phase == OPENED and "lift" not in fence.calls
-
-
 @pytest.mark.parametrize("sent", [False, True])
 def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: Path, sent: bool) -> None:
     """Before the decision to open was sent nobody else can have opened the target."""

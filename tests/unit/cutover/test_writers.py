@@ -15,7 +15,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps, writers
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.decision import OPENED, begin_lifting, fence_state
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
@@ -82,6 +82,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture
 def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     return Leases(monkeypatch)
+
+
+def decided(run: Run) -> tuple[str, set[str | None]]:
+    """What is decided about the fence, and by which plans the topics of the target are in production."""
+    values = ledger_of(dir_of(run)).values()
+    state = fence_state(values, "flow")
+    assert state is not None
+    return state.phase, {values.get(f"topic/{t}", {}).get("opened_by") for t in ("orders", "payments")}
 
 
 def sealed(run: Run) -> dict[str, Any]:
@@ -187,32 +195,31 @@ def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases
 def test_target_stays_shut_when_anything_moved_since_writing_ended(
     world: World, leases: Leases, meddle: Any, error: type[Exception]
 ) -> None:
-    world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
     meddle(world, leases)
     with pytest.raises(error):
         steps.open_target(world.run)
-    assert world.calls == [] and not world.run.opening
+    assert decided(world.run) == (UP, {None}) and not world.run.opening
 
 
 def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases: Leases) -> None:
     """Every other sign says that it may go on: another attempt's fence is up, and both logs stand still."""
-    world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
     assert world.run.up is not None
     begin_lifting(ledger_of(dir_of(world.run)), "flow", world.run.up, "guard")
     with pytest.raises(CutoverTakenOver):
         steps.open_target(world.run)
-    assert world.calls == []
+    assert decided(world.run) == (LIFTING, {None})
 
 
-def test_what_belongs_to_the_opening_is_in_its_record(world: World, leases: Leases) -> None:
+def test_opening_is_one_record_with_its_topics_and_what_else_belongs_to_it(world: World, leases: Leases) -> None:
     world.run.decide_with = lambda _: {"direction/flow": {"v": 1}}
     sealed(world.run)
     records = len(ledger_of(dir_of(world.run)).records)
     steps.open_target(world.run)
     ledger = ledger_of(dir_of(world.run))
     assert len(ledger.records) == records + 1 and ledger.values()["direction/flow"] == {"v": 1}
+    assert decided(world.run) == (OPENED, {world.run.plan.hash})
 
 
 def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases) -> None:
@@ -315,37 +322,37 @@ def test_lease_that_another_runs_cutover_took_is_no_tails(world: World, leases: 
         writers.require_tail(other.run)
 
 
-# --- a process that ends while it opens the target ---
+# --- a process that ends behind its decision to open the target ---
 
 
-def cut_off_while_opening(world: World) -> World:
-    """Return the world as a new process finds it, after one was killed in its call of ``open_target``."""
+def cut_off_behind_opening(world: World) -> World:
+    """Return the world as a new process finds it, after one was killed before it could say that the target is open."""
     report = world.run.report
     report.steps = [StepRecord(name=step.name, status="done", started=time.time()) for step in steps.STEPS]
     world.run.save()
     open_behind(world.run)
     fresh = World(dir_of(world.run), raised=False)
     fresh.run.report = CutoverReport(mirror="flow", plan_hash=fresh.run.plan.hash)
-    fresh.run.open_target = lambda: fresh.calls.append("open")
     fresh.target.ends[ORDERS] = 150  # applications write there already
     return fresh
 
 
 @pytest.mark.parametrize("keep_fence", [True, False])
-def test_killed_while_it_opens_the_target_a_cutover_goes_forward(
+def test_killed_behind_its_decision_to_open_a_cutover_goes_forward(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
 ) -> None:
     monkeypatch.setattr(cutover, "reverify", lambda run: None)
-    found = cut_off_while_opening(world)
+    found = cut_off_behind_opening(world)
     found.run.keep_fence = keep_fence
     report = cutover._run(found.run)
     assert report.outcome == reports.DONE and report.undone == []
-    assert found.calls[:1] == ["open"] and found.fenced == keep_fence
+    assert report.fence is not None and report.fence.opened is not None and report.fence.kept == keep_fence
+    assert found.calls == ([] if keep_fence else ["lift"]) and found.fenced == keep_fence
 
 
 @pytest.mark.parametrize("meddle", [lambda w: setattr(w, "fenced", False), lambda w: w.source.ends.update({ORDERS: 101})])
 def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: World, leases: Leases, meddle: Any) -> None:
-    found = cut_off_while_opening(world)
+    found = cut_off_behind_opening(world)
     meddle(found)
     with pytest.raises(OpeningUnfinished, match="both clusters may take writes"):
         cutover._run(found.run)
@@ -353,7 +360,7 @@ def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: Worl
 
 
 def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World, leases: Leases) -> None:
-    found = cut_off_while_opening(world)
+    found = cut_off_behind_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
         lift_leftover_fence(run.on, "flow", run.fence, kept_too=True)
@@ -362,7 +369,7 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
 
 def test_fence_of_an_opening_whose_report_is_lost_comes_down_at_a_persons_word(world: World, leases: Leases) -> None:
     """The cutover can't go on without it, and says that. Nothing else would ever lift the fence."""
-    found = cut_off_while_opening(world)
+    found = cut_off_behind_opening(world)
     run, state = found.run, target_of(dir_of(found.run))
     state.write({key: None for key in state.read() if key.startswith("report/")})
     (dir_of(run) / "report.json").unlink(missing_ok=True)
@@ -370,20 +377,6 @@ def test_fence_of_an_opening_whose_report_is_lost_comes_down_at_a_persons_word(w
         lift_leftover_fence(run.on, "flow", run.fence)
     assert found.fenced
     assert lift_leftover_fence(run.on, "flow", run.fence, kept_too=True) and not found.fenced
-
-
-def test_opening_is_decided_with_its_topics_before_the_call(world: World, leases: Leases) -> None:
-    def look() -> None:
-        values = ledger_of(dir_of(world.run)).values()
-        state = fence_state(values, "flow")
-        assert state is not None and state.phase == OPENED
-        assert [values[f"topic/{t}"]["opened_by"] for t in ("orders", "payments")] == [world.run.plan.hash] * 2
-        world.calls.append("open")
-
-    world.run.open_target = look
-    sealed(world.run)
-    steps.open_target(world.run)
-    assert world.calls == ["open"]
 
 
 def test_target_away_after_it_was_opened_undoes_nothing(
@@ -398,23 +391,25 @@ def test_target_away_after_it_was_opened_undoes_nothing(
         save(self, report)
 
     monkeypatch.setattr(Kept, "save", away)
-    world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
     with pytest.raises(TryAgain, match="no broker answered"):
         steps.walk(world.run, steps.STEPS[-1:])
-    assert world.calls == ["open"] and world.fenced
+    assert decided(world.run) == (OPENED, {world.run.plan.hash}) and world.calls == [] and world.fenced
+    assert world.run.report.undone == []
 
 
-def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leases) -> None:
-    def refuse() -> None:
-        raise RuntimeError("the gateway did not switch")
+def test_opening_that_is_not_decided_is_backed_out(world: World, leases: Leases) -> None:
+    """What was to be decided with it fails at the last moment."""
 
-    world.run.open_target = refuse
+    def refuse(_: object) -> dict[str, Any]:
+        raise RuntimeError("its direction is another one")
+
+    world.run.decide_with = refuse
     done = [dataclasses.replace(step, do=lambda _: {}) for step in steps.STEPS if step.name in ("fence", "drain")]
     last = [step for step in steps.STEPS if step.name in ("stop_writers", "seal_target", "open_target")]
-    with pytest.raises(RuntimeError, match="gateway"):
+    with pytest.raises(RuntimeError, match="direction"):
         steps.walk(world.run, (*done, *last))
-    assert world.calls == ["lift"] and not [key for key, value in world.run.life.values().items() if "opened_by" in value]
+    assert world.calls == ["lift"] and decided(world.run) == (LIFTED, {None})
     assert [(u["step"], u["what"]) for u in world.run.report.undone] == [
         ("fence", "fence lifted"),
         ("stop_writers", "the tail has lost its lease: start it again"),

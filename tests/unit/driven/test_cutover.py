@@ -43,11 +43,11 @@ from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import in_pieces
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import owned_topics, take_back
+from airflow_mirror.plan.life import owned_topics
 from airflow_mirror.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
-from tests.builders import CommitsMany
+from tests.builders import CommitsMany, shut_again
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
@@ -314,12 +314,12 @@ def guard_acts(world: World) -> None:
 
 
 def forget_the_opening(world: World) -> None:
-    """Let the topic be cut over once more: the mirror's fence is lifted, and its topic is nobody's."""
+    """Let the topic be cut over once more: the mirror's fence is lifted, and its topic is the mirror's again."""
     with world.ledger() as ledger:
         there = fence_state(ledger.values(), PLAN.mirror.name)
         if there is not None and there.phase == OPENED:
             end_lifting(ledger, PLAN.mirror.name, begin_closing(ledger, PLAN.mirror.name, there, "a test"))
-        take_back(ledger, PLAN.hash)
+        shut_again(ledger, "t")
 
 
 def decided(world: World) -> tuple[str, bool]:

@@ -232,11 +232,9 @@ def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
     assert life.active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
 
 
-def test_a_cutover_that_backs_out_later_takes_nothing_back(world: World) -> None:
-    """One that had handed topics over, and was killed."""
+def test_topics_that_a_cutover_has_handed_over_stay_open_since_then(world: World) -> None:
     life.mark_cut_over(world.ledger(), PLAN, {"a": "id-a"}, "noon")
     world.fail_over()
-    life.take_back(world.ledger(), PLAN.hash)
     assert world.outcome()["open"] == {"a", "b"}
     assert life.owned_topics(world.ledger())["a"].opened_at == "noon"
 

@@ -21,7 +21,6 @@ from airflow_mirror.plan.life import (
     require_active,
     require_opened,
     require_own_name,
-    take_back,
     topics_of,
 )
 from airflow_mirror.plan.model import Plan
@@ -76,7 +75,7 @@ def test_what_was_cut_over_is_not_written_again(ledger: MemoryLedger) -> None:
 
 
 def test_applications_may_write_once_all_topics_are_handed_over(ledger: MemoryLedger) -> None:
-    """Also if a topic was created again since; not if the cutover was taken back, or another mirror's."""
+    """Also if a topic was created again since; not if the cutover was another mirror's."""
     plan = a_plan()
     with pytest.raises(NotCutOver, match="'dc1-to-dc2' has not handed over target topics dc1.audit.raw, .*, dc1.users: "):
         require_opened(ledger, plan)  # nobody owns them yet
@@ -90,22 +89,6 @@ def test_applications_may_write_once_all_topics_are_handed_over(ledger: MemoryLe
     for other in (of_another(plan, name="another"), replace(plan, source_cluster_id="another")):
         with pytest.raises(NotCutOver):
             require_opened(ledger, other)
-    take_back(ledger, plan.hash)
-    with pytest.raises(NotCutOver):
-        require_opened(ledger, plan)
-
-
-def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(ledger: MemoryLedger) -> None:
-    plan = a_plan()
-    claim(ledger, plan, there(plan))
-    before = dict(ledger.values())
-    mark_cut_over(ledger, plan, ids(plan), NOON)
-    take_back(ledger, a_plan(end=60001).hash)
-    with pytest.raises(MirrorCutOver):
-        require_active(ledger, plan, there(plan))  # another plan's cutover is not taken back
-    take_back(ledger, plan.hash)
-    require_active(ledger, plan, there(plan))
-    assert ledger.values() == before
 
 
 def test_a_repeated_cutover_keeps_the_first_note(ledger: MemoryLedger) -> None:
@@ -232,8 +215,7 @@ def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> 
     for refuse in (lambda: require_active(ledger, plan, there(plan)), lambda: require_opened(ledger, plan)):
         with pytest.raises(InputError, match="this version can't read"):
             refuse()
-    take_back(ledger, plan.hash)
-    assert ledger.values() == newer, "what a newer version decided only that one takes back"
+    assert ledger.values() == newer
 
 
 def test_very_many_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
@@ -243,9 +225,8 @@ def test_very_many_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
     claim(ledger, plan, there(plan, "i" * 22))
     assert len(ledger.records) == 2 and max(map(len, ledger.records)) < 1_000_000
     mark_cut_over(ledger, plan, ids(plan, "i" * 22), NOON)
-    take_back(ledger, plan.hash)
-    assert len(ledger.records) == 4
-    require_active(ledger, plan, there(plan, "i" * 22))
+    assert len(ledger.records) == 3
+    require_opened(ledger, plan)
 
 
 def sharing(plan: Plan, name: str, source_id: str) -> Plan:
@@ -340,7 +321,7 @@ def test_a_topic_has_one_mirror_or_only_sharing_ones(deeds: list[tuple[int, str]
         assert len(writing) <= 1 or writing == {2, 3}
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "back", "release"])), max_size=12))
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "release"])), max_size=12))
 def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
     """Whatever three mirrors do, one at a time: only the first one that got it may write, and nobody once it is open."""
     base, records = a_plan(), list[bytes]()
@@ -352,10 +333,8 @@ def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
                 claim(ledger, plan, there(base))
             elif what == "open":
                 mark_cut_over(ledger, plan, ids(base), NOON)
-            elif what == "release":
-                release(ledger, plan.mirror.name, lambda: None)
             else:
-                take_back(ledger, plan.hash)
+                release(ledger, plan.mirror.name, lambda: None)
         except (MirrorCutOver, TopicsOwned):
             pass
     free = []
