@@ -53,7 +53,7 @@ soak-disk: setup ## does the target's disk stay level while a tail runs, an hour
 soak-replication: setup ## kill drivers, workers, brokers and hosts of a replication and compare, an hour; needs root (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak.replication $(SOAK)
 
-explore: setup ## what breaks when actors of a cutover meet in any order, in seconds, without a broker (EXPLORE=--help lists options)
+explore: setup ## what breaks when actors of a cutover or a copy meet in any order, without a broker (EXPLORE=--help lists options)
 	$(BIN)/python -m tests.explore $(EXPLORE)
 
 test: setup ## what CI runs: unit and provider tests, real brokers and Spark, one migration in a real Airflow

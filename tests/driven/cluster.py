@@ -62,10 +62,12 @@ class DrivenCluster:
     :ivar long_poll_s: real time after which a fetch without news is answered as if its own time were over.
     """
 
+    clock_type, broker_type = Clock, Broker
+
     def __init__(self, role: str = "cluster", brokers: int = 1, version: str = "4.3.1") -> None:
         self.release = RELEASES[version]
         self.role, self.cluster_id = role, uuid.uuid4().hex[:22]
-        self.clock, self.script = Clock(), Script()
+        self.clock, self.script = self.clock_type(), Script()
         self.requests: list[Request] = []
         self.topics: dict[str, Topic] = {}
         self.lock = threading.RLock()
@@ -77,7 +79,7 @@ class DrivenCluster:
         self.long_poll_s = 0.005
         self._errors: list[Exception] = []
         served = self.release.served({key: handler.SERVED for key, handler in apis.BY_KEY.items()})
-        self.brokers = {i: Broker(self, i, served) for i in range(1, brokers + 1)}
+        self.brokers = {i: self.broker_type(self, i, served) for i in range(1, brokers + 1)}
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -232,6 +233,7 @@ class Scheduler:
         self.after_effect: list[Callable[[str, str], None]] = []  # called with actor and operation
         self.at_rest: list[Callable[[], None]] = []  # called in turn when everybody rests; may add actors
         self.entering: Callable[[Actor], None] | None = None  # called in each actor's greenlet when it begins
+        self.around: list[Callable[[], AbstractContextManager[object]]] = []  # what the schedule runs within
         self.still: frozenset[str] = frozenset()  # kinds of what nobody changes: to read only these is no event
         self.clock = Clock(self)
         self._choose, self._most, self._recording = choose, most, recording
@@ -282,12 +284,12 @@ class Scheduler:
     def ask(
         self, what: str, do: Callable[[], T], *, effect: bool = False, at: str = "",
         touches: frozenset[str] = frozenset(), check: Callable[[], object] | None = None,
-        lost: Callable[[], T] = no_answer, may_be_late: bool = False,
+        lost: Callable[[], T] = no_answer, may_be_late: bool = False, patience_s: float = LOST_S,
     ) -> T:  # fmt: skip
         """Do a shared operation once the scheduler lets the actor. Parameters: see :class:`Asked`.
 
         :param check: called right before ``do``, in the same step; what it raises ends the operation.
-        :param lost: what becomes of an operation without an answer.
+        :param lost: what becomes of an operation without an answer. :param patience_s: how long that is waited for.
         """
         me = self.me
         if self._within or me is None:
@@ -328,7 +330,7 @@ class Scheduler:
             return result
         if verdict.kind == "lost":
             self.tell(f"{me.name}:    ... and the answer is lost")
-        self.sleep(LOST_S)
+        self.sleep(patience_s)
         return lost()
 
     def _is_still(self, touches: frozenset[str]) -> bool:
@@ -388,16 +390,19 @@ class Scheduler:
         self._hub, self._phase = getcurrent(), "running"
         collects = gc.isenabled()
         gc.disable()  # what it would collect of one actor, it would run as another one
-        try:
-            self._loop()
-        finally:
-            for actor in self.actors:
-                if not actor.is_over:
-                    actor.state = "dead"
-                self._unwind(actor)
-            self._phase = "over"
-            if collects:
-                gc.enable()
+        with ExitStack() as stack:
+            for one in self.around:
+                stack.enter_context(one())
+            try:
+                self._loop()
+            finally:
+                for actor in self.actors:
+                    if not actor.is_over:
+                        actor.state = "dead"
+                    self._unwind(actor)
+                self._phase = "over"
+                if collects:
+                    gc.enable()
 
     def _loop(self) -> None:
         current: Actor | None = None
@@ -488,7 +493,7 @@ class Scheduler:
         return tuple(
             a.name for a in self.actors
             if a is not current and not a.is_over
-            and (a.state != "ready" or a.wake <= self.now or a.background)
+            and (a.state != "ready" or a.wake <= self.now or (a.background and a.wake < math.inf))
             and (a.state != "new" or a.after is None or a.after())
         )  # fmt: skip
 

@@ -1,0 +1,353 @@
+"""The world of a copy: two driven clusters, a driver, its tasks, and who gets in between.
+
+The driver is that of a bulk copy, with its real lease, ear and rounds; Spark is ours: it begins tasks in processes of
+their own, loses one (`lose`, or when one has stood still for :data:`LOST_S`), and runs it again. What a task does is the
+package's from `carry_out` to the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from airflow_mirror.copy import task
+from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.spark import attempt
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import LeaseLost, MirrorCutOver
+from airflow_mirror.jobs.driver import prepare, rounds
+from airflow_mirror.jobs.driver.prepare import wait_until, writer_lease
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven.content import Writer
+from tests.driven.copying import create_maps, id_of, ranges_of
+from tests.driven.records import Row
+from tests.driven.script import Fault
+from tests.explore.machine import Machine, QuietCluster
+from tests.explore.scheduler import Actor
+
+if TYPE_CHECKING:
+    from tests.driven.log import PartitionLog
+    from tests.explore.scheduler import Scheduler, VirtualEvent
+
+TOPIC, TP, MIRROR = "t", TopicPartition("t", 0), "m"
+BATCHES = 6
+RATE = 150.0  # bytes in a second: a batch takes one, so that there are moments between two of them
+LOST_S = 10.0  # after so much silence Spark runs a task again
+_LISTEN_EVERY_S = 1.0
+
+
+class World:
+    """A source with old records, and what is on its way to the target.
+
+    :param mode: of the copy. :param forgets: the target's brokers forget producers of old records before each batch.
+    :param follows: for how many seconds a task follows the source; None: it ends where that ends now.
+    :ivar there: the records of the target topic as it was at first. Offsets are left out where they change.
+    :ivar opened_at: where the target's log ended when it was opened; None: it was not.
+    :ivar wrong: what has happened that must not.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, *, mode: str = IDENTICAL, forgets: bool = False, follows: float | None = None
+    ) -> None:  # fmt: skip
+        self.s, self.mode, self.follows = scheduler, mode, follows
+        self.source, self.target = (QuietCluster(role, scheduler) for role in ("source", "target"))
+        self.writer = Writer(self.source.create(TOPIC).logs[0])
+        for number in range(BATCHES):
+            self.writer.plain(2 + number % 2)
+        self.target.create(TOPIC)
+        self.was = self.target.topics[TOPIC]
+        if mode == MAPPED:
+            create_maps(self.target)
+        if forgets:
+            self.target.script.on("Produce", Fault(before=lambda _: self.target.expire_producers()), times=None)
+        self.machine = Machine(scheduler, self.source, self.target)
+        self.know_topics()
+        known: dict[str, Any] = {"target_topic_id": id_of(self.target, TOPIC)}
+        if follows is not None:
+            known["end_offset"] = None
+        self.plan = [replace(one, **known) for one in ranges_of(self.source, TOPIC, mode)]
+        self.spark: list[Task] = []
+        self.drivers: list[Actor] = []
+        self.opened_at: int | None = None
+        self.wrong: list[str] = []
+        self.there: list[Row] = []
+        self._end, self._read = 0, (-1, list[Row]())
+        scheduler.still = frozenset({"source", "coordinator"})
+        scheduler.around.append(self._installed)
+        scheduler.after_effect.append(self._look)
+
+    def know_topics(self) -> None:
+        """Name topics by their ids."""
+        self.machine.names |= {topic.topic_id: name for name, topic in self.target.topics.items()}
+
+    @property
+    def is_created_again(self) -> bool:
+        """Whether the target's topic is another one."""
+        return self.target.topics[TOPIC] is not self.was
+
+    def require_not_open(self) -> None:
+        """Look at what is decided, as a driver does once it has the lease.
+
+        :raises MirrorCutOver: the target was opened.
+        """
+        if self.s.ask("target: read the ledger", lambda: self.opened_at, touches=frozenset({"opening"})) is not None:
+            raise MirrorCutOver(MIRROR, [TOPIC], "just now")
+
+    def require_lease(self, token: LeaseToken) -> None:
+        """Look at whose the lease is, in the step of a decision that depends on it.
+
+        :raises LeaseLost: it is another one's.
+        """
+        known = self.target.transactions.known[token.transactional_id]
+        if (known.producer_id, known.timeout_ms) != (token.producer_id, token.mark_ms):
+            raise LeaseLost(token.transactional_id, token.epoch, f"epoch {known.epoch}")
+
+    @property
+    def here(self) -> list[Row]:
+        """The records of the source."""
+        log = self.source.log(TP)
+        if self._read[0] != log.end:
+            self._read = log.end, self._rows(log)
+        return self._read[1]
+
+    def _rows(self, log: PartitionLog) -> list[Row]:
+        rows = log.rows()
+        return [row._replace(offset=0) for row in rows] if self.mode == MAPPED else rows
+
+    def _look(self, actor: str, what: str) -> None:
+        log = self.was.logs[0]
+        if log.end == self._end:
+            return
+        self._end, self.there = log.end, self._rows(log)
+        if self.opened_at is not None:
+            self.wrong.append(f"{actor}: {what}: the log ends at {log.end}, it was opened at {self.opened_at}")
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Let the package's modules run here."""
+        loop: Any = partial(CopyLoop, clock=self.s.clock.monotonic)
+        configs = {"source": self.source.config, "target": self.target.config}
+        pyspark = SimpleNamespace(TaskContext=SimpleNamespace(get=self._context))
+
+        def load(reference: str, _: str) -> Any:
+            return configs[reference]
+
+        with ExitStack() as stack:
+            stack.enter_context(self.machine.installed())
+            stack.enter_context(mock.patch.object(task, "CopyLoop", loop))
+            stack.enter_context(mock.patch.object(task, "load", load))
+            stack.enter_context(mock.patch.object(prepare, "load", load))
+            stack.enter_context(mock.patch.object(prepare, "ClusterAdmin", _Admin))
+            stack.enter_context(mock.patch.dict(sys.modules, {"pyspark": pyspark}))
+            yield
+
+    def _context(self) -> Any:
+        me = self.s.me
+        number = next((one.number for one in self.spark if me is not None and one.actor.process == me.process), None)
+        return None if number is None else SimpleNamespace(attemptNumber=lambda: number)
+
+
+@dataclass(eq=False)
+class Task:
+    """An attempt of a task of Spark's.
+
+    :param number: of the attempt. :param over: set once Spark knows how it ended, or has lost it.
+    :ivar told: what it returned.
+    """
+
+    number: int
+    over: VirtualEvent
+    actor: Actor = field(init=False)
+    is_lost: bool = False
+    told: list[PartitionResult] = field(default_factory=list)
+
+
+class Spark:
+    """What begins the tasks of one driver.
+
+    :ivar tasks: of all rounds.
+    """
+
+    def __init__(self, w: World, name: str) -> None:
+        self._w, self._name = w, name
+        self.tasks: list[Task] = []
+        self._round: list[Task] = []
+
+    def copy(self, left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
+        """One round: a task, and another attempt of it if it is lost."""
+        options = CopyOptions(mirror=MIRROR, merge_below=0, max_bytes_per_second=RATE)
+        work = CopyWork(source="source", target="target", options=options, lease=token)
+        self._round = []
+        try:
+            while True:
+                one = self._begin(work, left, len(self._round))
+                one.over.wait()
+                if not one.is_lost:
+                    return one.told
+        finally:
+            self._round = []
+
+    def has_lost(self) -> bool:
+        """Return whether a task of this round was lost."""
+        return any(one.is_lost for one in self._round)
+
+    def _begin(self, work: CopyWork, ranges: Sequence[CopyRange], number: int) -> Task:
+        w, one = self._w, Task(number, self._w.s.event())
+
+        def carry_out() -> None:
+            try:
+                told = [PartitionResult(**json.loads(text)) for text in attempt.carry_out(work, ranges, w.follows)]
+                one.told = told
+            finally:
+                one.is_lost = one.is_lost or not one.told
+                one.over.set()
+
+        name = f"{self._name}.T{len(self.tasks)}"
+        one.actor = w.s.add(Actor(name, carry_out, fragile=w.s.actor(self._name).fragile))
+        self.tasks.append(one)
+        self._round.append(one)
+        w.spark.append(one)
+        return one
+
+
+def driver(w: World, name: str, **when: Any) -> Actor:
+    """The driver of a bulk copy (`jobs.driver.copying`) on Spark."""
+
+    def body() -> list[PartitionResult]:
+        spark, status = Spark(w, name), StatusFile(None)
+        with writer_lease("target", MIRROR) as held:
+            w.require_not_open()
+            wait_until(held.safe_at, status)
+            ear = _Ear(_NOBODY, "target", held, status, Wishes(), lambda: False, spark.has_lost)
+            ear.thread.start()
+            try:
+                return rounds.copy_in_rounds(w.plan, spark.copy, ear, held, lambda: None)
+            finally:
+                ear.end()
+
+    actor = w.s.add(Actor(name, body, **when))
+    w.drivers.append(actor)
+    return actor
+
+
+def lose(w: World, name: str, **when: Any) -> Actor:
+    """The network between Spark's driver and an executor: it is lost, and goes on."""
+
+    def lost() -> None:
+        for one in w.spark:
+            if not one.over.is_set():
+                _lose(one)
+
+    return w.s.add(Actor(name, lambda: w.s.ask("Spark loses its executor", lost, effect=True), fragile=False, **when))
+
+
+def heartbeat(w: World, name: str = "Spark") -> Actor:
+    """What Spark does with an executor that gives no sign of life."""
+
+    def silent() -> list[Task]:
+        return [one for one in w.spark if one.actor.state == "frozen" and not one.over.is_set()]
+
+    def body() -> None:
+        while True:
+            w.s.sleep(2.0)
+            for one in silent():
+                if w.s.now - one.actor.silent_since >= LOST_S:
+                    _lose(one)
+
+    return w.s.add(Actor(name, body, background=True, fragile=False, rests=lambda: not silent()))
+
+
+def _lose(one: Task) -> None:
+    one.is_lost = True
+    one.over.set()
+
+
+def next_owner(w: World, name: str, **when: Any) -> Actor:
+    """Who ends all writing and opens the target, as a cutover does."""
+
+    def opens() -> None:
+        w.opened_at = w.was.logs[0].end
+
+    def body() -> str:
+        with WireCluster(w.target.config) as there:
+            token = lease.take(there, MIRROR, to_end=True)
+            w.s.sleep(token.wait_s)
+        touches = frozenset({"opening", f"log:{TOPIC}", f"lease:{token.transactional_id}"})
+        ours = partial(w.require_lease, token)
+        w.s.ask("target: decide that it is open", opens, effect=True, at="target", touches=touches, check=ours)
+        return "opened"
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def person(w: World, name: str, **when: Any) -> Actor:
+    """Somebody deletes the target's topic and creates it again."""
+
+    def again() -> None:
+        w.target.create(TOPIC)
+        w.know_topics()
+
+    def body() -> None:
+        touches = frozenset({f"log:{TOPIC}", f"topic:{TOPIC}"})
+        w.s.ask(f"target: delete {TOPIC} and create it again", again, effect=True, at="target", touches=touches)
+
+    return w.s.add(Actor(name, body, fragile=False, **when))
+
+
+def producer(w: World, name: str, starts: Sequence[float]) -> Actor:
+    """An application that writes to the source now and then."""
+
+    def body() -> None:
+        for at in starts:
+            w.s.sleep(at - w.s.now)
+            w.writer.plain(2)
+
+    return w.s.add(Actor(name, body, fragile=False))
+
+
+_NOBODY: Any = SimpleNamespace(name=MIRROR)
+
+
+class _Ear(rounds.Ear):
+    """Hears no wishes, and withdraws the lease all the same."""
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._look()
+                self._hear(self.wishes)
+            except Exception as e:
+                self._complaints.of(e)
+            self._ended.wait(_LISTEN_EVERY_S)
+
+
+class _Admin:
+    """An admin of which a lease's keeper needs little."""
+
+    def __init__(self, config: Any) -> None:
+        self.wire = WireCluster(config)
+
+    def __enter__(self) -> _Admin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wire.close()
+
+    def broker_configs(self, _: int) -> dict[int, Any]:
+        """The default: a week."""
+        return {1: {"transactional.id.expiration.ms": SimpleNamespace(value="604800000")}}
