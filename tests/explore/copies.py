@@ -38,6 +38,16 @@ def jobs(w: World) -> None:
     copying.driver(w, "N", last=True)
 
 
+def tail(w: World) -> None:
+    """A tail whose task Spark loses; another job takes the lease for a while; who opens the target comes last."""
+    copying.heartbeat(w)
+    copying.producer(w, "App", (5.0, 21.0))
+    copying.tail(w, "T", 26.0)
+    copying.lose(w, "Net", last=True)
+    copying.driver(w, "N", starts=7.0)
+    copying.next_owner(w, "O", last=True)
+
+
 def recreated(w: World) -> None:
     """Tasks follow a source; somebody deletes the target's topic and creates it again."""
     copying.heartbeat(w)
@@ -115,5 +125,6 @@ SCENARIOS = (
     _scenario("copy_mapped", opened, forgets=True, mode=MAPPED),
     _scenario("copy_jobs", jobs, forgets=True),
     _scenario("copy_late", jobs),
+    _scenario("copy_tail", tail, forgets=True, follows=6.0),
     _scenario("copy_recreated", recreated, follows=12.0),
 )

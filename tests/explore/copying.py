@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -26,9 +26,10 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import LeaseLost, MirrorCutOver
-from airflow_mirror.jobs.driver import prepare, rounds
-from airflow_mirror.jobs.driver.prepare import wait_until, writer_lease
+from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import following, prepare, rounds
+from airflow_mirror.jobs.driver.prepare import require_still_ours, wait_until, writer_lease
+from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.partition import TopicPartition
@@ -37,7 +38,7 @@ from tests.driven.content import Writer
 from tests.driven.copying import create_maps, id_of, ranges_of
 from tests.driven.records import Row
 from tests.driven.script import Fault
-from tests.explore.machine import Machine, QuietCluster
+from tests.explore.machine import Machine, QuietCluster, Thread
 from tests.explore.scheduler import Actor
 
 if TYPE_CHECKING:
@@ -95,13 +96,17 @@ class World:
         """Name topics by their ids."""
         self.machine.names |= {topic.topic_id: name for name, topic in self.target.topics.items()}
 
+    def task_of(self, driver: str) -> str:
+        """Return the name of a driver's next task."""
+        return f"{driver}.T{sum(one.actor.name.startswith(driver + '.') for one in self.spark)}"
+
     @property
     def is_created_again(self) -> bool:
         """Whether the target's topic is another one."""
         return self.target.topics[TOPIC] is not self.was
 
-    def require_not_open(self) -> None:
-        """Look at what is decided, as a driver does once it has the lease.
+    def require_not_open(self, *_: object) -> None:
+        """Look at what is decided, in place of `life.require_active`.
 
         :raises MirrorCutOver: the target was opened.
         """
@@ -147,13 +152,23 @@ class World:
         def load(reference: str, _: str) -> Any:
             return configs[reference]
 
+        def discover(tail: Tail) -> bool:
+            tail.ranges = self.plan
+            return False
+
+        nothing, quiet = (lambda *_, **__: None), (lambda *_, **__: nullcontext(_QUIET))
+        stands_in: tuple[tuple[Any, dict[str, Any]], ...] = (
+            (task, {"CopyLoop": loop, "load": load}),
+            (prepare, {"load": load, "ClusterAdmin": _Admin, "Ledger": nothing, "require_active": self.require_not_open}),
+            (Tail, {"discover": discover}),
+            (following, {"Progress": lambda *_: _QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),
+        )
         with ExitStack() as stack:
             stack.enter_context(self.machine.installed())
-            stack.enter_context(mock.patch.object(task, "CopyLoop", loop))
-            stack.enter_context(mock.patch.object(task, "load", load))
-            stack.enter_context(mock.patch.object(prepare, "load", load))
-            stack.enter_context(mock.patch.object(prepare, "ClusterAdmin", _Admin))
             stack.enter_context(mock.patch.dict(sys.modules, {"pyspark": pyspark}))
+            for module, given in stands_in:
+                for name, one in given.items():
+                    stack.enter_context(mock.patch.object(module, name, one))
             yield
 
     def _context(self) -> Any:
@@ -178,29 +193,37 @@ class Task:
 
 
 class Spark:
-    """What begins the tasks of one driver.
-
-    :ivar tasks: of all rounds.
-    """
+    """What begins the tasks of one driver."""
 
     def __init__(self, w: World, name: str) -> None:
         self._w, self._name = w, name
-        self.tasks: list[Task] = []
         self._round: list[Task] = []
+        self._is_cancelled = False
 
-    def copy(self, left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
-        """One round: a task, and another attempt of it if it is lost."""
-        options = CopyOptions(mirror=MIRROR, merge_below=0, max_bytes_per_second=RATE)
-        work = CopyWork(source="source", target="target", options=options, lease=token)
+    def copy(self, left: Sequence[CopyRange], _: Wishes, token: LeaseToken) -> list[PartitionResult]:
+        """One round of a bulk copy."""
+        return self.carry_out(left, CopyWork(source="source", target="target", options=_OPTIONS, lease=token))
+
+    def carry_out(self, left: Sequence[CopyRange], work: CopyWork) -> list[PartitionResult]:
+        """A job of Spark's: a task, and another attempt of it if it is lost. Nothing comes of it if it is cancelled."""
         self._round = []
         try:
-            while True:
+            while not self._is_cancelled:
                 one = self._begin(work, left, len(self._round))
                 one.over.wait()
+                if self._is_cancelled:
+                    break
                 if not one.is_lost:
                     return one.told
+            return []
         finally:
             self._round = []
+
+    def cancel(self) -> None:
+        """End its job; whether a task hears that is not known."""
+        self._is_cancelled = True
+        for one in self._round:
+            one.over.set()
 
     def has_lost(self) -> bool:
         """Return whether a task of this round was lost."""
@@ -217,9 +240,7 @@ class Spark:
                 one.is_lost = one.is_lost or not one.told
                 one.over.set()
 
-        name = f"{self._name}.T{len(self.tasks)}"
-        one.actor = w.s.add(Actor(name, carry_out, fragile=w.s.actor(self._name).fragile))
-        self.tasks.append(one)
+        one.actor = w.s.add(Actor(w.task_of(self._name), carry_out, fragile=w.s.actor(self._name).fragile))
         self._round.append(one)
         w.spark.append(one)
         return one
@@ -231,7 +252,7 @@ def driver(w: World, name: str, **when: Any) -> Actor:
     def body() -> list[PartitionResult]:
         spark, status = Spark(w, name), StatusFile(None)
         with writer_lease("target", MIRROR) as held:
-            w.require_not_open()
+            require_still_ours(_JOB)
             wait_until(held.safe_at, status)
             ear = _Ear(_NOBODY, "target", held, status, Wishes(), lambda: False, spark.has_lost)
             ear.thread.start()
@@ -241,6 +262,72 @@ def driver(w: World, name: str, **when: Any) -> Actor:
                 ear.end()
 
     actor = w.s.add(Actor(name, body, **when))
+    w.drivers.append(actor)
+    return actor
+
+
+class Stream:
+    """A streaming query of one task, as `jobs.driver.spark_crew.SparkStream` has it."""
+
+    def __init__(self, w: World, spark: Spark, tail: Tail, work: CopyWork) -> None:
+        self._spark, self._tail, self._work = spark, tail, work
+        self.is_running, self._is_stopped = True, False
+        Thread(w.machine, self._run, name="stream", daemon=True).start()
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether a task was lost."""
+        return self._spark.has_lost()
+
+    def _run(self) -> None:
+        with suppress(TryAgain, NeedsHuman):
+            while not self._is_stopped:
+                self._tail.reported.clear()
+                results = self._spark.carry_out(self._tail.ranges, self._work)
+                if not self._is_stopped:
+                    self._tail.take(results)
+        self.is_running = False
+
+    def failure(self) -> str:
+        """Why it ended."""
+        return "the streaming query ended"
+
+    def end_turn(self) -> None:
+        """Its tasks hear nothing."""
+
+    def stop(self, wait_s: float) -> bool:
+        """Stop the query."""
+        reported = self._tail.reported.wait(wait_s)
+        self._is_stopped = True
+        self._spark.cancel()
+        return reported
+
+
+def tail(w: World, name: str, seconds: float, **when: Any) -> Actor:
+    """The driver of a tail (`jobs.driver.following`), which is asked to end after a while."""
+
+    def muster(_: object) -> Any:
+        def follow(tail: Tail, work: CopyWork, __: float) -> Stream:
+            return Stream(w, Spark(w, name), tail, work)
+
+        return nullcontext(SimpleNamespace(hosts=None, slots=lambda: 1, follow=follow, may_start_again=lambda _: False))
+
+    def ends(stopping: VirtualEvent) -> None:
+        for _ in range(round(seconds)):
+            w.s.sleep(1.0)  # what it stands still is not counted
+        stopping.set()
+
+    def body() -> list[PartitionResult]:
+        Thread(w.machine, ends, (stopping,), "end", daemon=True).start()
+        there: Any = SimpleNamespace(
+            wishes=Wishes(), require_active=lambda: None, require_decided=w.require_not_open, plan=None
+        )  # fmt: skip
+        status, given = StatusFile(None), (_JOB, _ARGUMENTS)
+        found = following._copy(*given, status, stopping, there, _QUIET, muster)  # type: ignore[arg-type]
+        return [*found.totals.values()]
+
+    stopping = w.s.event()
+    actor = w.s.add(Actor(name, body, stop=stopping, **when))
     w.drivers.append(actor)
     return actor
 
@@ -321,6 +408,29 @@ def producer(w: World, name: str, starts: Sequence[float]) -> Actor:
 
 
 _NOBODY: Any = SimpleNamespace(name=MIRROR)
+_OPTIONS = CopyOptions(mirror=MIRROR, merge_below=0, max_bytes_per_second=RATE)
+_JOB: Any = SimpleNamespace(mirror=SimpleNamespace(name=MIRROR), options=_OPTIONS, plan=None, target="target")
+_ARGUMENTS = SimpleNamespace(
+    source="source", target="target", tasks=1, turn_s=60.0, report_to=None, give_up_after_s=None, plan="",
+    abort_on_send_failure=False, no_progress=True,
+)  # fmt: skip
+
+
+class _Quiet:
+    """What shows and follows, and has no part in copying."""
+
+    report_to = None
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_, **__: None
+
+    @property
+    def table(self) -> _Quiet:
+        """Its table is as quiet."""
+        return self
+
+
+_QUIET = _Quiet()
 
 
 class _Ear(rounds.Ear):

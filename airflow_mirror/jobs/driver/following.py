@@ -27,13 +27,7 @@ from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
-from airflow_mirror.jobs.driver.prepare import (
-    CopyJob,
-    HeldLease,
-    prepare,
-    wait_until,
-    writer_lease,
-)
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, prepare, require_still_ours, wait_until, writer_lease
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
@@ -96,6 +90,7 @@ def _copy(
 ) -> Tail:  # fmt: skip
     with writer_lease(arguments.target, job.mirror.name) as held:
         there.require_active()
+        require_still_ours(job)
         tail = Tail(job, arguments.tasks, stopping)
         tail.discover()
         status.update("starting")

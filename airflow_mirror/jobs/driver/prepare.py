@@ -393,7 +393,7 @@ class HeldLease:
     def take_back(self, pause: Callable[[float], object]) -> None:
         """Take the lease back from another job. When this returns, and only then, it is held, and writing is safe.
 
-        :param pause: waits so many seconds.
+        :param pause: waits so many seconds; what it raises leaves the lease unused.
         :raises WritingEnded: it was taken for good. :raises TryAgain: see :func:`.lease.take`.
         """
         self.require_wanted()

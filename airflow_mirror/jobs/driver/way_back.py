@@ -82,9 +82,13 @@ class WayBack:
             return False
 
     def _is_back(self, cause: str, plan: Plan, why: str) -> bool:
+        def pause(wait_s: float) -> None:
+            self._stopping.wait(wait_s)
+            self._there.require_decided(plan)  # frozen until here, it may have taken it from who has opened the target
+
         try:
             self._there.require_decided(plan)
-            self._held.take_back(self._stopping.wait)
+            self._held.take_back(pause)
         except (TailReplaced, WritingEnded):
             raise
         except LedgerMissing as e:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.copy.spark import attempt
+from airflow_mirror.errors import MirrorCutOver
+from airflow_mirror.jobs.driver import following, prepare
 from airflow_mirror.jobs.driver.prepare import HeldLease
 from tests.explore import copying
 from tests.explore.copying import TOPIC
-from tests.explore.deviations import switch
+from tests.explore.deviations import freeze, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
 
@@ -83,3 +85,33 @@ def test_tail_that_knows_topics_by_their_names_only_would_be_found() -> None:
 
 def test_story_of_a_copy_is_the_same_each_time() -> None:
     assert orphaned("copy").text == orphaned("copy").text
+
+
+# --- a tail that stood still before it took its lease -----------------------------------------------------------------
+
+TAKING = "target: InitProducerId airflow-mirror/m/lease"
+OPENED = "nothing is written to the target by the mirror once it is open"
+FIRST, BACK = 1, 3  # its takings: two requests each
+
+
+def slow_to_take(nth: int) -> Outcome:
+    return story("copy_tail", ("T", TAKING, nth, freeze()))
+
+
+@pytest.mark.parametrize("nth", [FIRST, BACK])
+def test_tail_that_takes_its_lease_behind_an_opening_writes_nothing(nth: int) -> None:
+    outcome = slow_to_take(nth)
+    assert outcome.broken == {}, outcome.text
+    assert isinstance(outcome.scheduler.actor("T").error, MirrorCutOver)
+
+
+@pytest.mark.parametrize("nth", [FIRST, BACK])
+def test_tail_that_looked_only_before_it_took_its_lease_would_be_found(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if nth == FIRST:
+        monkeypatch.setattr(following, "require_still_ours", lambda _: None)
+    else:
+        take_back = HeldLease.take_back
+        monkeypatch.setattr(
+            HeldLease, "take_back", lambda held, _: take_back(held, lambda s: vars(prepare)["time"].sleep(s))
+        )
+    assert list(slow_to_take(nth).broken) == [OPENED]

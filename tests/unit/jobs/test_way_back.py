@@ -110,6 +110,21 @@ def test_a_tail_that_is_not_the_one_ends(world: World, decided: Exception, ends_
     lease.confirm(world.target, other)
 
 
+def test_what_is_decided_before_the_lease_is_taken_back_is_seen(world: World) -> None:
+    """It stood still between its look and the taking. What follows the data never sees a lease that is held."""
+    lost = world.held.token
+    lease.take(world.target, "m")
+
+    def opened(_: Any) -> None:
+        if world.pauses[-1:] == [lease.HANDOVER_S]:
+            raise MirrorCutOver("m", ["t"], "noon")
+
+    world.decided = opened
+    with pytest.raises(MirrorCutOver):
+        world.go()
+    assert world.held.token is lost
+
+
 def test_a_lease_that_ends_all_writing_stays_taken(world: World) -> None:
     """By a cutover, also one that takes it while the tail is on its way back."""
     lease.take(world.target, "m")
