@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from airflow_mirror.adopt.mirrormaker import Flow
 from airflow_mirror.adopt.report import lines, to_dict
 from airflow_mirror.adopt.take import take
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
 from airflow_mirror.errors import InputError, NotAdoptable
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
@@ -22,6 +22,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.sync.maps import OffsetMaps
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.sync.groups import GroupReport
@@ -36,8 +38,7 @@ are not matched again; their groups are.
 
 Exit status: 0 done, or it could be; 1 try again, or records are against it: nothing was changed; 2 wrong input, or
 MirrorMaker 2 may still run: nothing was changed.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror adopt --source src.properties --target dst.properties --name a-to-b --include 'orders.*' \\
       --policy prefix --source-alias A
@@ -48,10 +49,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "adopt", help="take over a target that MirrorMaker 2 has filled", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "adopt", "take over a target that MirrorMaker 2 has filled", _TEXT, _run)
     add_both(p)
     add_flow(p)
     _add_mirrormaker(p)
@@ -74,7 +72,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     p.add_argument("--allow-rewind", action="store_true", help="also set back groups that are further on the target")
     add_steps(p)
-    p.set_defaults(run=_run)
 
 
 def _add_mirrormaker(p: argparse.ArgumentParser) -> None:

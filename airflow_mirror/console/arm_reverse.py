@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.arm import arm, cutover_of
@@ -22,8 +23,7 @@ A failover whose source has returned and was fenced (fence-returned) is such a c
 the old source that have diverged are left out by name; those that are gone are created.
 
 Exit status: 0 armed; 1 no way back, with every reason, or to be tried again; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror arm-reverse --target kafka_dc2 dc1-to-dc2 --check
   airflow-mirror arm-reverse --target dst.properties --source src.properties dc1-to-dc2
@@ -32,10 +32,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "arm-reverse", help="arm the way back of a finished cutover", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "arm-reverse", "arm the way back of a finished cutover", _TEXT, _run)
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="name of the mirror that was cut over")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
@@ -45,7 +42,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     p.add_argument("--check", action="store_true", help="only say what would be changed, or why there is no way back")
     p.add_argument("--json", action="store_true", help="print JSON")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -22,6 +22,8 @@ from airflow_mirror.plan.kept import last_between
 from airflow_mirror.sync.configs import shown, sync_configs
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.sync.configs import ConfigsReport
 
 _TEXT = """\
@@ -29,8 +31,7 @@ Show which settings of the mirror's target topics differ from what they are to b
 are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing.
 
 Exit status: 0 nothing differs; 1 something does; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror configs --mirror dc1-to-dc2.yaml
   airflow-mirror configs --mirror dc1-to-dc2.yaml --after --json
@@ -39,15 +40,13 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "configs", help="show which settings of target topics differ, and what they would become", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(
+        commands, "configs", "show which settings of target topics differ, and what they would become", _TEXT, _run
+    )
     add_both(p)
     add_flow(p)
     p.add_argument("--after", action="store_true", help="once the mirror has stopped writing (default: while it writes)")
     p.add_argument("--json", action="store_true", help="print JSON: a list of topic, key, before and after")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

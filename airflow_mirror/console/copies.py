@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, references_of
+from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver import older
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.entry import carry_out
@@ -44,7 +45,7 @@ docs/from-mirrormaker-1.md.
 Exit status: 0 stopped by SIGTERM or SIGINT, every partition cleanly; 1 failed, or partitions had failed when it was
 stopped, partition and cause on stderr; 2 wrong input. The last line on stdout is one JSON object.
 """
-_EXAMPLES = """\
+_EXAMPLES = """
 examples:
   airflow-mirror {0} --source src.properties --target dst.properties --include 'orders[.].*' --name orders-move
   airflow-mirror {0} --mirror dc1-to-dc2.yaml --source src.properties --target dst.properties --processes 4
@@ -58,12 +59,8 @@ def add(commands: Any) -> None:
         ("follow", "follow topics until SIGTERM, in plain processes", _FOLLOW, options.add_follow, _follow),
     )
     for name, what, text, add_options, do in both:
-        p = commands.add_parser(
-            name, help=what, description=text, epilog=_EXAMPLES.format(name),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        p = command(commands, name, what, text + _EXAMPLES.format(name), partial(carry_out, work=do))
         _add_all(p, add_options)
-        p.set_defaults(run=partial(carry_out, work=do))
 
 
 def _add_all(p: argparse.ArgumentParser, add_options: Callable[[argparse.ArgumentParser], None]) -> None:

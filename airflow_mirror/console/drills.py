@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
 from airflow_mirror.drill.kept import drills_of, mirrors_in
 from airflow_mirror.drill.page import render
@@ -18,6 +18,8 @@ from airflow_mirror.files import replace_file
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.drill.kept import Drill, Drills
 
 _TEXT = """\
@@ -26,8 +28,7 @@ They are read from the target, even if the hosts that ran them are lost.
 
 With --clean-up RUN, topics and groups that a drill has left are deleted on both sides: for one whose Airflow is gone. The
 next drill of the same mirror does so too, when they are a day old.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror drills --target dst.properties
   airflow-mirror drills --target dst.properties --html drills.html
@@ -37,10 +38,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "drills", help="what the last drills measured, as a list, a page with charts or JSON", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "drills", "what the last drills measured, as a list, a page with charts or JSON", _TEXT, _run)
     add_target(p)
     p.add_argument("--mirror", default="dr-drill", metavar="NAME", help="the drill's mirror (default: %(default)s)")
     p.add_argument(
@@ -53,7 +51,6 @@ def add(commands: Any) -> None:
         "--prefix", default=PREFIX, metavar="TEXT",
         help="for --clean-up, what the names of its topics begin with; no other is deleted (default: %(default)s)",
     )  # fmt: skip
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

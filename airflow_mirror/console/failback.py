@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.failback import failback
@@ -26,8 +27,7 @@ again, and its tail copies all of it back. 'arm-reverse --leave TOPIC' leaves a 
 changed.
 
 Exit status: 0 done; 1 needs a look, or to be tried again; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror failback --target dst.properties --source src.properties dc1-to-dc2
   airflow-mirror failback --target dst.properties --source src.properties dc1-to-dc2 --export surplus
@@ -37,10 +37,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "failback", help="prepare the way back to a source that returned after a failover", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "failback", "prepare the way back to a source that returned after a failover", _TEXT, _run)
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="name of the mirror that was failed over")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"its source, which has returned: {HELP}")
@@ -52,7 +49,6 @@ def add(commands: Any) -> None:
         help="delete this diverged topic once it is exported; may be repeated",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

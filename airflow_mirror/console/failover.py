@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.failover.after import after, to_dict
@@ -25,8 +26,7 @@ With --check it only says what would be lost and done. With --after, once the so
 source took after the last copied offset.
 
 Exit status: 0 done; 1 try again: the target does not answer; 2 wrong input, or refused: nothing was changed.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror failover --target dst.properties dc1-to-dc2 --check
   airflow-mirror failover --target dst.properties dc1-to-dc2
@@ -36,10 +36,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "failover", help="promote the target of a mirror whose source is gone", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "failover", "promote the target of a mirror whose source is gone", _TEXT, _run)
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="the mirror's name")
     what = p.add_mutually_exclusive_group()
@@ -52,7 +49,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"for --after: the source that has returned, {HELP}")
     p.add_argument("--json", action="store_true", help="print JSON")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

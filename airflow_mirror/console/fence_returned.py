@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.signing import load_signer
 from airflow_mirror.failover.returned import watch
 
@@ -20,8 +21,7 @@ Once that is done it only says so. What it found is in the report of 'airflow-mi
 The fence is found as that of a finished cutover: 'status' shows it, 'lift-fence --kept-too' lifts it.
 
 Exit status: 0 fenced; 1 needs a look; 2 wrong input, as a source that can't be fenced with these rights.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror fence-returned --target dst.properties --source src.properties dc1-to-dc2
 """
@@ -29,10 +29,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "fence-returned", help="stand by to fence a source that returns after a failover", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "fence-returned", "stand by to fence a source that returns after a failover", _TEXT, _run)
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="the mirror's name")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")
@@ -42,7 +39,6 @@ def add(commands: Any) -> None:
         help="sign the report: a PEM file with a private Ed25519 key, or env:NAME with its text (default: not signed)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 from pathlib import Path
@@ -13,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.compat import files
+from airflow_mirror.console.command import command
 from airflow_mirror.files import replace_file
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_mirror.compat.rows import Noticed
@@ -30,8 +31,7 @@ What can't be kept is refused, all of it at once, before anything is written. Se
 connections.json and in clusters/, which nobody else may read.
 
 Exit status: 0 done; 2 something can't be kept, nothing was written.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror from-properties connect-mirror-maker.properties
   airflow-mirror from-properties connect-mirror-maker.properties --out mirrors
@@ -42,17 +42,13 @@ _PRIVATE = 0o600
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "from-properties", help="take over files of MirrorMaker 2: Mirrors and connections", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "from-properties", "take over files of MirrorMaker 2: Mirrors and connections", _TEXT, _run)
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     p.add_argument(
         "--out", type=Path, metavar="DIR",
         help="write NAME.yaml for each flow, connections.json for 'airflow connections import',\n"
         "and clusters/ID.properties (librdkafka settings) for use without Airflow",
     )  # fmt: skip
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

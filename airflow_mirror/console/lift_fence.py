@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
@@ -27,8 +28,7 @@ is running keeps its fence; so does a finished one, so that nobody writes where 
 it looks for rules that keep everybody out and that no record explains (see --unexplained).
 
 Exit status: 0 done, or no fence was up; 1 a fence is still up, the error says why; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror lift-fence --target kafka_dc2 --mirror dc1-to-dc2
   airflow-mirror lift-fence --target dst.properties --source src.properties --mirror dc1-to-dc2
@@ -37,10 +37,9 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "lift-fence", help="let producers write to the source again, after a cutover was killed", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(
+        commands, "lift-fence", "let producers write to the source again, after a cutover was killed", _TEXT, _run
+    )
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
@@ -59,7 +58,6 @@ def add(commands: Any) -> None:
         help="also remove rules that keep everybody out of the mirror's source topics and that no record explains; never "
         "one that a fence has found there",
     )  # fmt: skip
-    p.set_defaults(run=_run)
 
 
 def add_home(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.command import command
 from airflow_mirror.console.plan import planned, said
 from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
@@ -24,8 +25,7 @@ keep elsewhere, and what is left behind. It takes some ten seconds, stores nothi
 --trial). It needs the rights of a plan; what those do not show is listed.
 
 Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror night-plan --source src.properties --target dst.properties --include 'orders.*' > night.md
   airflow-mirror night-plan --mirror dc1-to-dc2.yaml --trial --tasks 8
@@ -36,10 +36,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "night-plan", help="what moves together in the night, and what is short of time", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "night-plan", "what moves together in the night, and what is short of time", _TEXT, _run)
     add_both(p)
     add_flow(p)
     p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
@@ -53,7 +50,6 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--since", type=Path, metavar="FILE", help="the JSON of an earlier one: what is structurally different blocks"
     )
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.command import command
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
@@ -20,6 +20,7 @@ from airflow_mirror.plan.markdown import render
 from airflow_mirror.sync.taking_over import begun_before
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from airflow_mirror.mirror import Mirror
@@ -31,8 +32,7 @@ has to be filled, the consumer groups, and all checks with their evidence and re
 cluster (but see --probe). Which of the target's topics are the mirror's own, the target's ledger says.
 
 Exit status: 0 it may start; 1 it is blocked, standard error lists by what; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror plan --source src.properties --target dst.properties --include 'orders.*' > plan.md
   airflow-mirror plan --mirror dc1-to-dc2.yaml --json | jq .findings
@@ -41,10 +41,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "plan", help="print what a mirror would do, and what blocks it", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "plan", "print what a mirror would do, and what blocks it", _TEXT, _run)
     add_both(p)
     add_flow(p)
     p.add_argument(
@@ -52,7 +49,6 @@ def add(commands: Any) -> None:
         help="try out the rights on the target: writes a scratch topic there, and deletes it again",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON, as PlanMirrorOperator stores it (default: Markdown)")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

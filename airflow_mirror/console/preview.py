@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.kept import Kept
@@ -24,6 +24,8 @@ from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import LEVELS
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.cutover.preview import Preview
 
 _TEXT = """\
@@ -32,8 +34,7 @@ groups, replicas, the fence and the rights for it; and how long producers would 
 changes nothing.
 
 Exit status: 0 a fence could be raised; 1 something blocks it, or a cluster does not answer; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror preview --target kafka_dc2 --mirror dc1-to-dc2
   airflow-mirror preview --target dst.properties --source src.properties --mirror dc1-to-dc2 --max-fence-s 30
@@ -42,10 +43,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "preview", help="what a cutover would meet now, and how long its fence would last", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "preview", "what a cutover would meet now, and how long its fence would last", _TEXT, _run)
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
@@ -65,7 +63,6 @@ def add(commands: Any) -> None:
         help="who else may write to the target's ledger, as for CutoverOperator",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

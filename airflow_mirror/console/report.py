@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.kept import REPORTS, mirrors_in, reports_of, runs_in, text_in
 from airflow_mirror.cutover.report import CutoverReport
@@ -17,13 +17,13 @@ from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.state import state_of
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
 _TEXT = """\
 Read the report of a cutover from the target, where it is written before each change: also while the cutover runs, and of
 one that was killed, even if its host is lost. Without --html or --json it prints what there is.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror report --target dst.properties --mirror dc1-to-dc2
   airflow-mirror report --target dst.properties --mirror dc1-to-dc2 --run manual-2026-11-23 --html cutover.html
@@ -32,16 +32,12 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "report", help="what a cutover did or does, as a page or as JSON", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "report", "what a cutover did or does, as a page or as JSON", _TEXT, _run)
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--run", dest="run_name", metavar="RUN", help="the cutover's run (default: the last one)")
     p.add_argument("--html", metavar="FILE", help="write it as a page; - is standard output")
     p.add_argument("--json", metavar="FILE", help="write it as JSON, byte for byte; - is standard output")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.console.lift_fence import add_home, lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
@@ -25,6 +25,8 @@ from airflow_mirror.plan.direction import direction
 from airflow_mirror.sync.seen_configs import prefix
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.kafka.admin import ClusterAdmin
 
 _TEXT = """\
@@ -35,8 +37,7 @@ never deleted, but a broker deletes what is older than a restored retention. Wha
 Without --yes it lists what it would do, and changes nothing. It may be repeated, also after it was interrupted.
 
 Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is not over: nothing was changed.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror retire --target dst.properties --mirror dc1-to-dc2
   airflow-mirror retire --target dst.properties --mirror dc1-to-dc2 --source src.properties --yes
@@ -50,10 +51,7 @@ _BY_ITSELF = (
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "retire", help="remove what a mirror that is over has left", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "retire", "remove what a mirror that is over has left", _TEXT, _run)
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     add_steps(p)
@@ -65,7 +63,7 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
     )
-    p.set_defaults(run=_run, kept_too=True)
+    p.set_defaults(kept_too=True)
 
 
 def _run(arguments: argparse.Namespace) -> None:

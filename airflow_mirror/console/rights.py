@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.console.acl_script import script
 from airflow_mirror.console.clusters import HELP, config_of
+from airflow_mirror.console.command import command
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -25,8 +26,7 @@ _TEXT = """\
 Print the ACLs that a mirror's principal needs on both clusters: no more, and each with its reason. Changes nothing.
 The output is a shell script of kafka-acls.sh commands: read it, set the variables at its top, run it. No cluster is
 asked, unless --source or --target names one.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror rights --name dc1-to-dc2 --include orders --include 'payments[.].*' --principal User:mirror
   airflow-mirror rights --mirror dc1-to-dc2.yaml --principal User:planner --role plan
@@ -44,10 +44,7 @@ class _Known(NamedTuple):
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "rights", help="print the ACLs that a mirror's principal needs, each with its reason", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "rights", "print the ACLs that a mirror's principal needs, each with its reason", _TEXT, _run)
     add_flow(p)
     whose = p.add_argument_group("whose rights, for what")
     whose.add_argument("--principal", metavar="User:NAME", help="default: the user of --source and of --target")
@@ -66,7 +63,6 @@ def add(commands: Any) -> None:
             f"--{side}-version", metavar="X.Y", type=_version, help=f"the {side}'s release (default: the newest rules)"
         )
     p.add_argument("--json", action="store_true", help="print JSON: by side, the ACLs with their reasons, and the notes")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import sys
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import keep
@@ -24,6 +24,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.signals import stop_by_signals
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Collection, Mapping
 
     from airflow_mirror.jobs.runner.keeping import Kept
@@ -38,8 +39,7 @@ runs elsewhere is left alone until that one is gone. Killed itself, it leaves it
 them.
 
 Exit status: 0 stopped, every tail cleanly; 1 one failed, or had to be killed; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror run connect-mirror-maker.properties
   airflow-mirror run connect-mirror-maker.properties --clusters us-east    # only flows into this cluster
@@ -49,10 +49,7 @@ ENGINES = {"plain": PlainProcesses, "spark": ThisHost}
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "run", help="keep a tail running for each flow of a MirrorMaker 2 file", description=_TEXT, epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "run", "keep a tail running for each flow of a MirrorMaker 2 file", _TEXT, _run)
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     add_clusters(p)
     p.add_argument(
@@ -67,7 +64,6 @@ def add(commands: Any) -> None:
         help="turn retention and compaction off on target topics that already hold data, instead of refusing them",
     )  # fmt: skip
     add_alarm(p)
-    p.set_defaults(run=_run)
 
 
 def add_clusters(p: argparse.ArgumentParser) -> None:

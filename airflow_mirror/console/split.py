@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
@@ -26,6 +26,7 @@ from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import target_ids
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from airflow_mirror.plan import Plan
@@ -42,8 +43,7 @@ Without --yes it lists what it would do, and changes nothing. It may be repeated
 is done no mirror writes to these topics.
 
 Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is not at rest: nothing was changed.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror split --source src.properties --target dst.properties --mirror dc1-to-dc2 --to orders --topics 'orders.*'
   airflow-mirror split ... --topics "$(jq -r '.waves[0].mirror.topics | join(",")' night.json)" --yes
@@ -52,10 +52,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "split", help="let topics pass from one mirror to another: a wave gets one of its own", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "split", "let topics pass from one mirror to another: a wave gets one of its own", _TEXT, _run)
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source cluster: {HELP}")
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror that has the topics")
@@ -64,7 +61,6 @@ def add(commands: Any) -> None:
         "--topics", required=True, metavar="LIST", help="names or patterns of the source's topics, as in a Mirror"
     )
     add_steps(p)
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.console.lift_fence import source_of
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Platform, Side
@@ -21,8 +22,7 @@ write. No ACL that covers another topic or operation is touched; where one lets 
 lift-fence --kept-too undoes all of it.
 
 Exit status: 0 done; 1 not possible, or to be tried again: the error says which; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror swap-fence --target kafka_dc2 --mirror dc1-to-dc2 --check
   airflow-mirror swap-fence --target dst.properties --source src.properties --mirror dc1-to-dc2
@@ -31,10 +31,9 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "swap-fence", help="let the mirror write to a source that stays fenced for applications", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(
+        commands, "swap-fence", "let the mirror write to a source that stays fenced for applications", _TEXT, _run
+    )
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
@@ -43,7 +42,6 @@ def add(commands: Any) -> None:
         help="whom to spare (default: whom the source's connection logs in as, if that says it)",
     )  # fmt: skip
     p.add_argument("--check", action="store_true", help="only say what would be changed, or why it is not possible")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters, require_target
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.sync.translation import translate_groups
 
 if TYPE_CHECKING:
+    import argparse
+
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
@@ -31,8 +33,7 @@ leaves what is committed here alone, as it does everybody's positions: let a gro
 
 Exit status: 0 done; 1 a position has no counterpart (yet), or a group has members there: a commit would be refused;
 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror translate --source src.properties --target dst.properties --include 'orders.*'
   airflow-mirror translate --mirror dc1-to-dc2.yaml --groups billing --commit
@@ -42,17 +43,19 @@ _COLUMNS = ("group", "partition", "source", "target", "stands there at", "found"
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "translate", help="show where consumer groups stand on both clusters, and commit that on request",
-        description=_TEXT, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(
+        commands,
+        "translate",
+        "show where consumer groups stand on both clusters, and commit that on request",
+        _TEXT,
+        _run,
+    )
     add_both(p)
     add_flow(p)
     p.add_argument("--commit", action="store_true", help="commit the positions on the target, and read them back")
     p.add_argument("--allow-rewind", action="store_true", help="also set back groups that are further on the target")
     p.add_argument("--back", action="store_true", help="from the target to the source, for groups that return")
     p.add_argument("--json", action="store_true", help="print JSON, as TranslateConsumerOffsetsOperator writes it")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, target_of
+from airflow_mirror.console.command import command
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.signing import load_public
 from airflow_mirror.errors import InputError
@@ -20,8 +21,7 @@ all files are one chain, in the order of the files. With --key: each is signed w
 own chain is whole, and has these links.
 
 Exit status: 0 proven; 1 not: the first broken link is named; 2 wrong input.
-"""
-_EXAMPLES = """\
+
 examples:
   airflow-mirror verify-report report.json
   airflow-mirror verify-report monday.json tuesday.json --key public.pem --target dst.properties
@@ -30,14 +30,10 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = commands.add_parser(
-        "verify-report", help="prove that reports of cutovers are unchanged and all there", description=_TEXT,
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    p = command(commands, "verify-report", "prove that reports of cutovers are unchanged and all there", _TEXT, _run)
     p.add_argument("files", nargs="+", metavar="FILE", help="reports as JSON, in the order in which they were made")
     p.add_argument("--key", metavar="PUBLIC", help="the public Ed25519 key in a PEM file, from somebody whom you trust")
     p.add_argument("--target", metavar="CLUSTER", help=f"ask its ledger as well: {HELP}")
-    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
