@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_mirror.wording import listed, some
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -55,11 +57,9 @@ class BrokersUnsupported(InputError):
 
     def __init__(self, role: str, oldest: str, lacking: Sequence[str]) -> None:
         self.role, self.oldest, self.lacking = role, oldest, tuple(lacking)
-        shown = "; ".join(self.lacking[:5])
-        more = f" and {len(self.lacking) - 5} more" if len(self.lacking) > 5 else ""
         super().__init__(
-            f"{role} cluster: a mirror can't work with these brokers: {shown}{more}. A {role} must be Kafka {oldest} or "
-            "later; a proxy in front of it must pass these requests. Nothing was touched."
+            f"{role} cluster: a mirror can't work with these brokers: {some(self.lacking, 5, '; ')}. A {role} must be "
+            f"Kafka {oldest} or later; a proxy in front of it must pass these requests. Nothing was touched."
         )
 
 
@@ -111,17 +111,17 @@ class NothingMatches(InputError):
     ) -> None:  # fmt: skip
         self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
         if internal:
-            shown = ", ".join(internal[:8]) + (f" and {len(internal) - 8} more" if len(internal) > 8 else "")
             super().__init__(
                 f"topics={list(patterns)!r} match only topics that are left out, because their names look internal: "
-                f"{shown}. internal_topics=True (--internal-topics) takes them, but not Kafka's own or what mirrors keep."
+                f"{some(internal, 8)}. internal_topics=True (--internal-topics) takes them, but not Kafka's own or what "
+                "mirrors keep."
             )
             return
-        some = ", ".join(sorted(available)[:8]) or "none"
+        first = ", ".join(sorted(available)[:8]) or "none"
         back = f"{len(returning)} that match come from the target and are left out. " if returning else ""
         super().__init__(
             f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics "
-            f"there (the first of {len(available)}): {some}. {back}Patterns match whole names; correct them, or check "
+            f"there (the first of {len(available)}): {first}. {back}Patterns match whole names; correct them, or check "
             "the principal's DESCRIBE right: topics that it may not see are not listed."
         )
 
@@ -150,8 +150,9 @@ class PlanBlocked(InputError):
 
     def __init__(self, findings: Iterable[str]) -> None:
         self.findings = list(findings)
-        lines = "\n".join(f"  - {finding}" for finding in self.findings)
-        super().__init__(f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{lines}")
+        super().__init__(
+            f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{listed(self.findings)}"
+        )
 
 
 class KeysRefused(InputError):
@@ -159,8 +160,7 @@ class KeysRefused(InputError):
 
     def __init__(self, file: str, findings: Iterable[str]) -> None:
         self.file, self.findings = file, list(findings)
-        lines = "\n".join(f"  - {finding}" for finding in self.findings)
-        super().__init__(f"{file}: {len(self.findings)} finding(s); nothing was written:\n{lines}")
+        super().__init__(f"{file}: {len(self.findings)} finding(s); nothing was written:\n{listed(self.findings)}")
 
 
 class AuthenticationFailed(InputError):
@@ -230,12 +230,11 @@ class OpenByDefaultUnknown(InputError):
 
     def __init__(self, cluster: str, topics: Sequence[str], cause: str) -> None:
         self.cluster, self.topics = cluster, list(topics)
-        shown = ", ".join(self.topics[:5]) + (f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else "")
         super().__init__(
-            f"{len(self.topics)} topic(s) of the {cluster} have no ACL ({shown}), and {cause}. If such topics are open "
-            "to everybody, the fence's first ACL would cut off their readers; if they are not, allowing reading would "
-            "give away rights that nobody had. Nothing was touched. Check the brokers' files and set "
-            "open_by_default=True where allow.everyone.if.no.acl.found is true, open_by_default=False elsewhere."
+            f"{len(self.topics)} topic(s) of the {cluster} have no ACL ({some(self.topics)}), and {cause}. If such "
+            "topics are open to everybody, the fence's first ACL would cut off their readers; if they are not, "
+            "allowing reading would give away rights that nobody had. Nothing was touched. Check the brokers' files "
+            "and set open_by_default=True where allow.everyone.if.no.acl.found is true, open_by_default=False elsewhere."
         )
 
 
@@ -244,9 +243,8 @@ class PlanOutdated(InputError):
 
     def __init__(self, drift: Iterable[str]) -> None:
         self.drift = list(drift)
-        lines = "\n".join(f"  - {line}" for line in self.drift)
         super().__init__(
-            f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again. "
+            f"the clusters changed since the plan was made; nothing was touched:\n{listed(self.drift)}\nPlan again. "
             "While a tail runs, new topics and partitions join the plan by themselves: compare then, and begin again."
         )
 
@@ -256,10 +254,9 @@ class PlanAmended(InputError):
 
     def __init__(self, mirror: str, topics: Sequence[str], then: str, now: str) -> None:
         self.mirror, self.topics, self.then, self.now = mirror, list(topics), then, now
-        more = f" and {len(self.topics) - 10} more" if len(self.topics) > 10 else ""
         super().__init__(
             f"mirror {mirror!r}: {len(self.topics)} topic(s) joined the plan, or got partitions, since it was compared: "
-            f"{', '.join(self.topics[:10])}{more} (revision {then[:12]} then, {now[:12]} now). Nothing was touched. "
+            f"{some(self.topics, 10)} (revision {then[:12]} then, {now[:12]} now). Nothing was touched. "
             "Clear the comparison with all tasks after it, so that whoever approves the cutover sees them."
         )
 
@@ -295,8 +292,7 @@ class MirrorCutOver(InputError):
 
     def __init__(self, mirror: str, topics: Sequence[str], at: str) -> None:
         self.mirror, self.topics = mirror, list(topics)
-        more = f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else ""
-        which = f"target topics {', '.join(self.topics[:5])}{more}" if self.topics else "its target topics"
+        which = f"target topics {some(self.topics)}" if self.topics else "its target topics"
         super().__init__(
             f"mirror {mirror!r} was cut over ({at}): {which} are in production. "
             "Nothing was touched. Mirror other topics under another name; to start over, delete the target topics."
@@ -308,9 +304,8 @@ class NotCutOver(InputError):
 
     def __init__(self, mirror: str, topics: Sequence[str]) -> None:
         self.mirror, self.topics = mirror, list(topics)
-        more = f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else ""
         super().__init__(
-            f"mirror {mirror!r} has not handed over target topics {', '.join(self.topics[:5])}{more}: who writes to them "
+            f"mirror {mirror!r} has not handed over target topics {some(self.topics)}: who writes to them "
             "now stops their copy. Nothing was touched. Run CutoverOperator first, or phase='early', which gives nobody "
             "rights to write."
         )
@@ -321,12 +316,11 @@ class TopicsOwned(InputError):
 
     def __init__(self, mirror: str, owned: Mapping[str, str]) -> None:
         self.mirror, self.owned = mirror, dict(owned)
-        lines = "\n".join(f"  - {topic}: {owner}" for topic, owner in list(self.owned.items())[:20])
-        more = f"\n  and {len(self.owned) - 20} more" if len(self.owned) > 20 else ""
+        found = [f"{topic}: {owner}" for topic, owner in self.owned.items()]
         super().__init__(
-            f"mirror {mirror!r} may not write to {len(self.owned)} target topic(s) of other mirrors:\n{lines}{more}\n"
-            "Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics. Where the other one "
-            "is over, 'airflow-mirror ledger release' gives up its topics."
+            f"mirror {mirror!r} may not write to {len(self.owned)} target topic(s) of other mirrors:\n"
+            f"{listed(found, 20)}\nNothing was touched. Give this mirror a prefix (policy='prefix') or exclude the "
+            "topics. Where the other one is over, 'airflow-mirror ledger release' gives up its topics."
         )
 
 
@@ -371,10 +365,10 @@ class NotHeldOpen(InputError):
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
-        lines = "\n".join(f"  - {line}" for line in self.found)
         super().__init__(
-            f"target topics that hold data are not ready for a copy; nothing was touched:\n{lines}\nSet this yourself, "
-            "or run again with --hold: the job then sets it and logs each change. Set it back when the mirror is done."
+            f"target topics that hold data are not ready for a copy; nothing was touched:\n{listed(self.found)}\nSet "
+            "this yourself, or run again with --hold: the job then sets it and logs each change. Set it back when the "
+            "mirror is done."
         )
 
 
@@ -417,10 +411,9 @@ class MirrorMakerRuns(InputError):
 
     def __init__(self, signs: Iterable[str]) -> None:
         self.signs = list(signs)
-        lines = "\n".join(f"  - {sign}" for sign in self.signs)
         super().__init__(
             "MirrorMaker 2 may still copy. Nothing was changed. Stop it everywhere, wait for its sessions to end, try "
-            f"again:\n{lines}"
+            f"again:\n{listed(self.signs)}"
         )
 
 
@@ -456,10 +449,10 @@ class TailDiffers(InputError):
 
     def __init__(self, job_dir: str, plan_hash: str, differences: Sequence[str]) -> None:
         self.job_dir, self.plan_hash, self.differences = job_dir, plan_hash, list(differences)
-        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
         super().__init__(
             f"the mirror's tail is running ({job_dir}) and carries out plan {plan_hash[:12]}, which is not this one:\n"
-            f"{shown}\nGo on with its plan, stop it (StopMirrorOperator), or pass replace=True to have it stopped here."
+            f"{listed(self.differences, 20)}\nGo on with its plan, stop it (StopMirrorOperator), or pass replace=True "
+            "to have it stopped here."
         )
 
 
@@ -661,11 +654,10 @@ class FollowDiffers(TryAgain):
 
     def __init__(self, mirror: str, host: str, differences: Sequence[str]) -> None:
         self.mirror, self.host, self.differences = mirror, host, list(differences)
-        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
         super().__init__(
             f"the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would:\n"
-            f"{shown}\nStart all processes of one name with the same Mirror and options, choose another --name, or start "
-            "this one again when that one has ended."
+            f"{listed(self.differences, 20)}\nStart all processes of one name with the same Mirror and options, choose "
+            "another --name, or start this one again when that one has ended."
         )
 
 
@@ -730,10 +722,10 @@ class MirrorUnhealthy(TryAgain):
 
     def __init__(self, mirror: str, findings: Sequence[str]) -> None:
         self.mirror, self.findings = mirror, list(findings)
-        lines = "\n".join(f"  - {finding}" for finding in self.findings)
         super().__init__(
-            f"mirror {mirror!r} is not well; {len(self.findings)} finding(s):\n{lines}\nNothing was touched. A tail "
-            "that has ended is started again by the task that starts it; the tail's log says more of the rest."
+            f"mirror {mirror!r} is not well; {len(self.findings)} finding(s):\n{listed(self.findings)}\nNothing was "
+            "touched. A tail that has ended is started again by the task that starts it; the tail's log says more of "
+            "the rest."
         )
 
 
@@ -745,12 +737,10 @@ class BehindTransactions(TryAgain):
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
-        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
-        lines = "\n".join(f"  - {line}" for line in self.found[:20])
         super().__init__(
-            f"not copied, because transactions of the source are open:\n{lines}{more}\nCopy again once they have ended. "
-            "End one that hangs: kafka-transactions.sh ... abort --topic T --partition P --start-offset OFFSET. To pass "
-            "without these records: --accept-open-transactions."
+            f"not copied, because transactions of the source are open:\n{listed(self.found, 20)}\nCopy again once they "
+            "have ended. End one that hangs: kafka-transactions.sh ... abort --topic T --partition P --start-offset "
+            "OFFSET. To pass without these records: --accept-open-transactions."
         )
 
 
@@ -759,11 +749,9 @@ class NothingCompared(TryAgain):
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
-        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
-        lines = "\n".join(f"  - {line}" for line in self.found[:20])
         super().__init__(
-            f"nothing was compared, so nothing is proven:\n{lines}{more}\nRun the copy first, or verify again when "
-            "records have reached the target; check --start and --end."
+            f"nothing was compared, so nothing is proven:\n{listed(self.found, 20)}\nRun the copy first, or verify "
+            "again when records have reached the target; check --start and --end."
         )
 
 
@@ -784,9 +772,9 @@ class CutoverBlocked(TryAgain):
 
     def __init__(self, mirror: str, findings: Iterable[str]) -> None:
         self.mirror, self.findings = mirror, list(findings)
-        lines = "\n".join(f"  - {finding}" for finding in self.findings)
         super().__init__(
-            f"mirror {mirror!r} can't be cut over now, {len(self.findings)} finding(s); nothing was touched:\n{lines}"
+            f"mirror {mirror!r} can't be cut over now, {len(self.findings)} finding(s); nothing was touched:\n"
+            f"{listed(self.findings)}"
         )
 
 
@@ -944,10 +932,9 @@ class PartitionStuck(NeedsHuman):
 
     def __init__(self, stuck: Sequence[tuple[str, int, int]], for_s: float) -> None:
         self.stuck = list(stuck)
-        shown = ", ".join(f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck[:10])
-        more = f" and {len(self.stuck) - 10} more" if len(self.stuck) > 10 else ""
+        shown = some((f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck), 10)
         super().__init__(
-            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. See the tail's log. Likely "
+            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}. See the tail's log. Likely "
             "causes: an open transaction on the source, a partition without a leader, missing rights on a topic."
         )
 
@@ -1011,9 +998,9 @@ class VerificationFailed(NeedsHuman):
 
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = list(differences)
-        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
-        more = f"\n  ... and {len(self.differences) - 20} more" if len(self.differences) > 20 else ""
-        super().__init__(f"{len(self.differences)} partition(s) differ between source and target:\n{shown}{more}")
+        super().__init__(
+            f"{len(self.differences)} partition(s) differ between source and target:\n{listed(self.differences, 20)}"
+        )
 
 
 class NotAdoptable(NeedsHuman):
@@ -1024,10 +1011,10 @@ class NotAdoptable(NeedsHuman):
 
     def __init__(self, reasons: Iterable[str]) -> None:
         self.reasons = list(reasons)
-        lines = "\n".join(f"  - {reason}" for reason in self.reasons)
         super().__init__(
             f"{len(self.reasons)} reason(s) against taking over this target. Nothing was changed. Look at these records. "
-            f"Raise the limit if you can answer for them, or copy the topic again under another name:\n{lines}"
+            "Raise the limit if you can answer for them, or copy the topic again under another name:\n"
+            f"{listed(self.reasons)}"
         )
 
 
@@ -1089,9 +1076,8 @@ class FenceNotSwapped(NeedsHuman):
 
     def __init__(self, reasons: Sequence[str]) -> None:
         self.reasons = list(reasons)
-        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
         super().__init__(
-            f"the fence can't spare the mirror: {shown}{f'; and {more} more' if more > 0 else ''}. Nothing was changed: "
+            f"the fence can't spare the mirror: {some(self.reasons, 10, '; ')}. Nothing was changed: "
             "the fence keeps everybody out, and nothing is copied back. Change these ACLs, then try again."
         )
 
@@ -1185,10 +1171,9 @@ class GroupsStillMoving(NeedsHuman):
 
     def __init__(self, timeout_s: float, groups: Mapping[str, str]) -> None:
         self.timeout_s, self.groups = timeout_s, dict(groups)
-        shown = ", ".join(f"{group} ({why})" for group, why in sorted(groups.items())[:10])
-        more = f" and {len(groups) - 10} more" if len(groups) > 10 else ""
+        shown = some((f"{group} ({why})" for group, why in sorted(groups.items())), 10)
         super().__init__(
-            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}{more}. Stop "
+            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}. Stop "
             "their consumers there, or raise wait_groups_s, and cut over again. A group that stands still may count if "
             "accept_still_groups names it (not one of Kafka Streams or Connect); leave_out_groups leaves one out."
         )
@@ -1220,10 +1205,9 @@ class NotKept(NeedsHuman):
 
     def __init__(self, what: str, differences: Sequence[str]) -> None:
         self.what, self.differences = what, list(differences)
-        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
         super().__init__(
             f"{what}: the target accepted the change but does not show it. Somebody else may change the same settings; "
-            f"find out who, then run this task again:\n{shown}"
+            f"find out who, then run this task again:\n{listed(self.differences, 20)}"
         )
 
 
@@ -1255,13 +1239,11 @@ class GroupAhead(NeedsHuman):
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
-        lines = "\n".join(f"  - {line}" for line in self.found[:20])
-        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
         super().__init__(
-            f"{len(self.found)} position(s) of consumer groups are further on the target than on the source:\n{lines}"
-            f"{more}\nSomebody already reads or commits there. Records in between would be skipped if the positions "
-            "stay, and read twice if they are set back. Find out who; exclude the group, or set allow_rewind to move it "
-            "to its position on the source. Nothing was changed."
+            f"{len(self.found)} position(s) of consumer groups are further on the target than on the source:\n"
+            f"{listed(self.found, 20)}\nSomebody already reads or commits there. Records in between would be skipped if "
+            "the positions stay, and read twice if they are set back. Find out who; exclude the group, or set "
+            "allow_rewind to move it to its position on the source. Nothing was changed."
         )
 
 
@@ -1366,10 +1348,9 @@ class NoWayBack(NeedsHuman):
 
     def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
         self.mirror, self.reasons = mirror, list(reasons)
-        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
         super().__init__(
             f"no way back after opening: what applications write to the target of mirror {mirror!r} is not copied to its "
-            f"old source: {shown}{f'; and {more} more' if more > 0 else ''}."
+            f"old source: {some(self.reasons, 10, '; ')}."
         )
 
 
@@ -1378,9 +1359,8 @@ class RollbackRefused(NeedsHuman):
 
     def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
         self.mirror, self.reasons = mirror, list(reasons)
-        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
         super().__init__(
-            f"the cutover of mirror {mirror!r} is not rolled back: {shown}{f'; and {more} more' if more > 0 else ''}. "
+            f"the cutover of mirror {mirror!r} is not rolled back: {some(self.reasons, 10, '; ')}. "
             "Nothing was changed. Stop the members of groups; name in accept_groups those whose positions on the target "
             "count in any case."
         )
@@ -1439,11 +1419,10 @@ class MirrorLoop(NeedsHuman):
 
     def __init__(self, mirror: str, target_id: str, returning: Mapping[str, str]) -> None:
         self.mirror, self.target_id, self.returning = mirror, target_id, dict(returning)
-        lines = "\n".join(f"  - {topic}: {owner}" for topic, owner in list(self.returning.items())[:20])
-        more = f"\n  and {len(self.returning) - 20} more" if len(self.returning) > 20 else ""
+        found = [f"{topic}: {owner}" for topic, owner in self.returning.items()]
         super().__init__(
             f"mirror {mirror!r} does not copy {len(self.returning)} topic(s) back to cluster {target_id}, where their "
-            f"records come from. On the source they belong to:\n{lines}{more}\n"
+            f"records come from. On the source they belong to:\n{listed(found, 20)}\n"
             "Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror "
             "ledger release'. Then start the others again."
         )

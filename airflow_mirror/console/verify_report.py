@@ -13,7 +13,7 @@ from airflow_mirror.cutover.signing import load_public
 from airflow_mirror.errors import InputError
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.wording import count
+from airflow_mirror.wording import count
 
 _TEXT = """\
 Prove reports of a mirror's cutovers (report.json), offline: each matches the digest in its link, and the links of

@@ -16,7 +16,7 @@ from airflow_mirror.cutover.report import DONE
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.wording import count, some
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.intent import Intent

@@ -8,8 +8,8 @@ from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
-from airflow_mirror.plan.wording import count
 from airflow_mirror.verify.result import differences
+from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

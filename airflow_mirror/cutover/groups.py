@@ -39,12 +39,12 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.traces.formats import Checkpoint
 from airflow_mirror.sync.traces.last import has_checkpoints, leave
 from airflow_mirror.verify.partition import count_data
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.errors import TransactionsOpen
-from airflow_mirror.plan.wording import some
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run

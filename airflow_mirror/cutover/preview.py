@@ -16,8 +16,8 @@ from airflow_mirror.errors import CutoverBlocked, MissingRight
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
 from airflow_mirror.plan.model import Finding, worst_first
-from airflow_mirror.plan.wording import count, size, some
 from airflow_mirror.wire.errors import ApiNotServed
+from airflow_mirror.wording import count, size, some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Limits

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.errors import FenceGone, FenceUnproven
-from airflow_mirror.plan.wording import some
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.served import unproven
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run

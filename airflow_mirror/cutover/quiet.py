@@ -12,8 +12,8 @@ from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, PlanOutdated, TransactionsOpen
-from airflow_mirror.plan.wording import some
 from airflow_mirror.verify.partition import data_batches
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run

@@ -25,11 +25,11 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.lacking import Lacking
 from airflow_mirror.plan.lacking import lacking as lacking_rights
 from airflow_mirror.plan.rights import CUTOVER
-from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.verify.result import differences
 from airflow_mirror.wire.served import unproven, without
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run

@@ -21,8 +21,8 @@ from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
-from airflow_mirror.plan.wording import plain
 from airflow_mirror.rollback.reverse import reverse_name
+from airflow_mirror.wording import plain
 
 __all__ = ["dag"]
 

@@ -18,7 +18,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
-from airflow_mirror.plan.wording import plain
+from airflow_mirror.wording import plain
 
 __all__ = ["dag"]
 

@@ -21,10 +21,10 @@ from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.traces import is_mark, marked
-from airflow_mirror.plan.wording import count
 from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
+from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.runner.active import Watch

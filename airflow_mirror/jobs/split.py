@@ -24,11 +24,11 @@ from airflow_mirror.jobs.runner.active import with_plan
 from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
 from airflow_mirror.plan import kept, life
-from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify import proof
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

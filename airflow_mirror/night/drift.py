@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import InputError
 from airflow_mirror.night.model import VERSION
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.wording import some
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.model import NightPlan

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from airflow_mirror.night.race import Race
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.wording import count, size
+from airflow_mirror.wording import count, size
 
 CORE, SOURCE, TARGET, LIMIT = "core", "source", "target", "limit"
 _AT_THE_LIMIT = 0.9

@@ -9,7 +9,7 @@ from airflow_mirror.night.elsewhere import REGISTRY
 from airflow_mirror.night.groups import SHARE, TO_DO
 from airflow_mirror.night.race import urgent
 from airflow_mirror.plan.model import Finding, worst_first
-from airflow_mirror.plan.wording import count, some
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

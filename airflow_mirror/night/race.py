@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from airflow_mirror.plan.wording import count, duration
+from airflow_mirror.wording import count, duration
 
 Bound = Callable[[float], float]
 

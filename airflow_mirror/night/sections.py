@@ -13,7 +13,7 @@ from airflow_mirror.night.groups import TO_DO
 from airflow_mirror.night.race import urgent
 from airflow_mirror.page import MOST_ROWS, template
 from airflow_mirror.plan.markdown import FINDING_HEAD, finding_row, table
-from airflow_mirror.plan.wording import count, duration, size, some
+from airflow_mirror.wording import count, duration, size, some
 
 if TYPE_CHECKING:
     from airflow_mirror.night.elsewhere import Kept

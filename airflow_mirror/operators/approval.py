@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.base import flag, number
-from airflow_mirror.plan.wording import plain
+from airflow_mirror.wording import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection

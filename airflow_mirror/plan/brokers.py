@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.wording import some
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_mirror.plan.wording import duration, size, some
+from airflow_mirror.wording import duration, size, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import brokers, hole_checks, room_checks, selection, topic_checks
 from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.plan.wording import count, some
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.plan import budget
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.plan.wording import count, duration, size
+from airflow_mirror.wording import count, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

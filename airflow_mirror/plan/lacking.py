@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.rights import NEWEST, RIGHTS, SOURCE, TARGET
-from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import LEVELS, PRIME_OFFSETS_PER_S
-from airflow_mirror.plan.wording import count, duration, plain, size
+from airflow_mirror.wording import count, duration, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

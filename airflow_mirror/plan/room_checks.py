@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.wording import duration, size, some
+from airflow_mirror.wording import duration, size, some
 
 if TYPE_CHECKING:
     from airflow_mirror.plan.situation import Situation

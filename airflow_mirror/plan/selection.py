@@ -10,8 +10,8 @@ from airflow_mirror.patterns import is_name, matches
 from airflow_mirror.plan.configs import EXCLUDED
 from airflow_mirror.plan.inventory import internal_topics
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.wording import count, some
 from airflow_mirror.policy import is_reserved
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -8,7 +8,7 @@ from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.plan.wording import count, some
+from airflow_mirror.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

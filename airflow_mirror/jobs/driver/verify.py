@@ -31,13 +31,13 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
-from airflow_mirror.plan.wording import some
 from airflow_mirror.referee import Place, SpotCheck, Stretch, second_look, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.wording import count, duration, size, some
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
+from airflow_mirror.wording import count, duration, size, some
 
 WARN_ONLY = ("paused", "fence", "transactions", "left_out", "notes")
 # Checks of :class:`TailFacts` alone.

@@ -20,6 +20,7 @@ from airflow_mirror.copy.task import turn_of
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.ledger.reading import exactly, known, readable
 from airflow_mirror.ledger.state import in_pieces, names_below, whole
+from airflow_mirror.wording import count, some
 
 _VERSION = 1
 _NAMED = 20
@@ -52,8 +53,7 @@ def keys_of(mirror: str) -> str:
 def named(lists: Sequence[Sequence[CopyRange]]) -> str:
     """Return in words which partitions lists of ranges have."""
     found = sorted({one.source for part in lists for one in part})
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{len(found)} partition{'s' * (len(found) != 1)}: {', '.join(str(tp) for tp in found[:_NAMED])}{more}"
+    return f"{count(len(found), 'partition')}: {some(map(str, found), _NAMED)}"
 
 
 def given(mirror: str, tail: str, member: str, share: Share, before: Values) -> Changes:

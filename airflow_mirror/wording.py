@@ -1,4 +1,4 @@
-"""Format numbers and lists for a plan's readers."""
+"""Numbers and lists in words."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ def plain(text: object) -> str:
     return _ACTIVE.sub(r"\\\g<0>", shown)
 
 
-def some(items: Iterable[str], most: int = 5) -> str:
+def some(items: Iterable[str], most: int = 5, between: str = ", ") -> str:
     """Return the first few items, and how many more there are."""
     everything = list(items)
     more = f" and {len(everything) - most} more" if len(everything) > most else ""
-    return ", ".join(everything[:most]) + more
+    return between.join(everything[:most]) + more
+
+
+def listed(items: Iterable[str], most: int | None = None) -> str:
+    """Return the same with a line for each item; without ``most`` of all."""
+    everything = list(items)
+    left = 0 if most is None else len(everything) - most
+    return "\n".join([*(f"  - {item}" for item in everything[:most]), *([f"  and {left} more"] if left > 0 else [])])
 
 
 def count(number: int, noun: str) -> str:
