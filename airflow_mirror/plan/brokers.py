@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokersUnsupported
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
@@ -42,34 +42,28 @@ _LEASE_MS = 126_535
 _FORGETS_MS = 600_000  # a coordinator that is away for some minutes, or a driver that is frozen, must not lose the lease
 
 
-def lease(s: Situation) -> Iterator[Finding]:
+def lease(s: Situation) -> Iterator[Found]:
     """The target's brokers reject the writer lease, which a cutover would otherwise notice while the source is fenced."""
     key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
     short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
     hidden = [f"broker {broker}" for broker, ms in sorted(known.items()) if ms is None]
     if short:
         found = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
-        yield Finding(
-            "block",
-            "lease",
+        yield block(
             "target brokers",
             f"{key} is {found}; the writer lease asks for up to {_LEASE_MS:,}",
             f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",
         )
     elif hidden or not known:
         of = f"of {some(hidden)}" if hidden else "(no DESCRIBE_CONFIGS on the cluster)"
-        yield Finding(
-            "warn",
-            "lease",
+        yield warn(
             "target brokers",
             f"{key} can't be read {of}",
             f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
         )
     entry = (s.target.broker_configs or {}).get("transactional.id.expiration.ms")
     if entry is not None and entry.value is not None and int(entry.value) < _FORGETS_MS:
-        yield Finding(
-            "warn",
-            "lease",
+        yield warn(
             "target brokers",
             f"transactional.id.expiration.ms is {int(entry.value):,}: so soon coordinators forget the writer lease",
             "Set it to an hour or more; Kafka's default is a week. A copy renews its lease three times within it, and "
@@ -77,12 +71,10 @@ def lease(s: Situation) -> Iterator[Finding]:
         )
 
 
-def old_source(s: Situation) -> Iterator[Finding]:
+def old_source(s: Situation) -> Iterator[Found]:
     """Warn about each thing that the source can't report."""
     for one in s.lost:
-        yield Finding(
-            "warn",
-            "brokers",
+        yield warn(
             "source cluster",
             f"its brokers don't report {one.what} (Kafka {one.since} and later do): {one.effect}",
             "Nothing needs to be done; keep it in mind during the migration.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import brokers, hole_checks, room_checks, selection, topic_checks
-from airflow_mirror.plan.model import Finding, worst_first
+from airflow_mirror.plan.model import Finding, Found, block, warn, well, worst_first
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, some
 
@@ -22,31 +22,27 @@ if TYPE_CHECKING:
 
 def run_checks(situation: Situation) -> list[Finding]:
     """Run every check; blocks come first, passes last."""
-    findings: list[Finding] = list(_same_cluster(situation))
-    if findings:
-        return findings  # every other check would compare the cluster with itself
+    if same := list(_same_cluster(situation)):
+        return [one.by("same_cluster") for one in same]  # every other check would compare the cluster with itself
+    findings: list[Finding] = []
     for name, passed, check in CHECKS:
-        found = list(check(situation))
-        findings += found or [Finding("pass", name, count(len(situation.topics), "topic"), passed)]
+        found = list(check(situation)) or [well(count(len(situation.topics), "topic"), passed)]
+        findings += [one.by(name) for one in found]
     return worst_first(findings)
 
 
-def _same_cluster(s: Situation) -> Iterator[Finding]:
+def _same_cluster(s: Situation) -> Iterator[Found]:
     if s.source.cluster_id == s.target.cluster_id:
-        yield Finding(
-            "block",
-            "same_cluster",
+        yield block(
             f"connections {s.mirror.source!r} and {s.mirror.target!r}",
             f"both are cluster {s.source.cluster_id}",
             "Correct one of them: a mirror onto its own source would overwrite or multiply its records.",
         )
 
 
-def _loops(s: Situation) -> Iterator[Finding]:
+def _loops(s: Situation) -> Iterator[Found]:
     if s.source.upstream.unreadable:
-        yield Finding(
-            "block",
-            "loops",
+        yield block(
             "source cluster",
             f"its ledger can't be read: {s.source.upstream.unreadable}",
             "It says which topics come from other clusters, perhaps from this target. Make it readable for the source's "
@@ -54,9 +50,7 @@ def _loops(s: Situation) -> Iterator[Finding]:
         )
     names = (topic.source_topic for topic in s.topics)
     for topic, owner in s.source.upstream.returning(names, s.target.cluster_id).items():
-        yield Finding(
-            "block",
-            "loops",
+        yield block(
             f"topic {topic!r}",
             f"its records come from the target, cluster {s.target.cluster_id}: on the source it belongs to {owner}",
             "They would return there. Exclude it from one of the mirrors (exclude_topics), or let them write under a "
@@ -64,49 +58,39 @@ def _loops(s: Situation) -> Iterator[Finding]:
             "release'.",
         )
     if s.source.returning:
-        yield Finding(
-            "warn",
-            "loops",
+        yield warn(
             count(len(s.source.returning), "topic"),
             f"they come from the target, cluster {s.target.cluster_id}, and are left out: {some(s.source.returning)}",
             "Nothing to do. To be rid of this warning, add them to exclude_topics.",
         )
 
 
-def _traces(s: Situation) -> Iterator[Finding]:
+def _traces(s: Situation) -> Iterator[Found]:
     for topic, cause in sorted(s.target.unfit_traces.items()):
-        yield Finding(
-            "block",
-            "traces",
+        yield block(
             f"target topic {topic!r}",
             f"it can't hold traces for Java clients: {cause}",
             "A trace's topic has one partition and cleanup.policy=compact, and the mirror may write and read it. Correct "
             "that, delete the topic, or leave the trace out of the Mirror's traces.",
         )
     for topic in s.source.displaced:
-        yield Finding(
-            "warn",
-            "traces",
+        yield warn(
             f"topic {topic!r}",
             "it is not copied: with traces='heartbeats' the mirror writes its own heartbeats in its place",
             "If it is MirrorMaker 2's, there is nothing to do. If it is an application's, leave heartbeats out of the "
             "Mirror's traces.",
         )
     if s.source.traces:
-        yield Finding(
-            "pass",
-            "traces",
+        yield well(
             count(len(s.source.traces), "topic"),
             f"they hold traces of mirrors into the source, and are left out: {some(s.source.traces)}",
         )
 
 
-def _ledger_writers(s: Situation) -> Iterator[Finding]:
+def _ledger_writers(s: Situation) -> Iterator[Found]:
     if s.target.ledger_writers:
         commands = "; ".join(dict.fromkeys(one.command for one in s.target.ledger_writers))
-        yield Finding(
-            "warn",
-            "ledger_writers",
+        yield warn(
             "target cluster",
             f"others may write to the ledger's topics: {some(map(str, s.target.ledger_writers))}",
             "Mirrors go by what stands there. A cutover wants that right taken away, or these principals named in "
@@ -114,11 +98,9 @@ def _ledger_writers(s: Situation) -> Iterator[Finding]:
         )
 
 
-def _partitioning(s: Situation) -> Iterator[Finding]:
+def _partitioning(s: Situation) -> Iterator[Found]:
     if s.mirror.partitioning == "by_key":
-        yield Finding(
-            "warn",
-            "partitioning",
+        yield warn(
             f"mirror {s.mirror.name!r}",
             "partitioning='by_key': an offset of the source has no counterpart on the target",
             "Consumer groups don't move, nothing is compared, and there is no cutover: start consumers of the target at "
@@ -126,11 +108,9 @@ def _partitioning(s: Situation) -> Iterator[Finding]:
         )
 
 
-def _ownership(s: Situation) -> Iterator[Finding]:
+def _ownership(s: Situation) -> Iterator[Found]:
     if s.mirror.shares:
-        yield Finding(
-            "warn",
-            "ownership",
+        yield warn(
             f"mirror {s.mirror.name!r}",
             "ownership='shared': other mirrors may write to the same target topics",
             "Order holds within a partition for each source, not between sources. Groups and ACLs don't follow, and "
@@ -139,20 +119,16 @@ def _ownership(s: Situation) -> Iterator[Finding]:
         )
 
 
-def _offsets(s: Situation) -> Iterator[Finding]:
+def _offsets(s: Situation) -> Iterator[Found]:
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.begun and pair.begun != topic.mode:
-            yield Finding(
-                "block",
-                "offsets",
+            yield block(
                 f"target topic {pair.target_topic!r}",
                 f"its copy began with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
                 f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
             )
         elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
-            yield Finding(
-                "warn",
-                "offsets",
+            yield warn(
                 f"topic {topic.source_topic!r}",
                 f"its offsets are mapped ({topic.reason})",
                 "Groups are translated exactly, by the offset map. Offsets outside Kafka (databases, "
@@ -160,11 +136,9 @@ def _offsets(s: Situation) -> Iterator[Finding]:
             )
 
 
-def _auto_create(s: Situation) -> Iterator[Finding]:
+def _auto_create(s: Situation) -> Iterator[Found]:
     if s.target.broker_configs is None:
-        yield Finding(
-            "warn",
-            "auto_create",
+        yield warn(
             "target cluster",
             "broker settings can't be read (no DESCRIBE_CONFIGS on the cluster)",
             "Make sure that auto.create.topics.enable is false.",
@@ -172,25 +146,21 @@ def _auto_create(s: Situation) -> Iterator[Finding]:
         return
     entry = s.target.broker_configs.get("auto.create.topics.enable")
     if entry is not None and entry.value == "true":
-        yield Finding(
-            "warn",
-            "auto_create",
+        yield warn(
             "target cluster",
             "auto.create.topics.enable is true",
             "A client that starts early creates topics with the wrong partition count. Set it to false.",
         )
 
 
-def _open_transactions(s: Situation) -> Iterator[Finding]:
+def _open_transactions(s: Situation) -> Iterator[Found]:
     for pair in s.pairs:
         state = pair.source
         ends = {TopicPartition(state.info.name, p): (state.stable_ends[p], end) for p, end in state.ends.items()}
         waits = (Held(source=tp, since=since, end=end) for tp, (since, end) in ends.items() if since < end)
         held = [str(replace(one, by=s.source.holders.get(one.source, ""))) for one in waits]
         if held and s.mirror.isolation == "read_committed":
-            yield Finding(
-                "warn",
-                "open_transactions",
+            yield warn(
                 f"topic {state.info.name!r}",
                 some(held),
                 "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: until then "
@@ -198,11 +168,9 @@ def _open_transactions(s: Situation) -> Iterator[Finding]:
             )
 
 
-def _groups(s: Situation) -> Iterator[Finding]:
+def _groups(s: Situation) -> Iterator[Found]:
     if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve" and not s.mirror.shares:
-        yield Finding(
-            "warn",
-            "groups",
+        yield warn(
             "source cluster",
             "none of the selected groups was found",
             "Nothing moves then. If there are any, grant DESCRIBE on groups: without it Kafka lists none, and no error.",
@@ -212,38 +180,26 @@ def _groups(s: Situation) -> Iterator[Finding]:
         outside = sorted(read - set(s.source.topics))
         if not read & set(s.source.topics):
             where = f"has positions only in {some(outside)}" if outside else "has no position"
-            yield Finding(
-                "warn",
-                "groups",
-                f"group {group!r}",
-                where,
-                "It has nothing to move with this mirror.",
-            )
+            yield warn(f"group {group!r}", where, "It has nothing to move with this mirror.")
         elif outside:
-            yield Finding(
-                "warn",
-                "groups",
+            yield warn(
                 f"group {group!r}",
                 f"also reads topics that this mirror leaves behind: {some(outside)}",
                 "Move them together, or its consumers need both clusters.",
             )
 
 
-def _other_topics(s: Situation) -> Iterator[Finding]:
+def _other_topics(s: Situation) -> Iterator[Found]:
     if s.source.other_topics:
-        yield Finding(
-            "pass",  # that is what the Mirror says
-            "other_topics",
+        yield well(
             count(len(s.source.other_topics), "topic"),
             f"the source has them, and the Mirror does not select them: {some(s.source.other_topics)}",
         )
 
 
-def _other_groups(s: Situation) -> Iterator[Finding]:
+def _other_groups(s: Situation) -> Iterator[Found]:
     if s.source.other_groups:
-        yield Finding(
-            "warn",
-            "other_groups",
+        yield warn(
             count(len(s.source.other_groups), "group"),
             f"they have positions in these topics and are not selected: {some(s.source.other_groups)}",
             "They don't move: their consumers begin on the target by auto.offset.reset. Change groups or exclude_groups "
@@ -251,7 +207,7 @@ def _other_groups(s: Situation) -> Iterator[Finding]:
         )
 
 
-Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
+Check = tuple[str, str, "Callable[[Situation], Iterable[Found]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
     ("names", "every topic has a name of its own", topic_checks.names),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import budget
-from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
+from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Found, block, warn, well
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, duration, size
 
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import TopicPlan
 
 
-def priming(s: Situation) -> Iterator[Finding]:
+def priming(s: Situation) -> Iterator[Found]:
     """Logs that don't start at 0."""
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         blocked = list(_excess(s, pair, topic, "priming"))
         yield from blocked
         if topic.prime and not blocked:
             fill = sum(topic.prime.values())
-            yield Finding(
-                "warn",
-                "priming",
+            yield warn(
                 f"topic {topic.source_topic!r}",
                 f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and "
                 "deleted again first",
@@ -33,10 +31,10 @@ def priming(s: Situation) -> Iterator[Finding]:
             )
 
 
-def holes(s: Situation) -> Iterator[Finding]:
+def holes(s: Situation) -> Iterator[Found]:
     """Offsets without a record, which have to be filled."""
     for name, cause in sorted(s.unreadable.items()):
-        yield Finding("block", "holes", f"topic {name!r}", f"it can't be read: {cause}", "Nothing could be copied.")
+        yield block(f"topic {name!r}", f"it can't be read: {cause}", "Nothing could be copied.")
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         blocked = list(_excess(s, pair, topic, "holes"))
         yield from blocked
@@ -44,25 +42,21 @@ def holes(s: Situation) -> Iterator[Finding]:
             yield _filled(s, topic)
 
 
-def capabilities(s: Situation) -> Iterator[Finding]:
+def capabilities(s: Situation) -> Iterator[Found]:
     """The rights of the mirror's principal on the target."""
     tried = s.capabilities
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         yield from _excess(s, pair, topic, "capabilities")
     if tried.lacks:
-        yield Finding(
-            "warn",
-            "capabilities",
+        yield warn(
             "target cluster",
             f"missing: {'; '.join(tried.lacks)}",
             f"Holes are padded {_PADDED[tried.markers]}.{' ' + tried.note if tried.note else ''}",
         )
     elif tried.note:
-        yield Finding(
-            "warn", "capabilities", "target cluster", tried.note, "A missing right is found only when the copy needs it."
-        )
+        yield warn("target cluster", tried.note, "A missing right is found only when the copy needs it.")
     elif tried.markers == "unknown":
-        yield Finding("pass", "capabilities", "target cluster", "not tried out")
+        yield well("target cluster", "not tried out")
 
 
 _PADDED = {
@@ -73,7 +67,7 @@ _PADDED = {
 }
 
 
-def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Finding]:
+def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Found]:
     """Block a topic whose identical offsets exceed a budget; a topic whose copy began with them continues."""
     if topic.mode != "identical" or pair.begun == "identical":
         return
@@ -81,10 +75,10 @@ def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[
     found = budget.excess(s.mirror, prime, topic.holes, topic.filler, topic.partitions, s.capabilities)
     for one in found:
         if one.check == check and not one.only_auto:
-            yield Finding("block", check, f"topic {topic.source_topic!r}", one.evidence, one.remedy)
+            yield block(f"topic {topic.source_topic!r}", one.evidence, one.remedy)
 
 
-def _filled(s: Situation, topic: TopicPlan) -> Finding:
+def _filled(s: Situation, topic: TopicPlan) -> Found:
     assert topic.holes is not None
     found = topic.holes
     about = f"about {found.count:,} offsets ({found.share:.0%}) hold no record"
@@ -100,4 +94,4 @@ def _filled(s: Situation, topic: TopicPlan) -> Finding:
             "carry the time of the copy: a search by timestamp lands earlier than on the source, and time retention "
             "counts from the copy."
         )
-    return Finding("warn", "holes", f"topic {topic.source_topic!r}", about, remedy)
+    return warn(f"topic {topic.source_topic!r}", about, remedy)

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
@@ -51,6 +51,34 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.check}: {self.object}: {self.evidence}. {self.remedy}".strip()
+
+
+class Found(NamedTuple):
+    """What a check finds, without the check's name; the rest is as in :class:`Finding`."""
+
+    level: str
+    object: str
+    evidence: str
+    remedy: str = ""
+
+    def by(self, check: str) -> Finding:
+        """Return the finding of a check."""
+        return Finding(self.level, check, self.object, self.evidence, self.remedy)
+
+
+def block(what: str, evidence: str, remedy: str) -> Found:
+    """Return what keeps anything from starting."""
+    return Found("block", what, evidence, remedy)
+
+
+def warn(what: str, evidence: str, remedy: str) -> Found:
+    """Return what a person should know before it starts."""
+    return Found("warn", what, evidence, remedy)
+
+
+def well(what: str, evidence: str) -> Found:
+    """Return what is as it should be, and worth telling."""
+    return Found("pass", what, evidence)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

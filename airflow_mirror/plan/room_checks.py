@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.wording import duration, size, some
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
 
 
-def disk(s: Situation) -> Iterator[Finding]:
+def disk(s: Situation) -> Iterator[Found]:
     """The target's brokers lack the disk for what is to be copied, with all its replicas."""
     known = s.target.usable_bytes
     silent = [f"broker {broker}" for broker, usable in sorted(known.items()) if usable is None]
@@ -23,9 +23,7 @@ def disk(s: Situation) -> Iterator[Finding]:
     left = _left(s)
     if unknown or left is None:
         sizes = [] if left is not None else ["sizes of the source's topics (no DESCRIBE on the cluster)"]
-        yield Finding(
-            "warn",
-            "disk",
+        yield warn(
             "target brokers",
             f"it is not known whether the copy fits: {'; '.join([*(f'free disk {one}' for one in unknown), *sizes])}",
             "Compare the source's disk, times the replicas, with what is free on the target. Retention is off meanwhile.",
@@ -36,26 +34,22 @@ def disk(s: Situation) -> Iterator[Finding]:
     total = sum(free.values())
     evidence = f"the copy takes {size(needed)} with all replicas; the target's brokers have {size(total)} free"
     if needed > total:
-        yield Finding("block", "disk", "target brokers", evidence, "Free disk there, or mirror fewer topics.")
+        yield block("target brokers", evidence, "Free disk there, or mirror fewer topics.")
     elif needed > _CROWDED * total or any(needed / len(free) > usable for usable in free.values()):
         least = min(free, key=lambda broker: free[broker])
-        yield Finding(
-            "warn",
-            "disk",
+        yield warn(
             "target brokers",
             f"{evidence}, broker {least} {size(free[least])} of it",
             "More records arrive while the mirror writes, and replicas are not spread evenly. Free disk before that.",
         )
 
 
-def quotas(s: Situation) -> Iterator[Finding]:
+def quotas(s: Situation) -> Iterator[Found]:
     """A client quota slows the mirror's user down."""
     moved = sum(bytes_ for _, bytes_ in _left(s) or ())
     for side, inventory, rate in (("source", s.source, "consumer_byte_rate"), ("target", s.target, "producer_byte_rate")):
         if inventory.quotas is None:
-            yield Finding(
-                "warn",
-                "quotas",
+            yield warn(
                 f"{side} cluster",
                 "client quotas can't be read (no DESCRIBE_CONFIGS on the cluster, or brokers before 2.6)",
                 "Make sure that none slows the mirror's user down.",
@@ -73,9 +67,7 @@ def quotas(s: Situation) -> Iterator[Finding]:
         takes = ""
         if moved and slowest:
             takes = f": at least {duration(moved / (slowest * max(1, inventory.brokers)))} for what is there now"
-        yield Finding(
-            "warn",
-            "quotas",
+        yield warn(
             f"{side} cluster",
             f"quotas apply to the mirror, on each broker: {some(found)}{takes}",
             "Raise them for the mirror's user, or limit the mirror yourself with max_bytes_per_second.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, some
 
@@ -17,29 +17,25 @@ if TYPE_CHECKING:
 _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
 
-def target_data(s: Situation) -> Iterator[Finding]:
+def target_data(s: Situation) -> Iterator[Found]:
     """The target topic holds data that are not ours, or more records than the source, or those of an older topic."""
     for name, there in s.source.again.items():
         evidence, remedy = sentence(there)
         level = "warn" if s.topics else "block"  # a plan of nothing would be of no use
-        yield Finding(level, "target_data", f"topic {name!r}", f"{evidence}; it is left out", remedy)
+        yield Found(level, f"topic {name!r}", f"{evidence}; it is left out", remedy)
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.target is None or not pair.written:
             continue
         shown = some(f"partition {p} ends at {end:,}" for p, end in pair.written.items())
         if not pair.ours and topic.mode == "mapped":
-            yield Finding(
-                "warn",
-                "target_data",
+            yield warn(
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
                 "These data stay: records are appended after them, and the offset map knows which are the mirror's.",
             )
             continue
         if not pair.ours:
-            yield Finding(
-                "block",
-                "target_data",
+            yield block(
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
                 "Exclude the topic, or choose policy='prefix'. If a ledger was lost that knows whose they are, restore "
@@ -49,9 +45,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
         ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}
         if ahead and topic.mode != "mapped":
             shown = some(f"partition {p}: {end:,} there, {pair.source.ends[p]:,} here" for p, end in ahead.items())
-            yield Finding(
-                "block",
-                "target_data",
+            yield block(
                 f"target topic {pair.target_topic!r}",
                 f"its log is longer than the source's ({shown})",
                 "Either producers already write to the target (the cutover is over: nothing is left to plan), or the "
@@ -59,23 +53,21 @@ def target_data(s: Situation) -> Iterator[Finding]:
             )
 
 
-def names(s: Situation) -> Iterator[Finding]:
+def names(s: Situation) -> Iterator[Found]:
     """Two source topics would become one target topic."""
     sources: dict[str, list[str]] = {}
     for pair in s.pairs:
         sources.setdefault(pair.target_topic, []).append(pair.source.info.name)
     for target, several in sources.items():
         if len(several) > 1:
-            yield Finding(
-                "block",
-                "names",
+            yield block(
                 f"target topic {target!r}",
                 f"policy {s.mirror.policy!r} gives this name to {some(several)}",
                 "A policy must give each topic a name of its own. Correct it, or exclude all but one of them.",
             )
 
 
-def partitions(s: Situation) -> Iterator[Finding]:
+def partitions(s: Situation) -> Iterator[Found]:
     """Partition counts differ."""
     if s.mirror.partitioning == "by_key":
         return  # any count is fine
@@ -86,27 +78,23 @@ def partitions(s: Situation) -> Iterator[Finding]:
         counts = f"{count(here, 'partition')} on the source, {there} on the target"
         about = f"target topic {pair.target_topic!r}"
         if there > here:
-            yield Finding(
-                "warn",
-                "partitions",
+            yield warn(
                 about,
                 counts,
                 "The surplus stays empty until producers write there; the same key will then go to another partition "
                 "than before.",
             )
         elif pair.ours:
-            yield Finding("warn", "partitions", about, counts, f"CreateTargetTopics grows it to {here}.")
+            yield warn(about, counts, f"CreateTargetTopics grows it to {here}.")
         else:
-            yield Finding(
-                "block",
-                "partitions",
+            yield block(
                 about,
                 counts,
                 f"Grow or re-create the target topic with {count(here, 'partition')}; records would have nowhere to go.",
             )
 
 
-def message_size(s: Situation) -> Iterator[Finding]:
+def message_size(s: Situation) -> Iterator[Found]:
     """The target topic takes only smaller batches than the source's."""
     for pair in s.pairs:
         if pair.target is None:
@@ -114,16 +102,15 @@ def message_size(s: Situation) -> Iterator[Finding]:
         here, there = (int(t.config("max.message.bytes") or 0) for t in (pair.source, pair.target))
         if there >= here:
             continue
-        yield Finding(
+        yield Found(
             "warn" if pair.ours else "block",
-            "message_size",
             f"target topic {pair.target_topic!r}",
             f"max.message.bytes is {there:,}; batches of up to {here:,} bytes may come from the source",
             f"SyncTopicConfigs raises it to {here:,}." if pair.ours else f"Set it to {here} or more on the target topic.",
         )
 
 
-def request_size(s: Situation) -> Iterator[Finding]:
+def request_size(s: Situation) -> Iterator[Found]:
     """The target's brokers reject requests that are large enough for the source's largest batch."""
     entry = (s.target.broker_configs or {}).get("socket.request.max.bytes")
     if entry is None or entry.value is None:
@@ -131,9 +118,7 @@ def request_size(s: Situation) -> Iterator[Finding]:
     for pair in s.pairs:
         largest = int(pair.source.config("max.message.bytes") or 0)
         if largest >= int(entry.value):
-            yield Finding(
-                "block",
-                "request_size",
+            yield block(
                 f"topic {pair.source.info.name!r}",
                 f"batches of up to {largest:,} bytes (max.message.bytes), but the target's brokers refuse requests above "
                 f"{int(entry.value):,} bytes (socket.request.max.bytes)",
@@ -142,15 +127,13 @@ def request_size(s: Situation) -> Iterator[Finding]:
             )
 
 
-def min_insync(s: Situation) -> Iterator[Finding]:
+def min_insync(s: Situation) -> Iterator[Found]:
     """The target has fewer replicas than writes with acks=all need: each of them would be rejected."""
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         wanted = int(pair.source.config("min.insync.replicas") or 1)
         replicas = pair.target.info.replication_factor if pair.target else topic.replication_factor
         if wanted > replicas:
-            yield Finding(
-                "block",
-                "min_insync",
+            yield block(
                 f"target topic {pair.target_topic!r}",
                 f"min.insync.replicas is {wanted} on the source, and the topic has {count(replicas, 'replica')} on the "
                 "target: writes with acks=all would be refused",
@@ -159,25 +142,22 @@ def min_insync(s: Situation) -> Iterator[Finding]:
             )
 
 
-def refused(s: Situation) -> Iterator[Finding]:
+def refused(s: Situation) -> Iterator[Found]:
     """The target rejects the topic's settings."""
     for topic, words in s.refused.items():
-        yield Finding(
-            "block",
-            "refused_configs",
+        yield block(
             f"target topic {topic!r}",
             f"the target would not create it with the source's settings ({words})",
             "Change the setting on the source topic to one that the target accepts, or create the target topic yourself.",
         )
 
 
-def timestamp_type(s: Situation) -> Iterator[Finding]:
+def timestamp_type(s: Situation) -> Iterator[Found]:
     """The target topic would replace record timestamps."""
     for pair in s.pairs:
         if pair.target is not None and pair.target.config("message.timestamp.type") == "LogAppendTime":
-            yield Finding(
+            yield Found(
                 "warn" if pair.ours else "block",
-                "timestamp_type",
                 f"target topic {pair.target_topic!r}",
                 "message.timestamp.type is LogAppendTime: every record's time would become the time of the copy",
                 "SyncTopicConfigs sets CreateTime while copying."
@@ -186,21 +166,19 @@ def timestamp_type(s: Situation) -> Iterator[Finding]:
             )
 
 
-def compression(s: Situation) -> Iterator[Finding]:
+def compression(s: Situation) -> Iterator[Found]:
     """The target topic would recompress."""
     for pair in s.pairs:
         codec = pair.target.config("compression.type") if pair.target else None
         if codec not in (None, "producer"):
-            yield Finding(
-                "warn",
-                "compression",
+            yield warn(
                 f"target topic {pair.target_topic!r}",
                 f"compression.type is {codec}: the broker would rebuild every batch",
                 "Set to 'producer' while copying; the source's setting follows afterwards.",
             )
 
 
-def retention(s: Situation) -> Iterator[Finding]:
+def retention(s: Situation) -> Iterator[Found]:
     """Retention would delete history as it arrives."""
     short = []
     for topic in s.topics:
@@ -215,9 +193,7 @@ def retention(s: Situation) -> Iterator[Finding]:
         if finite and "delete" in policy:
             short.append(f"{topic.target_topic} ({finite})")
     if short:
-        yield Finding(
-            "warn",
-            "retention",
+        yield warn(
             f"{len(short)} of {count(len(s.topics), 'topic')}",
             f"retention counts from the records' own times and would delete older ones as they arrive: {some(short)}",
             f"Off during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk space. "
@@ -225,13 +201,11 @@ def retention(s: Situation) -> Iterator[Finding]:
         )
 
 
-def compacted(s: Situation) -> Iterator[Finding]:
+def compacted(s: Situation) -> Iterator[Found]:
     """Compaction continues during the copy, and has left holes."""
     compacted = [t.source_topic for t in s.topics if t.compacted]
     if compacted:
-        yield Finding(
-            "warn",
-            "compacted",
+        yield warn(
             f"{len(compacted)} of {count(len(s.topics), 'topic')}",
             f"compaction leaves holes in {some(compacted)}",
             "cleanup.policy is 'delete' while the backlog arrives, with mapped offsets until the mirror has ended; until "
@@ -239,7 +213,7 @@ def compacted(s: Situation) -> Iterator[Finding]:
         )
 
 
-def replication(s: Situation) -> Iterator[Finding]:
+def replication(s: Situation) -> Iterator[Found]:
     """Fewer brokers than replicas."""
     capped = []
     for pair, topic in zip(s.pairs, s.topics, strict=True):
@@ -247,22 +221,18 @@ def replication(s: Situation) -> Iterator[Finding]:
         if wanted > topic.replication_factor and pair.target is None:
             capped.append(f"{pair.target_topic} ({wanted} -> {topic.replication_factor})")
     if capped:
-        yield Finding(
-            "warn",
-            "replication",
+        yield warn(
             f"{len(capped)} of {count(len(s.topics), 'topic')}",
             f"more replicas wanted than the target has brokers ({s.target.brokers}): {some(capped)}",
             "Created with as many as there are brokers. Add brokers first if that is not enough.",
         )
 
 
-def left_out(s: Situation) -> Iterator[Finding]:
+def left_out(s: Situation) -> Iterator[Found]:
     """Settings that are not carried over."""
     lost = [f"{t.source_topic} ({', '.join(f'{k}={v}' for k, v in t.left_out.items())})" for t in s.topics if t.left_out]
     if lost:
-        yield Finding(
-            "warn",
-            "left_out_configs",
+        yield warn(
             f"{len(lost)} of {count(len(s.topics), 'topic')}",
             f"these settings of the source are not carried over: {some(lost)}",
             "They belong to a cluster, not to data (MirrorMaker 2's rule), or the target does not know them. Set what "
