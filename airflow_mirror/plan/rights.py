@@ -35,7 +35,7 @@ NEWEST: Version = (99,)  # newer than any release
 _PREFIXES = (2, 0)  # the first release with prefixed patterns (KIP-290)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Right:
     """One row of the table.
 
@@ -109,154 +109,122 @@ _ANYBODY = (*_EVERY, *COMMANDS)
 _LEDGER = (PLAN, COPY, CUTOVER, LIFT_FENCE, FAILOVER, RETIRE)
 _FOLLOW = "let groups follow; without it none does, and the tail says so"
 _TRIED = "try out the other rights; without it the plan warns that it could not"
+# Side, what, operation, who, and for what.
 RIGHTS: tuple[Right, ...] = (
-    Right(side=SOURCE, on="topics", operation="READ", roles=_EVERY, why="read records"),
-    Right(side=SOURCE, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, COPY), why="read the topics' settings"),
+    Right(SOURCE, "topics", "READ", _EVERY, "read records"),
+    Right(SOURCE, "topics", "DESCRIBE_CONFIGS", (PLAN, COPY), "read the topics' settings"),
     Right(
-        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
-        since=(1, 0), why="read positions; without it no group is found, the plan warns of that",
+        SOURCE, "all groups", "DESCRIBE", (PLAN, CUTOVER),
+        "read positions; without it no group is found, the plan warns of that",
+        when="partitioning='preserve'", since=(1, 0),
     ),
-    Right(
-        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(COPY,), when="groups or checkpoints follow",
-        since=(1, 0), why=_FOLLOW,
-    ),
+    Right(SOURCE, "all groups", "DESCRIBE", (COPY,), _FOLLOW, when="groups or checkpoints follow", since=(1, 0)),
     Right(  # KIP-163
-        side=SOURCE, on="all groups", operation="READ", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
-        before=(1, 0), why="read positions: brokers before 1.0 ask for more than DESCRIBE",
+        SOURCE, "all groups", "READ", (PLAN, CUTOVER),
+        "read positions: brokers before 1.0 ask for more than DESCRIBE", when="partitioning='preserve'", before=(1, 0),
     ),
-    Right(
-        side=SOURCE, on="all groups", operation="READ", roles=(COPY,), when="groups or checkpoints follow",
-        before=(1, 0), why=_FOLLOW,
-    ),
+    Right(SOURCE, "all groups", "READ", (COPY,), _FOLLOW, when="groups or checkpoints follow", before=(1, 0)),
     Right(  # KIP-231
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER), before=(2, 1),
-        why="list groups: brokers before 2.1 ask for it",
+        SOURCE, "cluster", "DESCRIBE", (PLAN, CUTOVER), "list groups: brokers before 2.1 ask for it", before=(2, 1),
+    ),
+    Right(SOURCE, "cluster", "DESCRIBE", (COPY,), _FOLLOW, when="groups or checkpoints follow", before=(2, 1)),
+    Right(
+        SOURCE, "cluster", "DESCRIBE", (COPY,),
+        "sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so", since=(2, 0),
     ),
     Right(
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), when="groups or checkpoints follow",
-        before=(2, 1), why=_FOLLOW,
-    ),
-    Right(
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(2, 0),
-        why="sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
-    ),
-    Right(
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN,), since=(2, 0),
-        why="sizes of topics, to see whether they fit on the target; without it the plan warns",
+        SOURCE, "cluster", "DESCRIBE", (PLAN,),
+        "sizes of topics, to see whether they fit on the target; without it the plan warns", since=(2, 0),
     ),
     Right(  # KIP-546
-        side=SOURCE, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,), since=(2, 6),
-        why="client quotas that slow the mirror down; without it the plan warns",
+        SOURCE, "cluster", "DESCRIBE_CONFIGS", (PLAN,),
+        "client quotas that slow the mirror down; without it the plan warns", since=(2, 6),
     ),
     Right(
-        side=SOURCE, on="ledger", operation="READ", roles=(PLAN, COPY),
-        why="see whether topics come from the target; also where there is no ledger, because Kafka does not say so "
+        SOURCE, "ledger", "READ", (PLAN, COPY),
+        "see whether topics come from the target; also where there is no ledger, because Kafka does not say so "
         "without it",
     ),
     Right(
-        side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER, LIFT_FENCE),
-        why="the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
+        SOURCE, "cluster", "ALTER", (CUTOVER, LIFT_FENCE),
+        "the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
     ),
     Right(  # KIP-664
-        side=SOURCE, on="all ids", operation="DESCRIBE", roles=(CUTOVER,), since=(3, 0),
-        why="see transactions that hold a fenced partition; without it the report says: no identical way back",
+        SOURCE, "all ids", "DESCRIBE", (CUTOVER,),
+        "see transactions that hold a fenced partition; without it the report says: no identical way back", since=(3, 0),
     ),
     Right(
-        side=SOURCE, on="coordinators", operation="DESCRIBE", roles=(CUTOVER,), since=(3, 0),
-        why="see whether every coordinator of transactions was asked; without it as above",
+        SOURCE, "coordinators", "DESCRIBE", (CUTOVER,),
+        "see whether every coordinator of transactions was asked; without it as above", since=(3, 0),
     ),
-    Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
-    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, STATUS, RETIRE), why="find the topics that exist"),
+    Right(TARGET, "topics", "CREATE", (COPY,), "create topics"),
+    Right(TARGET, "topics", "DESCRIBE", (PLAN, STATUS, RETIRE), "find the topics that exist"),
     Right(
-        side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER, FAILOVER),
-        why="settings of topics that exist; whether retention is off, when a record is missing there",
+        TARGET, "topics", "DESCRIBE_CONFIGS", (PLAN, VERIFY, CUTOVER, FAILOVER),
+        "settings of topics that exist; whether retention is off, when a record is missing there",
     ),
-    Right(side=TARGET, on="topics", operation="WRITE", roles=(COPY,), why="write records"),
+    Right(TARGET, "topics", "WRITE", (COPY,), "write records"),
     Right(
-        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER, LIFT_FENCE, FAILOVER),
-        why="find where to go on, compare, commit positions",
-    ),
-    Right(
-        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY, FAILOVER, RETIRE),
-        why="retention off while the mirror writes, the source's settings afterwards",
+        TARGET, "topics", "READ", (COPY, VERIFY, CUTOVER, LIFT_FENCE, FAILOVER),
+        "find where to go on, compare, commit positions",
     ),
     Right(
-        side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="identical offsets",
-        why="prime a log that starts above 0",
+        TARGET, "topics", "ALTER_CONFIGS", (COPY, FAILOVER, RETIRE),
+        "retention off while the mirror writes, the source's settings afterwards",
     ),
+    Right(TARGET, "topics", "DELETE", (COPY,), "prime a log that starts above 0", when="identical offsets"),
+    Right(TARGET, "topics", "DELETE", (COPY,), "delete what the source's retention has deleted", when="sync_log_starts"),
     Right(
-        side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="sync_log_starts",
-        why="delete what the source's retention has deleted",
+        TARGET, "topics", "ALTER", (COPY,),
+        "add partitions to a topic when its source topic got some", when="partitioning='preserve'",
     ),
-    Right(
-        side=TARGET, on="topics", operation="ALTER", roles=(COPY,), when="partitioning='preserve'",
-        why="add partitions to a topic when its source topic got some",
-    ),
-    Right(
-        side=TARGET, on="ids", operation="WRITE", roles=_LEDGER,
-        why="writer lease, padding, transactional delivery",
-    ),
+    Right(TARGET, "ids", "WRITE", _LEDGER, "writer lease, padding, transactional delivery"),
     Right(  # KIP-1037
-        side=TARGET, on="cluster", operation="ALTER", roles=(PLAN, COPY), when="identical offsets", since=(3, 8),
-        why="pad in bulk; without it the plan warns, and padding is slower",
+        TARGET, "cluster", "ALTER", (PLAN, COPY),
+        "pad in bulk; without it the plan warns, and padding is slower", when="identical offsets", since=(3, 8),
     ),
     Right(
-        side=TARGET, on="cluster", operation="CLUSTER_ACTION", roles=(PLAN, COPY), when="identical offsets",
-        before=(3, 8), why="pad in bulk; without it the plan warns, and padding is slower",
+        TARGET, "cluster", "CLUSTER_ACTION", (PLAN, COPY),
+        "pad in bulk; without it the plan warns, and padding is slower", when="identical offsets", before=(3, 8),
     ),
     Right(
-        side=TARGET, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,),
-        why="what its brokers allow (`transaction.max.timeout.ms` of 126,535 ms, the largest request); without it the "
+        TARGET, "cluster", "DESCRIBE_CONFIGS", (PLAN,),
+        "what its brokers allow (`transaction.max.timeout.ms` of 126,535 ms, the largest request); without it the "
         "plan warns",
     ),
-    Right(  # KIP-827
-        side=TARGET, on="cluster", operation="DESCRIBE", roles=(PLAN,),
-        why="free disk of its brokers; without it the plan warns",
+    Right(TARGET, "cluster", "DESCRIBE", (PLAN,), "free disk of its brokers; without it the plan warns"),  # KIP-827
+    Right(
+        TARGET, "cluster", "DESCRIBE", (PLAN, CUTOVER),
+        "see who else may write to the ledger; without it a plan warns, a cutover wants `accept_ledger_writers`",
     ),
     Right(
-        side=TARGET, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER),
-        why="see who else may write to the ledger; without it a plan warns, a cutover wants `accept_ledger_writers`",
+        TARGET, "cluster", "DESCRIBE", (COPY,),
+        "sizes of partitions, to see what `retention.bytes` explains; without it nothing does", when="sync_log_starts",
     ),
     Right(
-        side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_log_starts",
-        why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
+        TARGET, "cluster", "ALTER", (FAILOVER,),
+        "let writers write, by the rules that were last seen of the source", when="sync_acls",
     ),
+    Right(TARGET, "ledger", "CREATE", (PLAN,), "the first plan begins the ledger"),
+    Right(TARGET, "ledger", "READ", _ANYBODY, "whose topics are, what plans have"),
+    Right(TARGET, "ledger", "WRITE", _LEDGER, "make a topic the mirror's, hand it over"),
+    Right(TARGET, "ledger", "DESCRIBE_CONFIGS", _ANYBODY, "see that it keeps its records"),
+    Right(TARGET, "state", "CREATE", (PLAN,), "keep plans, where any worker finds them"),
+    Right(TARGET, "state", "READ", _ANYBODY, "find the plan, find the tail"),
+    Right(TARGET, "state", "WRITE", (*_EVERY, LIFT_FENCE, FAILOVER, RETIRE), "plans, proofs, signs of life, reports"),
+    Right(TARGET, "wishes", "CREATE", (PLAN,), "who may only pause a mirror creates nothing"),
     Right(
-        side=TARGET, on="cluster", operation="ALTER", roles=(FAILOVER,), when="sync_acls",
-        why="let writers write, by the rules that were last seen of the source",
+        TARGET, "wishes", "READ", (PLAN, COPY, CUTOVER, STATUS, PAUSE, RETIRE),
+        "hear that nothing is to be copied, or at which rate",
     ),
-    Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
-    Right(side=TARGET, on="ledger", operation="READ", roles=_ANYBODY, why="whose topics are, what plans have"),
-    Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),
-    Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_ANYBODY, why="see that it keeps its records"),
-    Right(side=TARGET, on="state", operation="CREATE", roles=(PLAN,), why="keep plans, where any worker finds them"),
-    Right(side=TARGET, on="state", operation="READ", roles=_ANYBODY, why="find the plan, find the tail"),
-    Right(
-        side=TARGET, on="state", operation="WRITE", roles=(*_EVERY, LIFT_FENCE, FAILOVER, RETIRE),
-        why="plans, proofs, signs of life, reports",
-    ),
-    Right(side=TARGET, on="wishes", operation="CREATE", roles=(PLAN,), why="who may only pause a mirror creates nothing"),
-    Right(
-        side=TARGET, on="wishes", operation="READ", roles=(PLAN, COPY, CUTOVER, STATUS, PAUSE, RETIRE),
-        why="hear that nothing is to be copied, or at which rate",
-    ),
-    Right(side=TARGET, on="wishes", operation="WRITE", roles=(PAUSE, RETIRE), why="wish that, and forget it"),
-    Right(side=TARGET, on="maps", operation="CREATE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
-    Right(
-        side=TARGET, on="maps", operation="READ", roles=(*_EVERY, FAILOVER), when="mapped offsets",
-        why="read offset maps",
-    ),
-    Right(side=TARGET, on="maps", operation="READ", roles=(RETIRE,), why="see that none is left"),
-    Right(
-        side=TARGET, on="maps", operation="WRITE", roles=(COPY, RETIRE), when="mapped offsets",
-        why="store offset maps, and remove them",
-    ),
-    Right(
-        side=TARGET, on="maps", operation="DESCRIBE_CONFIGS", roles=(COPY,), when="mapped offsets",
-        why="see that it keeps its records",
-    ),
+    Right(TARGET, "wishes", "WRITE", (PAUSE, RETIRE), "wish that, and forget it"),
+    Right(TARGET, "maps", "CREATE", (COPY,), "store offset maps", when="mapped offsets"),
+    Right(TARGET, "maps", "READ", (*_EVERY, FAILOVER), "read offset maps", when="mapped offsets"),
+    Right(TARGET, "maps", "READ", (RETIRE,), "see that none is left"),
+    Right(TARGET, "maps", "WRITE", (COPY, RETIRE), "store offset maps, and remove them", when="mapped offsets"),
+    Right(TARGET, "maps", "DESCRIBE_CONFIGS", (COPY,), "see that it keeps its records", when="mapped offsets"),
     *(
-        Right(side=TARGET, on="traces", operation=operation, roles=roles, when="traces", why=why)
+        Right(TARGET, "traces", operation, roles, why, when="traces")
         for operation, roles, why in (
             ("CREATE", (PLAN, COPY), "traces for Java clients; the plan tries it out without creating one"),
             ("WRITE", (PLAN, COPY), "write traces for Java clients; the plan tries it out without writing one"),
@@ -265,48 +233,40 @@ RIGHTS: tuple[Right, ...] = (
         )
     ),
     Right(
-        side=TARGET, on="positions", operation="READ", roles=(PLAN, COPY, FAILOVER), when="traces",
-        why="see which traces stand there; the plan tries it out",
+        TARGET, "positions", "READ", (PLAN, COPY, FAILOVER),
+        "see which traces stand there; the plan tries it out", when="traces",
     ),
     Right(
-        side=TARGET, on="positions", operation="WRITE", roles=(CUTOVER, FAILOVER), when="traces",
-        why="leave the last checkpoints; without it they stay as they are, and the report says so",
+        TARGET, "positions", "WRITE", (CUTOVER, FAILOVER),
+        "leave the last checkpoints; without it they stay as they are, and the report says so", when="traces",
     ),
-    Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
-    Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
-    Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
-    Right(side=TARGET, on="scratch", operation="DELETE", roles=(PLAN,), why="delete it again; without it the plan warns"),
-    Right(side=TARGET, on="scratch", operation="DELETE", roles=(RETIRE,), why="delete what a killed plan has left"),
+    Right(TARGET, "scratch", "CREATE", (PLAN,), _TRIED),
+    Right(TARGET, "scratch", "WRITE", (PLAN,), _TRIED),
+    Right(TARGET, "scratch", "READ", (PLAN,), _TRIED),
+    Right(TARGET, "scratch", "DELETE", (PLAN,), "delete it again; without it the plan warns"),
+    Right(TARGET, "scratch", "DELETE", (RETIRE,), "delete what a killed plan has left"),
+    Right(TARGET, "groups", "READ", (CUTOVER, LIFT_FENCE, FAILOVER), "read and commit positions"),
+    Right(TARGET, "groups", "READ", (COPY,), _FOLLOW, when="sync_groups"),
     Right(
-        side=TARGET, on="groups", operation="READ", roles=(CUTOVER, LIFT_FENCE, FAILOVER), why="read and commit positions"
-    ),
-    Right(side=TARGET, on="groups", operation="READ", roles=(COPY,), when="sync_groups", why=_FOLLOW),
-    Right(
-        side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER, LIFT_FENCE),
-        why="delete positions when a cutover is undone; without it they stay, and the report says so",
+        TARGET, "groups", "DELETE", (CUTOVER, LIFT_FENCE),
+        "delete positions when a cutover is undone; without it they stay, and the report says so",
     ),
     Right(
-        side=TARGET, on="progress", operation="DESCRIBE", roles=(COPY, VERIFY, CUTOVER),
-        when="mapped offsets, partitioning='preserve'", why="see whether the records were written in transactions",
+        TARGET, "progress", "DESCRIBE", (COPY, VERIFY, CUTOVER),
+        "see whether the records were written in transactions", when="mapped offsets, partitioning='preserve'",
     ),
+    Right(TARGET, "progress", "READ", (COPY,), "commit the progress with the records", when="delivery='transactional'"),
+    Right(TARGET, "ids", "DESCRIBE", (VERIFY,), "see who wrote the records", when="delivery='transactional'"),
     Right(
-        side=TARGET, on="progress", operation="READ", roles=(COPY,), when="delivery='transactional'",
-        why="commit the progress with the records",
-    ),
-    Right(
-        side=TARGET, on="ids", operation="DESCRIBE", roles=(VERIFY,), when="delivery='transactional'",
-        why="see who wrote the records",
-    ),
-    Right(
-        side=TARGET, on="starts", operation="READ", roles=(PLAN, COPY), when="start='latest' or start_group",
-        why="a job without Airflow stores there where the mirror began",
+        TARGET, "starts", "READ", (PLAN, COPY),
+        "a job without Airflow stores there where the mirror began", when="start='latest' or start_group",
     ),
     *(
-        Right(side=TARGET, on=group, operation="DESCRIBE", roles=(RETIRE,), why="see that no position is left")
+        Right(TARGET, group, "DESCRIBE", (RETIRE,), "see that no position is left")
         for group in ("progress", "starts")
     ),
     *(
-        Right(side=TARGET, on=on, operation=operation, roles=(RETIRE,), when=when, why="delete its own positions")
+        Right(TARGET, on, operation, (RETIRE,), "delete its own positions", when=when)
         for group, when in (("progress", "delivery='transactional'"), ("starts", "start='latest' or start_group"))
         for on, operation in ((group, "DELETE"), ("topics", "READ"))
     ),
