@@ -235,7 +235,10 @@ def translate_positions(
     """
     plans = {t.source_topic: t for t in topics}
     moves, problems = [], []
-    for group, tp, position in _flat(positions, plans):
+    flat = ((group, tp, position) for group, its in sorted(positions.items()) for tp, position in sorted(its.items()))
+    for group, tp, position in flat:
+        if tp.topic not in plans:
+            continue
         plan = plans[tp.topic]
         there = TopicPartition(plan.target_topic, tp.partition)
         try:
@@ -267,13 +270,6 @@ def translate_positions(
         sorted(group for group, of_group in positions.items() if not any(tp.topic in plans for tp in of_group))
     )
     return Translation(tuple(moves), tuple(problems), without)
-
-
-def _flat(positions: Positions, plans: Mapping[str, TopicPlan]) -> Iterable[tuple[str, TopicPartition, GroupPosition]]:
-    for group, of_group in sorted(positions.items()):
-        for tp, position in sorted(of_group.items()):
-            if tp.topic in plans:
-                yield group, tp, position
 
 
 Place = tuple[int, str, str]  # offset on the other side, how it was found, a note

@@ -47,7 +47,7 @@ class SourceEnds:
 
     :param at_ms: time of the last look in which a partition answered, by the clock of who looked.
     :param rates: offsets a second that all partitions together took between two notes; the last is the newest.
-    :param peaks: the same in the busiest second of each; none from older versions.
+    :param peaks: the same in the busiest second of each.
     :param missed_ms: when, after that look, the source did not answer; None: it was not asked again, as far as is noted.
     :param partitions: by source partition.
     """
@@ -116,7 +116,7 @@ def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
                 for partition, stable, *more in rows:
                     beyond, seen_ms = more or (0, at_ms)
                     found[TopicPartition(topic, int(partition))] = End(int(stable), int(stable + beyond), int(seen_ms))
-        rates, peaks = (tuple(map(float, one)) for one in (look["rates"], look.get("peaks", ())))
+        rates, peaks = (tuple(map(float, one)) for one in (look["rates"], look["peaks"]))
         return SourceEnds(at_ms=at_ms, rates=rates, peaks=peaks, missed_ms=look.get("missed"), partitions=found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

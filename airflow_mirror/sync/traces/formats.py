@@ -56,7 +56,7 @@ class Checkpoint(NamedTuple):
     @property
     def key(self) -> bytes:
         """The record's key."""
-        return checkpoint_key(self.group, self.tp)
+        return _string(self.group) + _string(self.tp.topic) + struct.pack(">i", self.tp.partition)
 
     @property
     def value(self) -> bytes:
@@ -85,25 +85,9 @@ class OffsetSync(NamedTuple):
         return struct.pack(">qq", self.upstream, self.downstream)
 
 
-def checkpoint_key(group: str, tp: TopicPartition) -> bytes:
-    """Return the key under which the checkpoint of a group and a target partition stands."""
-    return _string(group) + _string(tp.topic) + struct.pack(">i", tp.partition)
-
-
 def is_writable(group: str, metadata: str) -> bool:
     """Return whether a checkpoint can hold them. Kafka allows longer ones than its STRING does."""
     return all(len(text.encode()) <= _LONGEST for text in (group, metadata))
-
-
-def read_heartbeat(key: bytes, value: bytes) -> Heartbeat | None:
-    """Return a heartbeat; None if it is none that this version can read."""
-    try:
-        source, at = _read_string(key, 0)
-        target, _ = _read_string(key, at)
-        version, at_ms = struct.unpack_from(">hq", value)
-    except (struct.error, ValueError):
-        return None
-    return Heartbeat(source, target, at_ms) if version == _VERSION else None
 
 
 def read_checkpoint(key: bytes, value: bytes) -> Checkpoint | None:

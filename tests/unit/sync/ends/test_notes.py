@@ -72,11 +72,6 @@ def test_rates_are_those_between_looks() -> None:
     assert len(seen.rates) == len(seen.peaks) == 30
 
 
-def test_what_an_older_version_wrote_has_no_peaks() -> None:
-    seen = SourceEnds(at_ms=9, rates=(3.0,)).dump("m") | {"ends/m/look": b'{"v":1,"at":9,"rates":[3.0]}'}
-    assert notes.load("m", seen) == SourceEnds(at_ms=9, rates=(3.0,))
-
-
 def test_what_a_newer_version_wrote_is_nothing() -> None:
     seen = NOBODY.after({A: (5, 5)}, [A], 1).dump("m")
     assert notes.load("m", {}) is None

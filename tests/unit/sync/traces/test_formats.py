@@ -15,7 +15,6 @@ from airflow_mirror.sync.traces.formats import (
     OffsetSync,
     is_writable,
     read_checkpoint,
-    read_heartbeat,
     read_offset_sync,
 )
 
@@ -28,7 +27,7 @@ VECTORS: list[tuple[Any, str, str]] = [
     (Checkpoint("gé", TopicPartition("t", 0), 0, 0), "000367c3a900017400000000", "00" * 20),
     (OffsetSync(TopicPartition("orders", 3), 1000, 990), "00066f726465727300000003", "00000000000003e800000000000003de"),
 ]  # fmt: skip
-READ: dict[Any, Any] = {Heartbeat: read_heartbeat, Checkpoint: read_checkpoint, OffsetSync: read_offset_sync}
+READ: dict[Any, Any] = {Checkpoint: read_checkpoint, OffsetSync: read_offset_sync}
 PARTITIONS = st.builds(TopicPartition, st.text("ab.-é"), st.integers(0, 2**31 - 1))
 OFFSETS = st.integers(0, 2**63 - 1)
 
@@ -40,7 +39,6 @@ def test_traces_are_the_bytes_that_java_writes(trace: Any, key: str, value: str)
 
 @given(
     st.one_of(
-        st.builds(Heartbeat, st.text(), st.text(), OFFSETS),
         st.builds(Checkpoint, st.text(), PARTITIONS, OFFSETS, OFFSETS, st.text()),
         st.builds(OffsetSync, PARTITIONS, OFFSETS, OFFSETS),
     )
@@ -49,7 +47,7 @@ def test_what_was_written_is_read_again(trace: Any) -> None:
     assert READ[type(trace)](trace.key, trace.value) == trace
 
 
-@given(st.sampled_from(VECTORS), st.integers(0, 40))
+@given(st.sampled_from(VECTORS[1:]), st.integers(0, 40))
 def test_what_is_cut_off_is_no_trace(vector: Any, length: int) -> None:
     trace = vector[0]
     read = READ[type(trace)]
@@ -58,10 +56,8 @@ def test_what_is_cut_off_is_no_trace(vector: Any, length: int) -> None:
 
 
 def test_other_versions_and_other_bytes_are_no_traces() -> None:
-    beat, checkpoint = VECTORS[0][0], VECTORS[1][0]
-    assert read_heartbeat(beat.key, b"\0\1" + beat.value[2:]) is None
+    checkpoint = VECTORS[1][0]
     assert read_checkpoint(checkpoint.key, b"\0\1" + checkpoint.value[2:]) is None
-    assert read_heartbeat(b"\0\1\xff\0\1B", beat.value) is None
     assert read_checkpoint(b"\xff\xff", checkpoint.value) is None
 
 

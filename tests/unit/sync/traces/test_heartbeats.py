@@ -9,7 +9,7 @@ import pytest
 from airflow_mirror.errors import LeaseLost, LedgerLost, TracesUnfit
 from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync.traces import heartbeats
-from airflow_mirror.sync.traces.formats import Heartbeat, read_heartbeat
+from airflow_mirror.sync.traces.formats import Heartbeat
 from airflow_mirror.sync.traces.heartbeats import Heart, further
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
@@ -45,9 +45,9 @@ class Alive(World):
         """The times that each topic has."""
         found = {}
         for topic, rows in self.traces.items():
-            read = [read_heartbeat(*row) for row in rows]
-            assert all(one is not None and one[:2] == ("A", "B") for one in read)
-            found[topic] = [one.at_ms for one in read if isinstance(one, Heartbeat)]
+            beats = [Heartbeat("A", "B", int.from_bytes(value[2:], "big")) for _, value in rows]
+            assert [(one.key, one.value) for one in beats] == rows
+            found[topic] = [one.at_ms for one in beats]
         return found
 
 
