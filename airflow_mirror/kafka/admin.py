@@ -16,7 +16,6 @@ from airflow_mirror.kafka import (
     allowed,
     cluster,
     configs,
-    disks,
     groups,
     local_name,
     offsets,
@@ -123,7 +122,7 @@ class ClusterAdmin:
 
         :raises AclMissing: the principal lacks DESCRIBE on the cluster.
         """
-        return disks.usable_bytes(self._session)
+        return cluster.usable_bytes(self._session)
 
     # --- topics ---
 
