@@ -53,7 +53,7 @@ from airflow_mirror.sync.ends import follower as ends
 from airflow_mirror.sync.ends import notes as notes_of_ends
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.starts import deciding, sights
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.wire import codec, records

@@ -23,8 +23,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import begin, claim, mark_cut_over
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.follower import Follower
-from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.follower import Follower, FollowReport
 from airflow_mirror.sync.groups import translate
 from airflow_mirror.sync.right import Right
 from airflow_mirror.wire.cluster import WireCluster

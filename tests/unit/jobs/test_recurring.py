@@ -13,7 +13,7 @@ from airflow_mirror.errors import ClusterUnreachable, LeaseLost
 from airflow_mirror.jobs.driver import recurring
 from airflow_mirror.jobs.driver.recurring import Recurring
 from airflow_mirror.sync import right as rights
-from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.right import Right, Stopped
 
 Pass = Callable[[int], FollowReport]

@@ -18,8 +18,7 @@ from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.following import follower, notes
 from airflow_mirror.sync.following.deciding import REFRESH_MS
-from airflow_mirror.sync.following.follower import Follower
-from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.follower import Follower, FollowReport
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
