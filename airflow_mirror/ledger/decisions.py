@@ -24,6 +24,7 @@ from airflow_mirror.ledger.topic import create
 from airflow_mirror.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -125,8 +126,7 @@ class Ledger:
         try:
             self._read(self._there())
         except LedgerMissing:
-            more = f", and {len(left) - 5} more" if len(left) > 5 else ""
-            raise LedgerLost(f"topic {DECISIONS} is gone, or empty, and {', '.join(left[:5])}{more} are left") from None
+            raise LedgerLost(f"topic {DECISIONS} is gone, or empty, and these are left: {some(left)}") from None
 
     @contextmanager
     def _or_lost(self) -> Iterator[None]:

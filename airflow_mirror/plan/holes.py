@@ -182,10 +182,7 @@ def _fetch_all(
     deadline = time.monotonic() + patience_s
     try:
         cluster.refresh({part.tp.topic for parts in rounds for part in parts})
-    except TryAgain as e:
-        log.warning("holes are not estimated: %s", e)
-        return
-    except MissingRight as e:
+    except (TryAgain, MissingRight) as e:
         log.warning("holes are not estimated: %s", e)
         return
     for parts in rounds:

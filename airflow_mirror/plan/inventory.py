@@ -172,7 +172,7 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 
     :param begun: where the mirror has begun already, if that is a moment's (``Mirror.begins_once``).
     """
-    topics = _topics(source, names, mirror.start, begun if mirror.begins_once else None)
+    topics = read_topics(source, names, mirror.start, begun if mirror.begins_once else None)
     everyone = source.groups_offsets([g.group_id for g in source.groups()])
     groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
     held = [TopicPartition(n, p) for n, t in topics.items() for p, end in t.ends.items() if t.stable_ends[p] < end]
@@ -181,7 +181,6 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         cluster_id=source.cluster_id(),
         brokers=source.broker_count(),
         topics=topics,
-        broker_configs=None,
         groups=groups,
         group_ids=tuple(everyone),
         names=tuple(source.topic_names()),
@@ -190,14 +189,6 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         quotas=_quotas(source),
         holders=holders(source, held) if held else {},
     )
-
-
-def read_topics(source: ClusterAdmin, names: Collection[str], start: str) -> dict[str, TopicState]:
-    """Read the named topics that exist on the source.
-
-    :param start: ``earliest`` or an ISO 8601 time: where a copy of them begins.
-    """
-    return _topics(source, names, start)
 
 
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
@@ -214,7 +205,7 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
         usable = target.usable_bytes()
     except MissingRight:
         usable = {}
-    topics = _topics(target, names)
+    topics = read_topics(target, names)
     return Inventory(
         cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=configs, own_configs=own,
         max_transaction_ms=longest, sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
@@ -245,9 +236,13 @@ def _max_transaction_ms(broker: Mapping[str, ConfigEntry]) -> int | None:
     return int(entry.value) if entry is not None and entry.value is not None else None
 
 
-def _topics(
+def read_topics(
     admin: ClusterAdmin, names: Collection[str], start: str = "earliest", begun: Begun | None = None
 ) -> dict[str, TopicState]:
+    """Read the named topics that exist.
+
+    :param start: ``earliest``, ``latest`` or an ISO 8601 time: where a copy of them begins, unless it has ``begun``.
+    """
     infos = admin.topics(names)
     configs = admin.topic_configs(infos)
     partitions = [TopicPartition(i.name, p) for i in infos.values() for p in range(i.partitions)]

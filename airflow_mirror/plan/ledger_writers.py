@@ -55,14 +55,15 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
     found = {rule: rule.principal for topic in topics for rule in letting_write(rules, topic, own or "")}
     writers = [Writer(who, str(rule), _remove(rule)) for rule, who in found.items() if who not in accepted]
     if bare := [topic for topic in topics if not any(covers(rule, topic) for rule in rules)]:
-        open_ = _is_open(target)
+        open_ = is_open_by_default(target)
         if open_ is not False:
             why = f"{OPEN_BY_DEFAULT} is {'set' if open_ else 'not told'}, and topic {bare[0]} has no ACL"
             writers.append(Writer(EVERYBODY, why, grant))
     return tuple(writers)
 
 
-def _is_open(target: ClusterAdmin) -> bool | None:
+def is_open_by_default(target: ClusterAdmin) -> bool | None:
+    """Return whether everybody may do what no ACL is about; None: the brokers don't tell."""
     try:
         return open_by_default(target.broker_configs())
     except MissingRight:

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, RequestRefused
-from airflow_mirror.kafka.acls import open_by_default
+from airflow_mirror.errors import InvalidField, NoAuthorizer, RequestRefused
 from airflow_mirror.kafka.permit import Permit, granted_freely
 from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
 from airflow_mirror.sync.acl_scope import Scope, others
@@ -180,7 +180,7 @@ def sync_acls(
     rules, notes = _rules_of_source(source)
     remove = remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, own or {}, cluster_wide=cluster_wide)
-    is_open = _is_open(target) if open_to_all is None else open_to_all
+    is_open = is_open_by_default(target) if open_to_all is None else open_to_all
     found = diff(rules, scope, phase, is_open)
     if is_open is None and found.own:
         notes.append(
@@ -251,13 +251,6 @@ def _rules_of_target(target: ClusterAdmin) -> frozenset[Acl]:
         raise NoAuthorizer(
             target.role, "no ACL can be written", "Configure an authorizer there, or leave ACLs out."
         ) from None
-
-
-def _is_open(target: ClusterAdmin) -> bool | None:
-    try:
-        return open_by_default(target.broker_configs())
-    except MissingRight:
-        return None
 
 
 def create_rules(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.plan import Plan, amend, inventory
+from airflow_mirror.plan import Plan, amend
 from airflow_mirror.plan.amend import changes, decide_each, draft
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
@@ -143,7 +143,7 @@ def test_new_topic_is_copied_from_its_beginning(start: str, asked: str, monkeypa
         seen.append(start)
         raise Found
 
-    monkeypatch.setattr(inventory, "_topics", topics)
+    monkeypatch.setattr(amend, "read_topics", topics)
     monkeypatch.setattr(amend, "read_upstream", lambda *_: Upstream("c1"))
     with pytest.raises(Found):
         draft(made("orders", start=start), None, None, ["users"], NOW, {})  # type: ignore[arg-type]
