@@ -1,4 +1,4 @@
-"""A target that takes nothing for an hour, data or offset maps: nothing ends for good, is lost, or comes twice."""
+"""A target that takes nothing for an hour, a source that is silent for half of one: nothing ends for good, or is lost."""
 
 from __future__ import annotations
 
@@ -105,6 +105,27 @@ def test_data_that_is_not_taken_for_an_hour_comes_once(fault: Fault, mode: str) 
             assert not turns.in_vain().final, "the tail would end"
         assert len(gone.hits) >= 30 and turns.now - begun > HOUR_S
         target.script.clear()
+        turns.to_the_end()
+        assert [row.value for row in target.log(TP).rows()] == [row.value for row in log.rows()]
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+def test_source_that_is_silent_for_half_an_hour_is_read_on_where_it_was(mode: str) -> None:
+    """No request arrives, and the turns find nothing: each partition is given up, and opened again by the next turn."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(5)
+        turns = Turns(source, target, ranges_of(source, "t", mode))
+        turns.to_the_end()
+        begun = turns.now
+        for api in ("Fetch", "ListOffsets"):
+            source.script.on(api, Fault.not_arrived(), times=None)
+        with source.changing():
+            Writer(log).plain(7)
+        while turns.now - begun < HOUR_S / 2:
+            assert not turns.in_vain().final, "the tail would end"
+        source.script.clear()
         turns.to_the_end()
         assert [row.value for row in target.log(TP).rows()] == [row.value for row in log.rows()]
 

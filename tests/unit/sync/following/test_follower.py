@@ -19,6 +19,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.following import follower, notes
 from airflow_mirror.sync.following.deciding import REFRESH_MS
 from airflow_mirror.sync.following.follower import Follower, FollowReport
+from airflow_mirror.wire.errors import ConnectionLost
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
@@ -146,10 +147,14 @@ class World:
 
     def follow(self, now_ms: int = NOW) -> FollowReport:
         """One pass of a new process: nothing is remembered."""
+        return self.follower().follow(now_ms)
+
+    def follower(self) -> Follower:
+        """What a process makes its passes with."""
         return Follower(
             self.plan, self.source, self.target, self.to_target, self.state, self.ledger, self.right,
             lambda read_ms, answered_ms: self.moved.append((read_ms, answered_ms)),
-        ).follow(now_ms)  # fmt: skip
+        )  # fmt: skip
 
     def note(self, group: str) -> notes.Note | None:
         value = self.state.values.get(notes.key(self.plan.mirror.name, group))
@@ -274,6 +279,31 @@ def test_lost_lease_ends_a_pass_before_anything_is_written(world: World) -> None
     with pytest.raises(LeaseLost):
         world.follow()
     assert not world.target.commits and not world.state.writes
+
+
+@pytest.mark.parametrize("silent", ["refresh_present", "groups", "groups_offsets_apart"])
+def test_source_that_is_away_for_half_an_hour_moves_nothing_and_is_followed_in_the_first_pass_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    """One follower, on the connections that it had, by a pass every five seconds; whichever request has no answer."""
+
+    def away(*_: object) -> None:
+        raise ConnectionLost("source", "broker:9092", "anything", "timed out")
+
+    world.source.put("g", 10, 20)
+    kept = world.follower()
+    kept.follow(NOW)
+    written = world.state.writes, dict(world.state.values), list(world.target.commits)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.source, silent, away)
+        for second in range(0, 1800, 5):
+            with pytest.raises(TryAgain, match="timed out"):
+                kept.follow(NOW + second * 1000)
+    assert (world.state.writes, world.state.values, world.target.commits) == written
+    world.source.put("g", 15, 3)
+    report = kept.follow(NOW + 1_800_000)
+    assert world.target.at("g") == [15, 3] and report.groups == 1
+    assert not (report.failed or report.left_alone or report.gone or report.held or report.active)
 
 
 def test_topic_in_production_is_never_touched(world: World) -> None:
