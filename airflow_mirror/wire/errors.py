@@ -37,6 +37,11 @@ RETRIABLE = frozenset(
 _MEANS: dict[int, str] = {
     ErrorCode.KAFKA_STORAGE_ERROR: "a disk of this broker is full or broken, and it has taken a log directory offline; "
     "its log says which. Make room or replace it, then restart the broker",
+    **dict.fromkeys(
+        (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        "nobody leads there now. If that lasts, the brokers that could are down, or a disk of theirs is full or broken, "
+        "and they have left the lead: their logs say which. Make room or replace it, then restart the broker",
+    ),
 }
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED})
 # Error code -> (resource type as kafka-acls names it, option of kafka-acls)

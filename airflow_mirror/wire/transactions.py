@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_mirror.errors import BrokerError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import (
-    FENCED,
-    RETRIABLE,
-    CoordinatorFenced,
-    Fenced,
-    MarkerUnsettled,
-    refusal,
-)
+from airflow_mirror.wire.errors import FENCED, RETRIABLE, CoordinatorFenced, Fenced, MarkerUnsettled, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 from airflow_mirror.wire.varint import unsigned
@@ -285,7 +278,9 @@ class TransactionClient:
             if isinstance(failure, int) and failure not in RETRIABLE and failure != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
             if backoff.expired:
-                raise failure if isinstance(failure, TryAgain) else BrokerError(asked, failure, error_name(failure))
+                if isinstance(failure, TryAgain):
+                    raise failure
+                raise BrokerError(asked, failure, error_name(failure), meaning(failure))
             if failure in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
                 busy.pause()
             else:
@@ -302,8 +297,6 @@ class TransactionClient:
         if at not in self._coordinators:
             key, key_type = at
             (found,) = find_coordinators(self._cluster.any_connection(), [key], key_type)
-            if found.code in RETRIABLE:
-                raise BrokerError(asked, found.code, error_name(found.code), found.text)
             if found.code:
                 raise self._refusal(asked, found.code, -1, -1, "Describe", key)
             self._coordinators[at] = found.node_id

@@ -12,6 +12,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.single import fetch_one
+from airflow_mirror.wire.transactions import TransactionClient
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import Following, copy, ends, errors, ranges_of
@@ -69,3 +70,11 @@ def test_what_plans_and_compares_says_it_too(source: DrivenCluster, writer: Writ
             wire.high_watermarks([TP])
         with pytest.raises(NothingFetched, match=REMEDY):
             fetch_one(wire, TP, 0, isolation=0, timeout_s=0.1)
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "DescribeTransactions"])
+def test_who_asks_a_coordinator_that_left_the_lead_of_its_partition_hears_it_too(target: DrivenCluster, api: str) -> None:
+    """Of the lease, say: a copy whose lease nobody confirms stops, and says why."""
+    target.script.on(api, Fault.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=None)
+    with WireCluster(target.config, timeout_s=0.1) as wire, pytest.raises(BrokerError, match="a disk of theirs is full"):
+        TransactionClient(wire, "id").describe()

@@ -147,8 +147,9 @@ def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
         world.leaders[0] = Leader(2, 6)
         assert cluster.leader(T0) == Leader(2, 6)
     world.leaders[0], world.timeout_s = Leader(-1, 5), 0.2
-    with world.cluster() as cluster, pytest.raises(BrokerError, match=r"orders-1-0.* LEADER_NOT_AVAILABLE \(5\)"):
+    with world.cluster() as cluster, pytest.raises(BrokerError, match=r"orders-1-0.* LEADER_NOT_AVAILABLE \(5\)") as e:
         cluster.leader(T0)
+    assert "a disk of theirs is full or broken" in str(e.value) and "Make room or replace it" in str(e.value)
 
 
 def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
