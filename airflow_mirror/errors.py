@@ -876,8 +876,8 @@ class LeaseUnconfirmed(TryAgain):
         self.transactional_id, self.held, self.silent_s, self.cause = transactional_id, held, silent_s, cause
         why = str(cause) if isinstance(cause, MirrorError) else repr(cause) if cause else "the answers arrive too late"
         super().__init__(
-            f"writer lease {transactional_id!r}: epoch {held} could not be confirmed for {silent_s:.0f} s, so nothing is "
-            f"written. The copy continues as soon as the target's transaction coordinator confirms it. Last cause: {why}"
+            f"writer lease {transactional_id!r}: epoch {held} could not be confirmed for {silent_s:.0f} s. Nothing is "
+            f"written until the target's transaction coordinator confirms it. Last cause: {why}"
         )
 
 
