@@ -125,6 +125,7 @@ SCENARIOS = (
     _scenario("copy_mapped", opened, forgets=True, mode=MAPPED),
     _scenario("copy_jobs", jobs, forgets=True),
     _scenario("copy_late", jobs),
+    _scenario("copy_holed", jobs, holed=True, forgets=True),
     _scenario("copy_tail", tail, forgets=True, follows=6.0),
     _scenario("copy_recreated", recreated, follows=12.0),
 )

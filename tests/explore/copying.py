@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from airflow_mirror.copy import task
+from airflow_mirror.copy.loop import steps
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
@@ -57,19 +58,24 @@ class World:
 
     :param mode: of the copy. :param forgets: the target's brokers forget producers of old records before each batch.
     :param follows: for how many seconds a task follows the source; None: it ends where that ends now.
+    :param holed: offsets of the source are missing, which are padded on the target.
     :ivar there: the records of the target topic as it was at first. Offsets are left out where they change.
     :ivar opened_at: where the target's log ended when it was opened; None: it was not.
     :ivar wrong: what has happened that must not.
     """
 
     def __init__(
-        self, scheduler: Scheduler, *, mode: str = IDENTICAL, forgets: bool = False, follows: float | None = None
+        self, scheduler: Scheduler, *, mode: str = IDENTICAL, forgets: bool = False, follows: float | None = None,
+        holed: bool = False,
     ) -> None:  # fmt: skip
         self.s, self.mode, self.follows = scheduler, mode, follows
         self.source, self.target = (QuietCluster(role, scheduler) for role in ("source", "target"))
         self.writer = Writer(self.source.create(TOPIC).logs[0])
         for number in range(BATCHES):
-            self.writer.plain(2 + number % 2)
+            if holed and number % 2:
+                self.writer.holed([1], 3)
+            else:
+                self.writer.plain(2 + number % 2)
         self.target.create(TOPIC)
         self.was = self.target.topics[TOPIC]
         if mode == MAPPED:
@@ -159,6 +165,7 @@ class World:
         nothing, quiet = (lambda *_, **__: None), (lambda *_, **__: nullcontext(_QUIET))
         stands_in: tuple[tuple[Any, dict[str, Any]], ...] = (
             (task, {"CopyLoop": loop, "load": load}),
+            (steps, {"_WORKERS": 1}),  # which one it is depends on a hash of names, which differs from process to process
             (prepare, {"load": load, "ClusterAdmin": _Admin, "Ledger": nothing, "require_active": self.require_not_open}),
             (Tail, {"discover": discover}),
             (following, {"Progress": lambda *_: _QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),
