@@ -267,8 +267,11 @@ def consumer(
     return w.s.add(Actor(name, body, fragile=False, **when))
 
 
-def application(w: World, name: str, **when: Any) -> Actor:
-    """An application that goes over to the target once it is open: it writes there, and its readers read on, and rest."""
+def application(w: World, name: str, *, goes_back_to: int | None = None, **when: Any) -> Actor:
+    """An application that goes over to the target once it is open: it writes there, and its readers read on, and rest.
+
+    :param goes_back_to: an offset from which it then wants to read again.
+    """
     app, reader = Producer(w.target, ask=w.s.ask), Consumer(w.target, GROUP, "m", w.s.ask, reset="earliest")
 
     def body() -> int:
@@ -277,6 +280,8 @@ def application(w: World, name: str, **when: Any) -> Actor:
         for n in range(2):
             app.write(TPS[0], b"%s-%d" % (name.encode(), n))
             at = reader.read(TPS[0])
+        if goes_back_to is not None:
+            reader.go_back(TPS[0], goes_back_to)
         reader.leave()
         return at
 

@@ -36,6 +36,13 @@ def groups(w: World) -> None:
     actors.application(w, "App")
 
 
+def soon(w: World) -> None:
+    """A run's cutover, and its next try while the first may still live; the application goes back behind the cut."""
+    actors.owner(w, "A", "r1")
+    actors.owner(w, "B", "r1", starts=14.0)
+    actors.application(w, "App", goes_back_to=1)
+
+
 def runs(w: World) -> None:
     """Two runs of one mirror; the first one's task is cleared at last."""
     actors.owner(w, "R2", "r2")
@@ -215,6 +222,7 @@ def _scenario(build: Callable[[World], None], freezes: Sequence[float] = FREEZES
 SCENARIOS = (
     _scenario(retry),
     _scenario(groups, with_groups=True),
+    _scenario(soon, with_groups=True),
     _scenario(runs),
     _scenario(runs_groups, with_groups=True),
     _scenario(third),

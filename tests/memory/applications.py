@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.kafka.model import GroupPosition
@@ -116,6 +117,11 @@ class Consumer:
             return end
 
         return self._do(f"{self.member or 'a consumer'} reads {tp} for {self.group}", read)
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """Commit an offset, to read again what is behind it."""
+        commit = partial(self._cluster.commit, self.group, {tp: GroupPosition(offset)}, self.member)
+        self._do(f"{self.member or 'a consumer'} goes back to {offset} of {tp} for {self.group}", commit)
 
     def _do(self, what: str, do: Callable[[], T]) -> T:
         return self._ask(

@@ -12,6 +12,7 @@ from airflow_mirror.policy import lease_id
 from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
+from tests.explore.world import TPS
 
 UP, OPEN = "target: decide fence/flow up", "target: decide fence/flow opened (r1.1), topic/orders, topic/payments"
 DENY = "source: create DENY WRITE on topic orders,payments"
@@ -117,6 +118,13 @@ def test_owner_that_thaws_soon_and_takes_the_lease_itself_sets_no_positions() ->
         for seconds in (16.0, 22.0):  # until the next attempt is behind its fence, or has opened
             outcome = sound(story("groups", ("A", taking, 1, freeze(seconds)), ("GA", REPORT, 1, switch("B"))))
             assert end_of(outcome, "A") == "CutoverTakenOver"
+
+
+def test_owner_that_takes_the_lease_behind_an_opening_sets_no_positions_of_who_went_back() -> None:
+    """Nothing else is in the way: no group is further than the cut, and the next attempt's fence stands."""
+    outcome = sound(story("soon", ("A", LEASE, 1, freeze())))
+    assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("opened", "r1", "B-1")
+    assert outcome.world.target.positions("readers")[TPS[0]].offset == 1
 
 
 def test_failover_sees_a_cutover_by_what_is_decided() -> None:
