@@ -8,7 +8,7 @@ after a confirmed request. A cutover and a new job wait that long after they too
 What is left is a process that is frozen between that check and the system call behind it, or whose bytes the network
 delivers late. It may set the positions of that one request, as they were when it was frozen. Kafka refuses them where the
 group has members. Where it has none, a job that runs meanwhile finds a position that is not its own, and reports it
-(ADR 18). Of deleted records ADR 22 says the same.
+(ADR 18; ADR 37 says why no transaction fences it). Of deleted records ADR 22 says the same.
 """
 
 from __future__ import annotations
