@@ -50,7 +50,7 @@ TOPIC, TP, MIRROR = "t", TopicPartition("t", 0), "m"
 BATCHES = 6
 RATE = 150.0  # bytes in a second: a batch takes one, so that there are moments between two of them
 LOST_S = 10.0  # after so much silence Spark runs a task again
-_LISTEN_EVERY_S = 1.0
+_LISTEN_EVERY_S = _TRIGGER_S = 1.0
 
 
 class World:
@@ -277,7 +277,7 @@ class Stream:
     """A streaming query of one task, as `jobs.driver.spark_crew.SparkStream` has it."""
 
     def __init__(self, w: World, spark: Spark, tail: Tail, work: CopyWork) -> None:
-        self._spark, self._tail, self._work = spark, tail, work
+        self._s, self._spark, self._tail, self._work = w.s, spark, tail, work
         self.is_running, self._is_stopped = True, False
         Thread(w.machine, self._run, name="stream", daemon=True).start()
 
@@ -287,12 +287,16 @@ class Stream:
         return self._spark.has_lost()
 
     def _run(self) -> None:
+        pause_s = _TRIGGER_S
         with suppress(TryAgain, NeedsHuman):
             while not self._is_stopped:
                 self._tail.reported.clear()
                 results = self._spark.carry_out(self._tail.ranges, self._work)
                 if not self._is_stopped:
                     self._tail.take(results)
+                # A turn that comes to nothing, as while its driver hangs in a withdrawal, is like the one before it.
+                pause_s = pause_s * 2 if any(one.lease_lost for one in results) else _TRIGGER_S
+                self._s.sleep(pause_s)
         self.is_running = False
 
     def failure(self) -> str:
