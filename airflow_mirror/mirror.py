@@ -18,12 +18,21 @@ from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.nearest import nearest
 from airflow_mirror.patterns import matches
-from airflow_mirror.policy import TRACES, Policy, Principals, is_internal, is_reserved, is_topic_name, trace_topics
+from airflow_mirror.policy import (
+    OWN_GROUPS,
+    TRACES,
+    Policy,
+    Principals,
+    is_internal,
+    is_reserved,
+    is_topic_name,
+    trace_topics,
+)
 
 __all__ = ["Mirror"]
 
 # Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
-DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror[./].*")
+DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", OWN_GROUPS)
 
 _CHOICES = {
     "offsets": ("auto", "identical", "mapped"),

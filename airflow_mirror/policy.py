@@ -238,6 +238,7 @@ def trace_topics(kind: str, source_alias: str, separator: str) -> tuple[str, ...
 COLON = ":"
 # What the groups and transactional ids of all mirrors begin with; with the dot, what names their fences at a source.
 OWN_IDS = (f"airflow-mirror{COLON}", "airflow-mirror.")
+OWN_GROUPS = f"airflow-mirror[{COLON}.].*"  # the same as a pattern
 
 
 def own_ids(mirror: str) -> str:

@@ -18,12 +18,11 @@ from airflow_mirror.compat.declared import Given
 from airflow_mirror.compat.keys import DEFAULTS, FLOW, POLICIES
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.policy import TRACES
+from airflow_mirror.policy import OWN_GROUPS, TRACES
 
 T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
-_OWN_GROUPS = r"airflow-mirror[./].*"
 _LONGEST_S = 3600
 _ADDRESS = re.compile(r"(\w+://)?[^\s:,]+:\d+|\[[\da-fA-F:]+\]:\d+")
 # What is written down besides, because MirrorMaker does so without a key.
@@ -247,7 +246,7 @@ def _patterns(field_name: str) -> Callable[[str], list[str]]:
 
 
 def _excluded_groups(value: str) -> list[str]:
-    return [*_patterns("groups")(value), _OWN_GROUPS]
+    return [*_patterns("groups")(value), OWN_GROUPS]
 
 
 def _policy(value: str) -> str:

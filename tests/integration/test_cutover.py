@@ -673,7 +673,7 @@ def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: 
         fence.raise_(fence.intent([world.topic]), name, unfenced)
     before = world.acls()
     try:
-        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another/night/3"):
+        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another:night:3"):
             caught_up(world)
             cut_over(world)
         assert world.acls() == before and not (world.run_dir / "report.json").exists()

@@ -89,7 +89,7 @@ def test_what_came_from_the_target_does_not_return() -> None:
         ({"topics.blacklist": "x"}, {"exclude_topics": ["x", "(.*\\.)?B\\..*"]}),
         ({"topics.blacklist": "x", "topics.exclude": "y"}, {"exclude_topics": ["y", "(.*\\.)?B\\..*"]}),
         ({"groups": "g1, g2"}, {"groups": ["g1", "g2"]}),
-        ({"groups.exclude": "x"}, {"exclude_groups": ["x", "airflow-mirror[./].*"]}),
+        ({"groups.exclude": "x"}, {"exclude_groups": ["x", "airflow-mirror[:.].*"]}),
         ({"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
           "topics.exclude": "x"}, {"policy": "identity", "exclude_topics": ["x"]}),
         ({"sync.topic.acls.enabled": "FALSE"}, {"sync_acls": False}),

@@ -244,7 +244,7 @@ def test_rule_that_another_mirrors_fence_may_explain_is_left_alone(
     )  # fmt: skip
     ACLS.update([its, name])
     assert lift(tmp_path) == 0 and lift(tmp_path, "--unexplained") == 1
-    assert its in ACLS and "other/r1/1" in capsys.readouterr().err
+    assert its in ACLS and "other:r1:1" in capsys.readouterr().err
 
 
 def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
@@ -279,4 +279,4 @@ def test_fences_of_other_mirrors_are_told_from_ones_own(target: Target) -> None:
     fence = AclFence(Cluster(ClientConfig({"bootstrap.servers": "b:1"}, "source")))  # type: ignore[arg-type]
     for mirror in ("flow", "flow-2"):
         fence._source.create_acls([_named(name_of(mirror, "monday", "1"), "DESCRIBE")], unfenced)
-    assert fence.others("flow") == ["flow-2/monday/1"]
+    assert fence.others("flow") == ["flow-2:monday:1"]

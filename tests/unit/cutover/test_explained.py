@@ -94,7 +94,7 @@ def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Run) -> Non
         unexplained(run.on, "flow")
     said: list[str] = []
     assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == []
-    assert "were not looked for" in said[0] and "another/monday" in said[0]
+    assert "were not looked for" in said[0] and "another:monday" in said[0]
     with pytest.raises(FencedByAnother):
         described(run)
 

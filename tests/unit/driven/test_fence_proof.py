@@ -202,7 +202,7 @@ def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     raise_fence(world.run)
     ours = replace(world.run, mirror=replace(world.run.mirror, name="another"), fenced_until=None)
     before = set(world.acls)
-    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow/\w+/\w+\. Their owner"):
+    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+\. Their owner"):
         raise_fence(ours)
     assert world.acls == before, "nothing was touched"
     back_out(world.run)

@@ -14,7 +14,7 @@ from tests.explore.deviations import freeze, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
 
-LEASE = "target: DescribeTransactions airflow-mirror/m/lease"
+LEASE = "target: DescribeTransactions airflow-mirror:m:lease"
 PRODUCE = f"target: Produce {TOPIC}"
 ONCE, ELSEWHERE = (
     "each record is on the target once, where it was, in its order",
@@ -89,7 +89,7 @@ def test_story_of_a_copy_is_the_same_each_time() -> None:
 
 # --- a tail that stood still before it took its lease -----------------------------------------------------------------
 
-TAKING = "target: InitProducerId airflow-mirror/m/lease"
+TAKING = "target: InitProducerId airflow-mirror:m:lease"
 OPENED = "nothing is written to the target by the mirror once it is open"
 FIRST, BACK = 1, 3  # its takings: two requests each
 

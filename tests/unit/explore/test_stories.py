@@ -49,7 +49,7 @@ def test_run_that_was_overtaken_before_its_fence_lifts_nobody_elses() -> None:
 
 def test_fence_is_not_raised_after_it_was_lifted() -> None:
     """A thawed owner created its rules behind the lifting of the attempt after it: no record explained them."""
-    outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + "/r1/B-1", 1, kill())))
+    outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + ":r1:B-1", 1, kill())))
     assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("lifted", "r1", "B-1")
     assert outcome.world.denied == []
 
@@ -99,10 +99,10 @@ def test_task_that_is_cleared_after_another_run_has_opened_changes_nothing() -> 
 
 def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> None:
     """A retry restored them, and only then found that the mirror was failed over, or that another run had opened."""
-    outcome = sound(story("failover", ("A", ANNOUNCE + "/r1/A-1", 1, kill())))
+    outcome = sound(story("failover", ("A", ANNOUNCE + ":r1:A-1", 1, kill())))
     assert end_of(outcome, "FF").startswith("<airflow_mirror.failover") or "FailoverReport" in end_of(outcome, "FF")
     assert outcome.scheduler.actor("App").result == 12
-    outcome = sound(story("runs_groups", ("R2", ANNOUNCE + "/r2/R2-1", 1, kill())))
+    outcome = sound(story("runs_groups", ("R2", ANNOUNCE + ":r2:R2-1", 1, kill())))
     assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("App").result == 12
 
 
@@ -188,7 +188,7 @@ def test_second_process_of_a_run_does_not_take_the_firsts_rules_for_the_sites_ow
 
 def test_rules_that_come_late_are_named_and_removed() -> None:
     """A request that was given up was applied when everything was over."""
-    outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + "/r1/B-1", 1, kill())))
+    outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + ":r1:B-1", 1, kill())))
     assert len(outcome.scheduler.actor("LU").result) == 2
-    outcome = sound(story("unkept", ("A", NAME + "/r1/A-1", 1, late())))
+    outcome = sound(story("unkept", ("A", NAME + ":r1:A-1", 1, late())))
     assert outcome.world.names == [], "it would keep each later cutover from its fence"

@@ -285,7 +285,7 @@ def test_topics_of_another_mirrors_fence_are_refused(world: Returns) -> None:
     AclFence(world.source).announce(name_of("other", "x", "1"), unfenced)  # type: ignore[arg-type]
     world.source.acls.add(held)
     world.effects.log.clear()
-    with pytest.raises(FencedByAnother, match="other/x/1"):
+    with pytest.raises(FencedByAnother, match="other:x:1"):
         world.fence()
     assert world.effects.log == []
 
