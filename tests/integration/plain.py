@@ -17,8 +17,13 @@ ROOT = Path(__file__).parents[2]
 
 def copy(*arguments: str, log: Path) -> int:
     """Run a copy to its end; return its exit status."""
+    return start(*arguments, log=log).wait(600)
+
+
+def start(*arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a copy, and return its process."""
     with log.open("wb") as out:
-        return subprocess.run(command("copy", *arguments), env=_env(), stdout=out, stderr=out, timeout=600).returncode
+        return subprocess.Popen(command("copy", *arguments), env=_env(), stdout=out, stderr=out)
 
 
 def command(name: str, *arguments: str) -> list[str]:
