@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.sync.ends.follower import noted_every_s
+from airflow_mirror.sync.ends.follower import looked_every_s, noted_every_s
 from airflow_mirror.sync.ends.notes import SourceEnds
 
 _LISTED = 50
@@ -55,7 +55,8 @@ class Losses:
     :param oldest_s: the same of the partition that has not answered for longest.
     :param missed_s: seconds from the last look to the first one that the source did not answer; None: there was none.
     :param unseen_s: for so long the source may have taken records that nobody saw: until it was missed, or until now.
-    :param rate: offsets a second between the busiest two notes, ``note_s`` apart. :param peak: in the busiest second.
+    :param rate: offsets a second between the busiest two notes, ``note_s`` apart.
+    :param peak: the same between the busiest two looks, ``look_s`` apart.
     :param beyond: offsets behind the ends at that look that the target has.
     :param partitions: those that lack something, or where a transaction was open.
     :param unknown: partitions of which nothing was seen, or nothing is known of the copy.
@@ -69,6 +70,7 @@ class Losses:
     rate: float
     note_s: float
     peak: float
+    look_s: float
     beyond: int
     partitions: tuple[Loss, ...]
     unknown: tuple[TopicPartition, ...]
@@ -90,7 +92,7 @@ class Losses:
         return None if self.age_s is None else self._within(self.oldest_s)
 
     def _within(self, unseen_s: float) -> int:
-        taken = min(self.rate * (unseen_s + self.note_s), self.peak * (unseen_s + 1)) if unseen_s else 0.0
+        taken = min(self.rate * (unseen_s + self.note_s), self.peak * (unseen_s + self.look_s)) if unseen_s else 0.0
         return sum(max(0, one.end - one.copied) for one in self.partitions) + max(0, math.ceil(taken) - self.beyond)
 
     @property
@@ -171,6 +173,7 @@ def losses(
         rate=rate,
         note_s=noted_every_s(len(known)) + 1,
         peak=max(seen.peaks, default=rate),
+        look_s=looked_every_s(len(known)),
         beyond=sum(max(0, one.copied - one.end) for one in found),
         partitions=tuple(one for one in found if one.missing or one.open),
         unknown=tuple(tp for tp in every if tp not in known or tp not in copied),
