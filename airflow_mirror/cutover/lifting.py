@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over
-from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.decision import CLOSED, FenceState
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text, line
@@ -35,6 +35,7 @@ from airflow_mirror.errors import (
     FenceNotLifted,
     FenceStands,
     InputError,
+    LedgerLost,
     LedgerMissing,
     LedgerNewer,
     MayBeOpen,
@@ -188,13 +189,16 @@ class Raised:
             report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
         return done
 
-    def close(self) -> FenceState:
-        """Lift the fence of an open target, whose copying the caller has ended; return what is decided then.
+    def close(self, end_writing: Callable[[], object] = lambda: None) -> FenceState:
+        """Lift the fence of an open target; return what is decided then.
 
+        :param end_writing: returns when no mirror can write any more to what applications use from now on. Called once
+            it is decided: who looks at the fence later begins nothing behind it.
         :raises CutoverTakenOver: something else is decided by now. :raises FenceNotLifted: names what is in place.
         """
         ledger = self.on.target.ledger
         self.state = decision.begin_closing(ledger, self.mirror, self.state, self.on.new_id())
+        end_writing()
         self._lifted(decision.permit(ledger, self.mirror, self.state))
         self._ended()
         return self.state
@@ -321,6 +325,11 @@ def lift_leftover_fence(
     if not done:
         return []
     lines = raised.lines
+    if raised.state.phase == CLOSED and (back := raised.intent.copied_by) not in ("", ended):
+        lines.append(
+            f"mirror {back!r} is ended, and its topics there are in production: 'airflow-mirror retire' names the "
+            "settings that it held"
+        )
     if (error := _tell(kept, raised.report)) is not None:
         lines.append(f"but the report on the target still says that it is up: {error}")
     if raised.failures:
@@ -349,13 +358,29 @@ def _closed(raised: Raised, ended: str, *, kept_too: bool, unfinished_too: bool)
             require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
         elif report.fence is not None and report.fence.kept and not kept_too:
             return False
-    raised.on.target.end_writing(raised.mirror)  # before applications may write
-    if (back := raised.intent.copied_by) not in ("", ended):  # first no job of it begins any more, then none writes
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        life.hand_over(raised.on.source.ledger, back, f"lift-fence {raised.state.run}", at)
-        raised.on.source.end_writing(back)
-    raised.close()
+    raised.close(lambda: _end_writing(raised, ended))
     return True
+
+
+def _end_writing(raised: Raised, ended: str) -> None:
+    """End all writing of the mirror, and of the one that copies back: first no job begins any more, then none writes.
+
+    A source without a ledger has none that begins.
+    """
+    raised.on.target.end_writing(raised.mirror)
+    if (back := raised.intent.copied_by) in ("", ended):
+        return
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        life.hand_over(raised.on.source.ledger, back, handed_over_by(raised.state.run), at)
+    except (LedgerMissing, LedgerLost) as e:
+        _LOG.warning("the source's ledger can't be told that its topics are in production: %s", e)
+    raised.on.source.end_writing(back)
+
+
+def handed_over_by(run: str) -> str:
+    """Return by whose word an old source is in production whose fence was lifted."""
+    return f"lift-fence {run}"
 
 
 def unexplained(on: Platform, mirror: str) -> list[Acl]:
@@ -464,7 +489,7 @@ def _by_the_source(
                 lines += _lifted_here(on, kept, report, fence, kept_too=kept_too)
             except MirrorError as e:  # one that can't be lifted keeps no other one up
                 failed.append(e)
-    if lines:  # what was lifted stood there alone: nothing is up of what may have been another attempt's
+    if lines and not AclFence(on.source.admin).standing(mirror):  # nothing is up of what may have been another attempt's
         failed = [e for e in failed if not isinstance(e, MayBeOpen)]
     if failed or not known:
         raise first_of(failed) if failed else unasked

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.cutover.decision import OPENED, fence_state, note_copy, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.lifting import Raised, handed_over_by
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
@@ -142,11 +142,11 @@ def arm(
         raise NoWayBack(name, reasons)
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
+    Ledger(source).create()  # who lifts the swapped fence again says there that nobody copies back
     fence = _swap(on, name, run, own, reasons)
     reasons += _moved(run, report, plan, source, target, None)
     if reasons:
         raise NoWayBack(name, reasons)
-    Ledger(source).create()
     if not all(t.target_exists for t in reverse.topics):
         there_is = fence_state(here.values(), name)
         assert there_is is not None
@@ -318,16 +318,30 @@ def _complete(
 
     :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
     """
-    report, source, there = report_of.load(), on.source.admin, on.source.ledger
-    if report is None or report.fence is None or decided.attempt != report_of.run:
+    report, source, there, run = report_of.load(), on.source.admin, on.source.ledger, report_of.run
+    gone = NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
+
+    def is_kept() -> bool:
+        state = fence_state(on.target.ledger.values(), plan.mirror.name)
+        if state is not None and (state.run, state.phase) == (run, OPENED):
+            return True
+        if not check_only:  # who has lifted it may have found nothing of ours yet
+            life.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
+        return False
+
+    if report is None or report.fence is None or decided.attempt != run:
         raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
     state = fence_state(on.target.ledger.values(), plan.mirror.name)
-    raised = None if state is None or state.run != report_of.run else Raised.of(on, plan.mirror.name, state, None, report)
-    if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
-        raise NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
+    if state is None or not is_kept():
+        raise gone
+    raised = Raised.of(on, plan.mirror.name, state, None, report)
+    if not raised.fence.is_up(raised.intent):
+        raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
         life.adopt(there, reverse, source)
+        if not is_kept():
+            raise gone
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=raised.lines)
 

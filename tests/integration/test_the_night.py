@@ -107,7 +107,7 @@ def test_fence_is_removed_without_this_software(world: World, shell: Shell, was_
     fence.announce(name, unfenced)
     topic, named, lift, unname, readers = commands("Without this software", world)
     assert shell.type(topic) == 0 and "permissionType=DENY" in shell.said
-    assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}/manual__1/6a2f" in shell.said
+    assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}:manual__1:6a2f" in shell.said
     for line in (lift, unname, *([readers] if was_open else [])):
         assert shell.type(line) == 0, shell.said
     wait_for(lambda: world.acls() == [])

@@ -19,7 +19,7 @@ from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
@@ -634,6 +634,25 @@ def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stand
     shutil.copytree(run_dir, tmp_path / "saturday", ignore=shutil.ignore_patterns("lock"))
     on = platform_in(run_dir, source, None, Away())
     assert lift_leftover_fence(on, "flow", runs=tmp_path) and not source.acls
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_fence_that_may_be_open_is_told_of_although_one_of_another_kind_was_lifted(tmp_path: Path) -> None:
+    source, run_dir, off = Acls(), tmp_path / "sunday", list[str]()
+    run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
+    run.report.outcome = reports.RUNNING
+    run.save()
+    AclFence(source).announce(name_of("flow", run.kept.run, run.me), unfenced)  # type: ignore[arg-type]
+    shutil.copytree(run_dir, tmp_path / "saturday", ignore=shutil.ignore_patterns("lock"))
+    other = CutoverReport.load(tmp_path / "saturday")
+    assert other is not None and other.fence is not None
+    other.fence.kind = "callable"
+    Kept(None, "flow", "saturday", tmp_path / "saturday").save_here(other)  # type: ignore[arg-type]
+    on = platform_in(run_dir, source, None, Away())
+    with pytest.raises(MayBeOpen, match="about to be opened"):
+        lift_leftover_fence(on, "flow", CallableFence(print, lambda: off.append("off")), runs=tmp_path)
+    assert off == ["off"] and AclFence(source).is_up(run.intent)  # type: ignore[arg-type]
 
 
 def next_process(run_dir: Path) -> tuple[CutoverReport | None, list[str]]:

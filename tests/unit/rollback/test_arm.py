@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.errors import InputError, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
+from airflow_mirror.errors import InputError, LedgerMissing, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
 from airflow_mirror.failover import check
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
@@ -85,12 +86,62 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
     world.arm()
     world.old.shut = False
-    assert lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", kept_too=True)
+    lines = lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", kept_too=True)
+    assert "mirror 'flow-reverse' is ended" in lines[-1]
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
         life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
     assert life.ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
+
+
+def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the old source has no ledger yet: then no job of the reverse mirror can begin."""
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    for number in range(100):
+        one = World(monkeypatch)
+        one.changes.left = number
+        with suppress(Died):
+            one.arm()
+            assert number > 5
+            return
+        one.changes.left, one.old.shut = 10**6, False
+        with pytest.MonkeyPatch.context() as lost:
+            if not one.old.ledger.values():
+                lost.setattr(one.old.ledger, "decide", lambda *_: raise_(LedgerMissing()))
+            assert lift_leftover_fence(one.on, "flow", kept_too=True), number
+        assert one.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}, number
+
+
+def raise_(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Right before the topics are the reverse mirror's, or right after."""
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    adopt = life.adopt
+
+    def lifted() -> None:
+        world.old.shut = False
+        assert lift_leftover_fence(world.on, "flow", kept_too=True)
+
+    def adopted(*given: Any) -> None:
+        if before:
+            lifted()
+        adopt(*given)
+        if not before:
+            lifted()
+
+    monkeypatch.setattr(life, "adopt", adopted)
+    for _ in range(2):  # and whoever arms again
+        with pytest.raises(NoWayBack, match="fence of the old source is gone"):
+            world.arm()
+        with pytest.raises(MirrorCutOver):
+            life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def test_check_changes_nothing(world: World) -> None:
