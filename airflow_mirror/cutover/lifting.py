@@ -363,12 +363,18 @@ def _closed(raised: Raised, ended: str, *, kept_too: bool, unfinished_too: bool)
 
 
 def _end_writing(raised: Raised, ended: str) -> None:
-    """End all writing of the mirror, and of the one that copies back: first no job begins any more, then none writes.
+    """End all writing of the mirror, and of the one that copies back."""
+    raised.on.target.end_writing(raised.mirror)
+    if raised.intent.copied_by != ended:
+        _end_copying_back(raised)
+
+
+def _end_copying_back(raised: Raised) -> None:
+    """First no job of the mirror that copies back begins any more, then none writes.
 
     A source without a ledger has none that begins.
     """
-    raised.on.target.end_writing(raised.mirror)
-    if (back := raised.intent.copied_by) in ("", ended):
+    if not (back := raised.intent.copied_by):
         return
     at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -505,11 +511,29 @@ def _lifted_here(on: Platform, kept: Kept, report: CutoverReport, given: Fence |
             max_fence_s=0.0, kind=record.kind, name=record.name,
         )  # fmt: skip
         used = fence_for(record.kind, record.name, given, on.source)
-        raised = Raised(on=on, mirror=report.mirror, state=state, fence=used, intent=record.changes, report=report)
-        raised.lift_rules(alone(raised, opened=kept_too))
+        intent = _noted_there(on.source, report) if kept_too else None
+        raised = Raised(
+            on=on, mirror=report.mirror, state=state, fence=used, intent=intent or record.changes, report=report
+        )  # fmt: skip
+        permit = alone(raised, opened=kept_too)
+        permit()
+        _end_copying_back(raised)
+        raised.lift_rules(permit)
         raised.is_down()
         kept.save_here(report)
     return raised.lines
+
+
+def _noted_there(source: Side, report: CutoverReport) -> Intent | None:
+    """Return what the source's own ledger says that a fence has changed, once a way back was armed; None: nothing.
+
+    The report of a cutover does not know what a swap has changed since.
+    """
+    try:
+        there = decision.fence_state(source.ledger.values(), report.mirror)
+    except (LedgerMissing, LedgerLost):
+        return None
+    return None if there is None or there.id != report.id else intent_of(source, report.mirror, there)
 
 
 def alone(raised: Raised, *, opened: bool) -> Permit:

@@ -213,7 +213,7 @@ def platform_in(run_dir: Path, source: Any = None, target: Any = None, ledger: A
     """Both clusters, as a new process of the cutover that has this directory on some host finds them."""
     life = ledger_of(run_dir) if ledger is None else ledger
     there = GivenSide(Topics() if target is None else target, life, target_of(run_dir))
-    return Platform(GivenSide(Acls() if source is None else source), there)
+    return Platform(GivenSide(Acls() if source is None else source, MemoryLedger()), there)
 
 
 def go_up(run: Run) -> None:

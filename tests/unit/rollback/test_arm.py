@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.errors import InputError, LedgerMissing, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
+from airflow_mirror.errors import (
+    InputError,
+    LedgerMissing,
+    MirrorCutOver,
+    NothingMatches,
+    NoWayBack,
+    TopicsOwned,
+    TryAgain,
+)
 from airflow_mirror.failover import check
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
@@ -111,6 +120,23 @@ def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatc
                 lost.setattr(one.old.ledger, "decide", lambda *_: raise_(LedgerMissing()))
             assert lift_leftover_fence(one.on, "flow", kept_too=True), number
         assert one.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}, number
+
+
+def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While the target is away: what the swap has changed, the old source's own ledger knows."""
+    ended: list[str] = []
+    monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
+    (tmp_path / "monday").mkdir()
+    Kept(world.new.state, "flow", "monday", tmp_path / "monday").save(world.report)  # type: ignore[arg-type]
+    world.arm()
+    world.old.shut = False
+    monkeypatch.setattr(world.new.ledger, "values", lambda: raise_(TryAgain("away")))
+    assert lift_leftover_fence(world.on, "flow", kept_too=True, runs=tmp_path)
+    assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")} and ended == ["flow-reverse"]
+    with pytest.raises(MirrorCutOver):
+        life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def raise_(error: Exception) -> None:
