@@ -154,7 +154,8 @@ def test_swap_and_lifting_do_not_undo_each_other() -> None:
         assert outcome.world.source.writable("User:app") == ["orders", "payments"]
     outcome = sound(story("swap", ("S", decide, 1, freeze())))
     assert end_of(outcome, "S") == "CutoverTakenOver" and decided(outcome)[0] == "closed"
-    outcome = sound(story("swap", ("S", decide, 1, switch("K"))))
+    closes = ("K", "target: decide fence/flow closing (r1.1)", 1, switch("S"))
+    outcome = sound(story("swap", ("S", decide, 1, switch("K")), closes))
     assert end_of(outcome, "K") == "CutoverTakenOver" and decided(outcome)[0] == "opened"
     assert outcome.world.source.writable("User:app") == []
 
