@@ -29,6 +29,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
@@ -290,12 +291,20 @@ class World:
 
             done = kept().load()
             assert done is not None and done.fence is not None
-            groups = [replace(one, before=[]) for one in done.groups]  # as if it had set them first
-            killed = replace(done, outcome="running", fence=replace(done.fence, kept=False), groups=groups)
+            fence = replace(done.fence, kept=False)
+            first, moved = (  # as if it had set positions first, or moved them from the beginning
+                replace(done, outcome="running", fence=fence, groups=[replace(g, before=before(g)) for g in done.groups])
+                for before in (lambda _: [], _at_the_beginning)
+            )
             key = f"fence/{self.mirror.name}"
             opened = Ledger(target).values()[key]
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
-            for phase, report in ((UP, killed), (OPENED, done)):
+            for phase, report in ((UP, first), (UP, moved), (OPENED, done)):
+                for one in done.groups:
+                    there_is = {
+                        TopicPartition(r["target_topic"], r["partition"]): r["target_offset"] for r in one.positions
+                    }
+                    commit(target, one.group, {tp: GroupPosition(offset, "") for tp, offset in there_is.items()})
                 there = kept()
                 there.load()  # what is saved is newer than what was
                 there.save(report)
@@ -602,3 +611,10 @@ def test_the_printed_script_adds_exactly_these_acls(
         wanted = sorted(acl for acl, _ in rights_of(mirror, side, OURS).grants)
         with ClusterAdmin(config(cluster)) as admin:
             wait_until(lambda a=admin, w=wanted: a.describe_acls() == w, f"the {side} has these ACLs: {wanted}")
+
+
+def _at_the_beginning(group: GroupRecord) -> list[dict[str, Any]]:
+    return [
+        {"topic": row["target_topic"], "partition": row["partition"], "offset": 0, "metadata": ""}
+        for row in group.positions
+    ]
