@@ -291,11 +291,10 @@ class World:
 
             done = kept().load()
             assert done is not None and done.fence is not None
-            fence = replace(done.fence, kept=False)
-            first, moved = (  # as if it had set positions first, or moved them from the beginning
-                replace(done, outcome="running", fence=fence, groups=[replace(g, before=before(g)) for g in done.groups])
-                for before in (lambda _: [], _at_the_beginning)
-            )
+            killed = replace(done, outcome="running", fence=replace(done.fence, kept=False))
+            # As if it had set positions first, or moved them from the beginning.
+            first = replace(killed, groups=[replace(one, before=[]) for one in done.groups])
+            moved = replace(killed, groups=[replace(one, before=_at_the_beginning(one)) for one in done.groups])
             key = f"fence/{self.mirror.name}"
             opened = Ledger(target).values()[key]
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
