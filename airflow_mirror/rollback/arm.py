@@ -7,13 +7,15 @@ The order makes every beginning safe. A call that dies anywhere leaves a fence t
 write to; the next call goes on.
 
 1. Everything is checked that can be without a change. What speaks against it is collected, and said as a whole.
-2. The fence is swapped. Nobody copies back yet: no job has a plan.
+2. The source's own ledger begins, if there is none: there it is said that nobody copies back, should the fence be lifted
+   from here on. The fence is swapped. Nobody copies back yet: no job has a plan.
 3. The logs are compared again: the source still ends where the cutover left it, at every partition. Topics that are gone
    are created.
-4. The plan is kept on the source, in its own ledger, which begins now if there is none; so is the cutover's report.
+4. The plan is kept on the source, in its own ledger; so is the cutover's report.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
 6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
-   one may take topics out of production: applications write elsewhere, as 5 says.
+   one may take topics out of production: applications write elsewhere, as 5 says. Is the fence not kept any more behind
+   it, they are handed over again.
 7. The source's ledger notes the direction as well. Should the target be lost, a failover onto the old source is one
    generation higher than what the target says when it returns.
 """
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
+    from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.platform import Platform, Side
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -321,27 +324,23 @@ def _complete(
     report, source, there, run = report_of.load(), on.source.admin, on.source.ledger, report_of.run
     gone = NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
 
-    def is_kept() -> bool:
+    def kept_fence() -> FenceState:
         state = fence_state(on.target.ledger.values(), plan.mirror.name)
         if state is not None and (state.run, state.phase) == (run, OPENED):
-            return True
+            return state
         if not check_only:  # who has lifted it may have found nothing of ours yet
             life.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
-        return False
+        raise gone
 
     if report is None or report.fence is None or decided.attempt != run:
         raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
-    state = fence_state(on.target.ledger.values(), plan.mirror.name)
-    if state is None or not is_kept():
-        raise gone
-    raised = Raised.of(on, plan.mirror.name, state, None, report)
+    raised = Raised.of(on, plan.mirror.name, kept_fence(), None, report)
     if not raised.fence.is_up(raised.intent):
         raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
         life.adopt(there, reverse, source)
-        if not is_kept():
-            raise gone
+        kept_fence()
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=raised.lines)
 
