@@ -495,8 +495,9 @@ def _by_the_source(
                 lines += _lifted_here(on, kept, report, fence, kept_too=kept_too)
             except MirrorError as e:  # one that can't be lifted keeps no other one up
                 failed.append(e)
-    if lines and not AclFence(on.source.admin).standing(mirror):  # nothing is up of what may have been another attempt's
-        failed = [e for e in failed if not isinstance(e, MayBeOpen)]
+    unsure = [e for e in failed if isinstance(e, MayBeOpen)]  # told by names at the source, so there is an authorizer
+    if lines and unsure and not AclFence(on.source.admin).standing(mirror):  # of another attempt nothing is up by now
+        failed = [e for e in failed if e not in unsure]
     if failed or not known:
         raise first_of(failed) if failed else unasked
     return lines

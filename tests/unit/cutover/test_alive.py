@@ -21,10 +21,10 @@ from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
-from airflow_mirror.errors import CutoverRunning, TryAgain
+from airflow_mirror.errors import CutoverRunning, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch
-from tests.unit.cutover.builders import a_run, go_up, open_behind, platform_in
+from tests.unit.cutover.builders import Acls, a_run, go_up, open_behind, platform_in
 from tests.unit.cutover.test_run import Away
 from tests.unit.ledger.memory import MemoryState
 
@@ -131,10 +131,16 @@ def test_one_that_is_frozen_here_is_taken_for_dead(target: Target) -> None:
 
 
 def test_target_that_can_not_tell_keeps_no_fence_up(
-    target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a source without an authorizer no rules are asked for."""
+
+    def no_authorizer(*_: object, **__: object) -> None:
+        raise RequestRefused("source cluster: describe ACLs", 54, "SECURITY_DISABLED", "no authorizer")
+
     left_behind(tmp_path, ELSEWHERE)
     target.is_away = True
+    monkeypatch.setattr(Acls, "describe_acls", no_authorizer)
     assert lifts(tmp_path, CallableFence(print, print), Away())
     assert "no broker answered" in caplog.text
     with pytest.raises(TryAgain, match="no broker answered"):
