@@ -113,6 +113,7 @@ class World:
             write_transactions(clusters[0], one, seed=2, transactions=2, partitions=2)
         create(clusters[1], self.topics[1], 2)
         self.notes: list[str] = []
+        self.lifted: list[dict[TopicPartition, GroupPosition]] = []  # the group on the target after each lifting
 
     @contextmanager
     def admins(self, user: str) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
@@ -310,6 +311,7 @@ class World:
                 left = {key: {**opened, "phase": phase, "process": {}}}  # nobody is listened for
                 Ledger(target).decide(lambda _, left=left: left)
                 self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
+                self.lifted.append(target.group_offsets(f"{self.topic}-g"))
 
     def failover(self, user: str) -> None:
         """Of a group that is beyond the end in one partition, and ahead of its checkpoint in the other.
@@ -475,8 +477,10 @@ def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World
         world.notes
     )
     assert not [note for note in world.notes if "error:" in note or "still says that it is up" in note]
-    with world.admins(ROOT) as (_, target):
-        assert target.group_offsets(f"{world.topic}-g") == {}, "it had none there before"
+    at = TopicPartition(world.topic, 1)
+    nowhere, beginning, opened = world.lifted
+    assert (nowhere, beginning) == ({}, {at: GroupPosition(0, "")}), "as they were before"
+    assert opened[at].offset > 0, "of readers now"
 
 
 @pytest.mark.faults
