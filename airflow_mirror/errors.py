@@ -10,12 +10,10 @@ for people. The Airflow edge turns branches into task outcomes in one place (`ai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from airflow_mirror.wording import listed, some
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
 

@@ -6,10 +6,8 @@ import fcntl
 import os
 import time
 import uuid
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import IO
 
 _AGAIN_S = 0.2  # between two tries to get a lock
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import _thread
 import signal
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import threading
+import threading
 
 
 def set_in_handler(event: threading.Event) -> None:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from airflow_mirror.adopt import mirrormaker
 from airflow_mirror.adopt.matching import Match, match
@@ -15,17 +14,15 @@ from airflow_mirror.adopt.reading import bounds_of, read_log
 from airflow_mirror.adopt.stopped import Seen, look, records_of
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.errors import InvalidField, MirrorMakerRuns, NothingMatches
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, kept
 from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.life import active_topics, require_active, require_alone
+from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.policy import MAPS
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import TopicPlan
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.groups import (
     GroupMove,
     GroupReport,
@@ -15,11 +17,6 @@ from airflow_mirror.sync.groups import (
     read_positions,
     translate_positions,
 )
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import TopicPlan
 
 Translate = Callable[[TopicPartition, int], Translated]
 _NOT_YET = Translated(0, Where.BEYOND)  # the target has nothing of the partition: the mirror has to copy it first

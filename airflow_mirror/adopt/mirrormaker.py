@@ -10,12 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.records import Record
 
 HEARTBEATS = "heartbeats"
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.adopt import groups
-from airflow_mirror.adopt.matching import KINDS
-
-if TYPE_CHECKING:
-    from airflow_mirror.adopt.examine import Adoption
-    from airflow_mirror.adopt.matching import Match
-    from airflow_mirror.copy.offsets.map import OffsetMap
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.sync.groups import GroupReport
+from airflow_mirror.adopt.examine import Adoption
+from airflow_mirror.adopt.matching import KINDS, Match
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.groups import GroupReport
 
 _SHOWN = 50  # partitions, and groups
 

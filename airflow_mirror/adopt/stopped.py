@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_mirror.adopt import mirrormaker
 from airflow_mirror.adopt.mirrormaker import HEARTBEATS, Flow
 from airflow_mirror.errors import MirrorMakerUnknown
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupInfo
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupInfo
-    from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.records import Record
 
 _CONNECT = "connect"  # protocol type of the groups of workers
 _NAMED = 3

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from airflow_mirror.adopt.examine import Adoption, require_still
 from airflow_mirror.copy.offsets.store import MapStore
@@ -22,15 +21,13 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import NotAdoptable
 from airflow_mirror.jobs.ending import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import claim, owners, shares
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 
 def take(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.plan.resources import PREFIXED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from airflow_mirror.plan.rights import Grant, Rights
+from airflow_mirror.plan.rights import Grant, Rights
 
 _OPTION = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 _AT_ONCE = 50  # names in a command

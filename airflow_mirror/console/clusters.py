@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import InputError, UnknownConnection
 from airflow_mirror.kafka.admin import ClusterAdmin
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from airflow_mirror.mirror import Mirror
+from airflow_mirror.mirror import Mirror
 
 _OF_FILES = (".properties", ".json", ".conf", ".config", ".cfg", ".txt")  # no connection is called so
 HELP = "a file of librdkafka settings (one key=value per line), env:NAME that holds JSON, or an Airflow connection id"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,12 +20,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.kept import last_between
-from airflow_mirror.sync.configs import shown, sync_configs
-
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.sync.configs import ConfigsReport
+from airflow_mirror.sync.configs import ConfigsReport, shown, sync_configs
 
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import add_both, references_of
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver import older
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.entry import carry_out
+from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.plain import options, run
+from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.signals import stop_by_signals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from airflow_mirror.jobs.driver.entry import Outcome
-    from airflow_mirror.jobs.runner.status import StatusFile
 
 _SAME = (
     "It is spark_jobs/{} in plain Python processes, without Spark and Java: the same engine, lease, ledger and result."

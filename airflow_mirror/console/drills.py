@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
-from airflow_mirror.drill.kept import drills_of, mirrors_in
+from airflow_mirror.drill.kept import Drill, Drills, drills_of, mirrors_in
 from airflow_mirror.drill.page import render
 from airflow_mirror.errors import DrillLeftBehind, InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.kafka.admin import ClusterAdmin
-
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.drill.kept import Drill, Drills
 
 _TEXT = """\
 List the last hundred drills of a mirror, the newest last: RPO, RTO, records lost and read again, and what failed them.

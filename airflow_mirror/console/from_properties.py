@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.compat import files
+from airflow_mirror.compat.rows import Noticed
 from airflow_mirror.console.command import command
 from airflow_mirror.files import replace_file
 from airflow_mirror.mirror import Mirror
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from airflow_mirror.compat.rows import Noticed
 
 _TEXT = """\
 Read a connect-mirror-maker.properties, or the JSON (or properties) files of MirrorMaker 2's three connectors, and say

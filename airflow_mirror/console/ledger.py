@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -20,9 +21,6 @@ from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.plan.life import Owned, owned_topics, owners, release, shares
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add(commands: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from airflow_mirror import __version__
 from airflow_mirror.compat import flags
@@ -38,9 +38,6 @@ from airflow_mirror.console import (
     wishes,
 )
 from airflow_mirror.errors import InputError, MirrorError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def parser() -> argparse.ArgumentParser:

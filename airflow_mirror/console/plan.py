@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
@@ -12,19 +14,13 @@ from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan import build
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.kept import last_between
 from airflow_mirror.plan.life import require_active
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.sync.taking_over import begun_before
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan import Plan
 
 _TEXT = """\
 Read both clusters and print what the mirror would do: its topics, with the mode of their offsets, their settings, what

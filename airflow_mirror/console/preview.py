@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.console.command import command
@@ -11,6 +12,7 @@ from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.run import preview_cutover
 from airflow_mirror.errors import UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -22,11 +24,6 @@ from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import LEVELS
-
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.cutover.preview import Preview
 
 _TEXT = """\
 Look at what a cutover of the mirror's last plan would meet now: its tail, lag, what is left to compare, transactions,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import command
@@ -15,10 +17,6 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.state import state_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 _TEXT = """\
 Read the report of a cutover from the target, where it is written before each change: also while the cutover runs, and of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
 from airflow_mirror.console.command import command
@@ -19,15 +20,11 @@ from airflow_mirror.errors import MirrorNotOver
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.sync.seen_configs import prefix
-
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_mirror.console.acl_script import script
 from airflow_mirror.console.clusters import HELP, config_of
@@ -14,13 +14,11 @@ from airflow_mirror.console.command import command
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import select_topics
 from airflow_mirror.plan.rights import COMMANDS, NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
 from airflow_mirror.wire.served import release_of
 from airflow_mirror.wire.settings import WireSettings
-
-if TYPE_CHECKING:
-    from airflow_mirror.mirror import Mirror
 
 _TEXT = """\
 Print the ACLs that a mirror's principal needs on both clusters: no more, and each with its reason. Changes nothing.

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.runner.client import ThisHost
-from airflow_mirror.jobs.runner.keeping import keep
+from airflow_mirror.jobs.runner.keeping import Kept, keep
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.signals import stop_by_signals
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Mapping
-
-    from airflow_mirror.jobs.runner.keeping import Kept
 
 _TEXT = """\
 Keep a tail running for each enabled flow of a connect-mirror-maker.properties, or of the files of MirrorMaker 2's three

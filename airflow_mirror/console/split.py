@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -22,14 +24,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.patterns import matches, parse
-from airflow_mirror.plan import kept
+from airflow_mirror.plan import Plan, kept
 from airflow_mirror.plan.life import target_ids
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from airflow_mirror.plan import Plan
 
 _TEXT = """\
 Let topics pass from one mirror to another one, which goes on where the old one ended: nothing is copied again, and what

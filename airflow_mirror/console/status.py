@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console, Group
@@ -32,16 +34,10 @@ from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, act
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.ledger.state import WISH, state_of
 from airflow_mirror.plan.kept import last_hash
 from airflow_mirror.plan.life import ended_by, owners, shares
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping
-
-    from airflow_mirror.ledger.decisions import Values
 
 T = TypeVar("T")
 _EVERY_S = 2.0

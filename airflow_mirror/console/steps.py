@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.ending import Part
 
 _SHOWN = 20  # of each step
 

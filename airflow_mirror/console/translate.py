@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters, require_target
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan
+from airflow_mirror.sync.groups import GroupMove, GroupReport
 from airflow_mirror.sync.translation import translate_groups
-
-if TYPE_CHECKING:
-    import argparse
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan import Plan
-    from airflow_mirror.sync.groups import GroupMove, GroupReport
 
 _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset

@@ -6,20 +6,16 @@ import argparse
 import json
 from dataclasses import asdict
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
-from airflow_mirror.jobs.runner.active import Watch, active_tail, bulk_copies, heard_by
+from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, bulk_copies, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish, wishes_of
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.life import mirrors
-
-if TYPE_CHECKING:
-    from airflow_mirror.jobs.runner.active import ActiveTail
-    from airflow_mirror.ledger.state import State
 
 _PAUSE = """\
 Pause a mirror: its tail, or the bulk copy that runs, ends what is in flight, copies nothing, and stays ready, on whatever

@@ -7,22 +7,19 @@ whichever worker, sees the same.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import intent_of
-from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.intent import Intent
-    from airflow_mirror.cutover.platform import Platform
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 
 @dataclass(frozen=True, kw_only=True)

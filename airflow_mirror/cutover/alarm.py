@@ -10,13 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import InvalidField
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LOG = logging.getLogger("airflow_mirror.alarm")
 _TURN_S = 10.0  # calls come in order, unless one hangs

@@ -11,21 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import CutoverRunning, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of, process_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.cutover.decision import FenceState
-    from airflow_mirror.cutover.report import CutoverReport
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 SIGN_EVERY_S = 2.0

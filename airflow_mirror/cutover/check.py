@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror import __version__
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
@@ -32,11 +34,6 @@ from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_active, require_alone
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.wire.served import release_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_mirror.cutover.context import Run
 
 
 def precheck(run: Run) -> None:

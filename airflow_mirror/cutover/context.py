@@ -8,35 +8,30 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from airflow_mirror.cutover.decision import permit
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.cutover.decision import FenceState, permit
+from airflow_mirror.cutover.fence import Fence
 from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
 from airflow_mirror.jobs.runner.active import heard_by
-from airflow_mirror.kafka.permit import recently
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.state import State
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.direction import direction
-
-if TYPE_CHECKING:
-    from airflow_mirror.copy.writer.lease import LeaseToken
-    from airflow_mirror.cutover.decision import FenceState
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.kept import Kept
-    from airflow_mirror.cutover.platform import Platform
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.direction import Direction
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.groups import Translate
-    from airflow_mirror.verify.result import PartitionComparison
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.plan.direction import Direction, direction
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.groups import Translate
+from airflow_mirror.verify.result import PartitionComparison
+from airflow_mirror.wire.cluster import WireCluster
 
 _SAY_EVERY_S = 1.0
 

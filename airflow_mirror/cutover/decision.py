@@ -17,22 +17,18 @@ behind somebody else's decision, changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanOutdated
 from airflow_mirror.jobs.runner.active import active_value
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.plan import kept as plans
-from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.life import mark_cut_over
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.plan.direction import Direction
-    from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.model import Plan
 
 UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED = "up", "opened", "lifting", "lifted", "closing", "closed"
 _VERSION = 1

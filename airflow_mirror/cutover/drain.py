@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from airflow_mirror.cutover.context import Offsets, Run
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
-from airflow_mirror.verify.result import differences
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.result import PartitionComparison, differences
 from airflow_mirror.wording import count
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_mirror.cutover.context import Offsets, Run
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.verify.result import PartitionComparison
 
 _LOOK_AT_SOURCE_EVERY_S = 2.0
 

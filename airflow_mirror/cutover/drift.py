@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.plan.inventory import missing_topics
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Run
 
 _KEPT = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
 

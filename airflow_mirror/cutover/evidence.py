@@ -6,6 +6,7 @@ Pure: texts in, lines out. What is wrong first is named by its file and link.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +15,6 @@ from airflow_mirror.errors import EvidenceBroken, LedgerNewer
 from airflow_mirror.ledger.chain import SEAL, Link, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 

@@ -14,10 +14,12 @@ This module alone creates and deletes the ACLs of fences.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from airflow_mirror.cutover.intent import ACL, Intent, line
+from airflow_mirror.cutover.platform import Clock
 from airflow_mirror.cutover.spared import topic_rule
 from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
@@ -33,17 +35,10 @@ from airflow_mirror.errors import (
     RequestRefused,
 )
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default
-from airflow_mirror.kafka.admin import Acl
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.policy import COLON
 from airflow_mirror.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from airflow_mirror.cutover.platform import Clock
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.permit import Permit
 
 __all__ = ["CallableFence"]
 

@@ -20,11 +20,13 @@ from __future__ import annotations
 import functools
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from airflow_mirror.cutover.context import Settled
+from airflow_mirror.cutover.context import Offsets, Run, Settled
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
-from airflow_mirror.cutover.report import GroupRecord
+from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.errors import (
     CutoverTakenOver,
     GroupActive,
@@ -37,7 +39,9 @@ from airflow_mirror.errors import (
     TryAgain,
     first_of,
 )
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.right import Right
@@ -45,15 +49,6 @@ from airflow_mirror.sync.traces.formats import Checkpoint
 from airflow_mirror.sync.traces.last import has_checkpoints, leave
 from airflow_mirror.verify.partition import count_data
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from airflow_mirror.cutover.context import Offsets, Run
-    from airflow_mirror.cutover.platform import Side
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.permit import Permit
 
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
 _ATTEMPTS = 3

@@ -14,16 +14,12 @@ Nothing here writes or changes anything: a process that dies leaves nothing to u
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.errors import TransactionsOpen
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Run
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 
 def unseen_because(fence: Fence, source: ClusterAdmin) -> str:

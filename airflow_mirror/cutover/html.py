@@ -7,14 +7,12 @@ everything. Names of topics, groups and principals are whatever their owners cho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.cutover.intent import fence_text
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import timeline
 from airflow_mirror.page import MOST_ROWS, template
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.report import CutoverReport
 
 _OUTCOMES = {
     "cut_over": "Cut over",

@@ -14,23 +14,18 @@ import json
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import HTML_NAME, CutoverReport
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.files import replace_file
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import chain
-from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.state import State, in_pieces, names_below, state_of, whole
 
 REPORTS = "report/"  # what the keys of all reports begin with
 _LOG = logging.getLogger("airflow_mirror.cutover")

@@ -16,19 +16,24 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over
+from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import CLOSED, FenceState
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence, Fence, name_of
 from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text, line
 from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
@@ -46,21 +51,11 @@ from airflow_mirror.errors import (
     first_of,
 )
 from airflow_mirror.files import lock
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import FAILOVER, direction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-
-    from airflow_mirror.cutover.context import Log, Run
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.platform import Platform, Side
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.model import Acl
-    from airflow_mirror.kafka.permit import Permit
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.

@@ -10,33 +10,28 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import alive
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.kept import prefix
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import since_boot_s
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.amendment import amended
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from airflow_mirror.copy.writer.lease import LeaseToken
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.wire.cluster import WireCluster
 
 T = TypeVar("T")
 PATIENCE_S = 20.0  # for one decision; an election takes nine seconds

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
+from airflow_mirror.cutover.seen import Seen
 from airflow_mirror.errors import CutoverBlocked, MissingRight
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
 from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wording import count, size, some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Limits
-    from airflow_mirror.cutover.seen import Seen
 
 _FREE_BYTES = HealthLimits().min_free_bytes
 _START_TAIL = "Start the tail (StartMirrorOperator, mode='tail'), and wait until it has caught up."

@@ -19,17 +19,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.errors import FenceGone, FenceUnproven
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.served import unproven
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Run
-    from airflow_mirror.partition import TopicPartition
 
 # What a fence is proven by; a callable fence by its own check and by the log ends alone.
 ANSWERS, ACLS, CHECK = "answers", "acls", "check"

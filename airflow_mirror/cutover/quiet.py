@@ -6,19 +6,17 @@ Markers of transactions that were open at the fence may still arrive and are not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.context import Offsets, Run
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, PlanOutdated, TransactionsOpen
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import data_batches
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Offsets, Run
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.cluster import WireCluster
 
 
 def longest_pause(run: Run) -> float:

@@ -6,21 +6,27 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.check import precheck, refusals, reverify
-from airflow_mirror.cutover.context import Limits, Log, Run
+from airflow_mirror.cutover.context import Limits, Log, Offsets, Run, Verify
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
+from airflow_mirror.cutover.fence import Fence
+from airflow_mirror.cutover.forecast import Forecast
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised, locked
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.seen import look
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.writers import hold_lease
 from airflow_mirror.errors import (
     CutoverTakenOver,
@@ -28,22 +34,12 @@ from airflow_mirror.errors import (
     NotUndone,
     OpeningUnfinished,
 )
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.model import Finding, Plan
 from airflow_mirror.signals import set_in_handler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from airflow_mirror.cutover.context import Offsets, Verify
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.forecast import Forecast
-    from airflow_mirror.cutover.kept import Kept
-    from airflow_mirror.cutover.platform import Platform
-    from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Finding, Plan
-    from airflow_mirror.sync.groups import Translate
+from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _AGAIN_S = 1.0

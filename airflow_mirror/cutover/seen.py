@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.context import Offsets, Run
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
@@ -21,6 +22,8 @@ from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
+from airflow_mirror.kafka.model import Replicas
+from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.lacking import Lacking
 from airflow_mirror.plan.lacking import lacking as lacking_rights
@@ -28,14 +31,9 @@ from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.verify.result import differences
+from airflow_mirror.wire.batch import BatchHeader
 from airflow_mirror.wire.served import unproven, without
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Offsets, Run
-    from airflow_mirror.kafka.model import Replicas
-    from airflow_mirror.kafka.transactions import OpenTransaction
-    from airflow_mirror.wire.batch import BatchHeader
 
 _T = TypeVar("_T")
 _COMPARED_AT_MOST = 200_000  # offsets, to know how fast a comparison is

@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 

@@ -9,15 +9,12 @@ as ALLOW ALL or a prefix, stays: to delete it would take rights away that nobody
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import FenceNotSwapped
 from airflow_mirror.kafka.acls import EVERYBODY, is_write, letting_write
 from airflow_mirror.kafka.model import Acl
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 _UNNAMED = "User:ANONYMOUS"  # what brokers make of anyone who does not log in
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.cutover import decision, quiet
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
@@ -49,11 +51,6 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.plan.life import target_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from airflow_mirror.cutover.context import Run
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",

@@ -8,23 +8,18 @@ exactly that; the next call goes on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.intent import by_key, fence_text
+from airflow_mirror.cutover.intent import Intent, by_key, fence_text
 from airflow_mirror.cutover.lifting import intent_of
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.spared import spare
 from airflow_mirror.errors import FenceGone, FenceNotSwapped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_mirror.cutover.decision import FenceState
-    from airflow_mirror.cutover.intent import Intent
-    from airflow_mirror.cutover.platform import Platform
-    from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.model import Acl
 
 
 def swap_fence(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_mirror.cutover.report import CutoverReport, StepRecord
+from airflow_mirror.cutover.report import CutoverReport, StepRecord
 
 # Of the drawing, in its own units; a browser scales it to the page.
 WIDTH, LEFT, RIGHT, ROW, AXIS, LAG = 1000.0, 130.0, 70.0, 20.0, 18.0, 60.0

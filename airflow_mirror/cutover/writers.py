@@ -14,17 +14,15 @@ A lease that was taken can't be handed back: after backing out, the tail has to 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
 from airflow_mirror.cutover.held import require_none_held
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Run
 
 
 def require_tail(run: Run) -> None:

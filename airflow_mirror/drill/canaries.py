@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(kw_only=True)

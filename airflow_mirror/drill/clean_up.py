@@ -7,14 +7,11 @@ what the names of drills begin with; any other name stays.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.drill.reading import patiently
 from airflow_mirror.errors import BrokerError, MirrorError
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.drill.kept import Drill, Drills
 
 # No run of kafka_dr_drill takes that long: its tasks end after ten minutes each, and try again for less than two hours.
 DEAD_AFTER_S = 24 * 3600.0

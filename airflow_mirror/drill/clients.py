@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.wire.settings import WireSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_mirror.config import ClientConfig
 
 
 def check_logins(clusters: Iterable[ClientConfig]) -> None:

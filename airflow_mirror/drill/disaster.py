@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.reading import POLL_S, consume, partitions_of
 from airflow_mirror.errors import ClusterUnreachable, DrillMissed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_mirror.config import ClientConfig
-
 
 _FIRST_ACK_S = 60.0
 _NEXT_ACK_S = 60.0  # an election takes nine seconds; a source that takes nothing for longer is another disaster

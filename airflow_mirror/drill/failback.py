@@ -11,18 +11,16 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.reading import everything, partitions_of, patiently, read_to, write_one
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.drill.canaries import Canaries
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 TIMEOUT_S = 120.0
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.reading import everything, partitions_of, patiently, read_to, write_one
 from airflow_mirror.drill.report import DrillReport, measure
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.drill.canaries import Canaries
 
 
 def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0) -> DrillReport:

@@ -11,27 +11,23 @@ never less.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.failover.check import mirror_of, positions_of
-from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import require_alone
-from airflow_mirror.sync.groups import groups_left_behind, read_positions
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.groups import Translate, groups_left_behind, read_positions
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.groups import Translate
-
     Offsets = Mapping[TopicPartition, int]
 
 _COUNTED = 100_000  # offsets of a partition whose records are counted; of more the offsets are told

@@ -7,18 +7,14 @@ the run's directory are for people.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import names_below, state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.state import State, names_below, state_of
 
 KEEP = 100  # drills of a mirror: two years of weekly ones
 _VERSION = 1

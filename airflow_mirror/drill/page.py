@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
+from airflow_mirror.drill.kept import Drill
 from airflow_mirror.drill.trend import MOST, charts
 from airflow_mirror.files import replace_file
 from airflow_mirror.page import template
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from airflow_mirror.drill.kept import Drill
 
 JSON_NAME, HTML_NAME = "drill.json", "drill.html"
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.kafka.admin import ClusterAdmin
-
     Row = tuple[int, int, str]
 
 POLL_S = 0.2

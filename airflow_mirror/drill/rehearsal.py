@@ -8,15 +8,12 @@ nobody could be asked is none.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InvalidField, MirrorError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from airflow_mirror.jobs.health.judging import Trouble
+from airflow_mirror.jobs.health.judging import Trouble
 
 RECREATE_TOPIC, KILL_TAIL = "recreate_topic", "kill_tail"
 FAULTS = (RECREATE_TOPIC, KILL_TAIL)  # in this order: a tail that is dead notices nothing

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from airflow_mirror.drill.canaries import Canaries
-    from airflow_mirror.drill.kept import Drill
+from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.kept import Drill
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from airflow_mirror.drill.kept import Drill
 from airflow_mirror.drill.report import over
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_mirror.drill.kept import Drill
 
 MOST = 30  # drills in a chart; the newest
 # Of one drawing, in its own units; a browser scales it to the page.

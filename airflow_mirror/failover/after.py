@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NotFailedOver
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.partition import count_data
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.platform import Side
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan.model import Plan
 
 _READ_AT_MOST = 1_000_000  # offsets whose records are counted by reading them; beyond it offsets have to do
 

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen, WrongTarget
 from airflow_mirror.failover.losses import Losses, losses
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.lacking import Lacking, lacking
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.platform import Side
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.plan.model import Plan
 
 _LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes

@@ -5,20 +5,16 @@ Production follows from it, and every hold and every start of a job asks for tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TryAgain
 from airflow_mirror.jobs.runner.active import active_value, ended
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import Direction, direction, turn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.model import Plan
 
 
 def promote(

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.ledger.reading import readable
-from airflow_mirror.ledger.state import in_pieces, whole
+from airflow_mirror.ledger.state import State, in_pieces, whole
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.state import State
 
 _VERSION = 1
 

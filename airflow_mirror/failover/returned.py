@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
-from airflow_mirror.cutover.fence import AclFence, fence_of
+from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised
@@ -34,6 +36,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
     CutoverTakenOver,
@@ -47,21 +50,12 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.failover.after import beyond, counted, require_source
 from airflow_mirror.failover.check import mirror_of
-from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.reading import known
+from airflow_mirror.plan.direction import Direction
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import read_positions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.cutover.context import Log
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.signing import Signer
-    from airflow_mirror.failover.record import Cut
-    from airflow_mirror.plan.direction import Direction
-    from airflow_mirror.plan.model import Plan
 
 RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
 _POLL_S = 1.0

@@ -21,28 +21,25 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.failover import check as checks
 from airflow_mirror.failover.decision import promote, require_no_cutover
 from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.jobs.runner.active import active_value, ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.kafka.permit import recently
+from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.life import require_alone, target_ids
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.traces.last import has_checkpoints, leave_found
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.context import Log
-    from airflow_mirror.cutover.platform import Side
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.plan.model import Plan
 
 _LISTED = 50
 _LOG = logging.getLogger("airflow_mirror.failover")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorNotOver
-from airflow_mirror.jobs.runner.active import active_tail
+from airflow_mirror.jobs.runner.active import Watch, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
-
-if TYPE_CHECKING:
-    from airflow_mirror.jobs.runner.active import Watch
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.wire.cluster import WireCluster
 
 
 class Part(NamedTuple):

@@ -11,28 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.jobs.ending import Part, require_at_rest
+from airflow_mirror.jobs.runner.active import Watch
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.chain import is_link
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.life import Owned
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import is_mark, marked
 from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
 from airflow_mirror.wording import count
-
-if TYPE_CHECKING:
-    from airflow_mirror.jobs.runner.active import Watch
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.life import Owned
-    from airflow_mirror.plan.model import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,29 +13,25 @@ it has.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.runner.active import with_plan
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.state import State
 from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify import proof
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan
 
 _OF_TOPICS = (proof.keys_of, seen_configs.prefix, sights.prefix)  # the target topic follows
 

@@ -5,19 +5,14 @@ Brokers before 2.0 do not support resource patterns: each rule applies to one na
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_mirror.kafka.model import Acl
-from airflow_mirror.kafka.session import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Connection
+from airflow_mirror.kafka.model import Acl, ConfigEntry
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply
+from airflow_mirror.wire.connection import Connection
 
 # Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
 _RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")

@@ -8,9 +8,12 @@ broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It d
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Self
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import (
     acls,
     allowed,
@@ -35,21 +38,14 @@ from airflow_mirror.kafka.model import (
     Replicas,
     TopicInfo,
 )
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.session import AdminSession
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from typing import Self
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.errors import MirrorError
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.quotas import QuotaEntity
-    from airflow_mirror.kafka.transactions import OpenTransaction
-    from airflow_mirror.kafka.users import ScramCredential
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.errors import AclMissing
+from airflow_mirror.kafka.transactions import OpenTransaction
+from airflow_mirror.kafka.users import ScramCredential
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import AclMissing
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 

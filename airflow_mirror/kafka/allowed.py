@@ -6,18 +6,13 @@ needed. A cluster without an authorizer allows everything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 from airflow_mirror.kafka.acls import OPERATIONS
-from airflow_mirror.kafka.session import Reply
+from airflow_mirror.kafka.session import AdminSession, Reply
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Connection
 
 CLUSTER = "kafka-cluster"  # ACLs call every cluster that
 _UNTOLD = 31  # the only bit of an answer that leaves it out, as a broker does that was not asked

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from airflow_mirror.kafka.session import Reply
+from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire import requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from airflow_mirror.kafka.session import AdminSession
 
 _USABLE = 4  # the version that tells free disk (KIP-827, brokers from 3.3 on)
 

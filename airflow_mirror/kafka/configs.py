@@ -7,19 +7,15 @@ it counted as a default, retention that is set in a broker's file would be dropp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.cluster import describe_cluster
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.kafka.session import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Connection
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply
+from airflow_mirror.wire.connection import Connection
 
 Entries = dict[str, ConfigEntry]
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, TryAgain
 from airflow_mirror.kafka.model import CONNECT, NO_MEMBERS, STREAMS, GroupCommit, GroupInfo, GroupPosition
-from airflow_mirror.kafka.session import Reply, chunks
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply, chunks
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.routing import pipelined
 from airflow_mirror.wire.topology import by_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Check, Connection
 
 Positions = dict[TopicPartition, GroupPosition]
 

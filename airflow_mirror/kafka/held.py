@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MirrorError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,12 @@ lets principals of its default realm in and nobody else, and names them by their
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.configs import broker_configs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.kafka.session import AdminSession
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.session import AdminSession
 
 _RULES, _BUILDER = "sasl.kerberos.principal.to.local.rules", "principal.builder.class"
 

@@ -6,14 +6,11 @@ no value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.errors import MirrorError
-    from airflow_mirror.partition import TopicPartition
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.partition import TopicPartition
 
 COORDINATORS = "__transaction_state"  # the topic whose leaders are the coordinators of transactions
 

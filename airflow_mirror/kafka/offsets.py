@@ -5,15 +5,12 @@ Errors are those of :class:`airflow_mirror.wire.cluster.WireCluster`, which find
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
 
 
 def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:

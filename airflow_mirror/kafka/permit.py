@@ -7,13 +7,10 @@ something others rely on takes a permit, and calls it last: it raises if the eff
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 from airflow_mirror.wire.connection import Check as Permit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Permit", "granted_freely", "recently", "since_boot_s", "unfenced"]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from airflow_mirror.errors import InvalidField
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 
 def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_mirror.kafka.session import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,18 @@ that, so it passes a function for it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MirrorError, RequestRefused
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import Router
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.wire.connection import Connection
 
 K = TypeVar("K")
 T = TypeVar("T")

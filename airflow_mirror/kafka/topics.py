@@ -6,23 +6,19 @@ topic. Only then is the topic compared with the request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.model import NewTopicSpec, Replicas, TopicInfo
-from airflow_mirror.kafka.session import Reply
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import id_of, topic_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
 
 _NEWS_S = 5.0  # every live broker learns of a change within this time
 

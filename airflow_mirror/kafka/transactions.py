@@ -7,24 +7,19 @@ topic without a leader answers nothing. :func:`hidden_from` finds both, so that 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.acls import describe_acls
-from airflow_mirror.kafka.model import COORDINATORS
-from airflow_mirror.kafka.session import Reply, chunks
+from airflow_mirror.kafka.model import COORDINATORS, Acl
+from airflow_mirror.kafka.session import AdminSession, Reply, chunks
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from airflow_mirror.kafka.model import Acl
-    from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Connection
 
 # States in which markers are still to come. An epoch fence is an abort that begins.
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")

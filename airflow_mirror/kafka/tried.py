@@ -6,20 +6,16 @@ each request is sent as it will be, about a partition that no topic has: a broke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
-from airflow_mirror.kafka.session import Reply
+from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from airflow_mirror.errors import MirrorError
-    from airflow_mirror.kafka.session import AdminSession
 
 _NO_PARTITION = (1 << 31) - 1
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_mirror.kafka.session import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.kafka.session import AdminSession
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.session import AdminSession, Reply
 
 # By Kafka's number (ScramMechanism), with the hash of each.
 _MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")

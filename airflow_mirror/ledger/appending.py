@@ -7,18 +7,16 @@ it. Otherwise the older of two values of a key could come last, and would stay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_mirror.errors import MissingRight, TryAgain
+from airflow_mirror.ledger.topic import TopicLog
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.transactions import new_producer
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.topic import TopicLog
-    from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Check
 
 # The broker does not know the producer (any more): nothing of it is on its way.
 _FORGOTTEN = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)

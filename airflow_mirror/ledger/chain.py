@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.reading import known, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.ledger.decisions import Decisions, Values
 
 SEAL = "seal"  # the key of a report under which it carries its links; its digest does not cover it
 _VERSION = 1

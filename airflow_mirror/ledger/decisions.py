@@ -13,9 +13,11 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
@@ -25,10 +27,6 @@ from airflow_mirror.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 
 Values = Mapping[str, Any]
 Change = Callable[[Values], Values | None]

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.fold import Fold, timeless
 from airflow_mirror.ledger.log import DecisionLog
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 _VERSION = 1
 _PATIENCE_S = 120.0

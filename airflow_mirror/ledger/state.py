@@ -11,19 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from airflow_mirror.errors import BrokerError, InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
 from airflow_mirror.policy import STATE, WISHES
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.wire.cluster import WireCluster
 
 SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 # So that little of it is stale, and all of it can be read in seconds.

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.single import MOVED, produce_one, read_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Check
 
 _PRODUCE_TIMEOUT_MS = 10_000
 _FETCH_BYTES = 4 << 20

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.night.elsewhere import UNSEEN, elsewhere, streams
-from airflow_mirror.night.estimate import estimates, whole_s
+from airflow_mirror.night.estimate import Trial, estimates, whole_s
 from airflow_mirror.night.findings import findings
 from airflow_mirror.night.groups import groups
-from airflow_mirror.night.look import Questions, look
+from airflow_mirror.night.look import Questions, Seen, look
 from airflow_mirror.night.model import NightPlan, Shape
 from airflow_mirror.night.producers import producers
 from airflow_mirror.night.race import race
 from airflow_mirror.night.trial import try_copy
 from airflow_mirror.night.waves import waves
+from airflow_mirror.plan import Plan
 from airflow_mirror.policy import is_internal
 from airflow_mirror.sync.maps import OffsetMaps
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.night.estimate import Trial
-    from airflow_mirror.night.look import Seen
-    from airflow_mirror.plan import Plan
 
 NO_ID = (
     "producers that don't number their batches (enable.idempotence=false, the default before Kafka 3.0), and those that "

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.night.model import VERSION
+from airflow_mirror.night.model import VERSION, NightPlan
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.night.model import NightPlan
 
 _REMEDY = "Look whether the night still goes as it was planned; this plan is the one to go by then."
 

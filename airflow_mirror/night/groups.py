@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from airflow_mirror.kafka.model import CONNECT, STREAMS
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.model import GroupInfo
-    from airflow_mirror.night.waves import Wave
+from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo
+from airflow_mirror.night.waves import Wave
 
 SHARE = "share group"
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.night.race import HORIZON_S, Log
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.plan import Plan
+from airflow_mirror.plan import Plan
 
 # Shares of retention.ms at which is asked what has expired by then: closer where it matters.
 _SHARES = (0.0, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.groups import CONSUMERS
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.night import elsewhere, logs
 from airflow_mirror.night.elsewhere import REGISTRY_TOPIC
+from airflow_mirror.night.logs import Limits
+from airflow_mirror.night.race import Log
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan
 from airflow_mirror.verify.partition import data_batches
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-    from airflow_mirror.night.logs import Limits
-    from airflow_mirror.night.race import Log
-    from airflow_mirror.plan import Plan
-    from airflow_mirror.wire.topology import ProducerState
+from airflow_mirror.wire.topology import ProducerState
 
 WATCH_S = 5.0
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.writer.identity import is_ours
-
-if TYPE_CHECKING:
-    from airflow_mirror.night.waves import Wave
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.topology import ProducerState
+from airflow_mirror.night.waves import Wave
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.topology import ProducerState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,23 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_mirror.files import replace_file
-from airflow_mirror.night.groups import TO_DO
-from airflow_mirror.night.race import urgent
+from airflow_mirror.night.elsewhere import Kept
+from airflow_mirror.night.estimate import Estimate
+from airflow_mirror.night.groups import TO_DO, Group
+from airflow_mirror.night.model import NightPlan
+from airflow_mirror.night.producers import Producer
+from airflow_mirror.night.race import Race, urgent
+from airflow_mirror.night.waves import Wave
 from airflow_mirror.page import MOST_ROWS, template
 from airflow_mirror.plan.markdown import FINDING_HEAD, finding_row, table
 from airflow_mirror.wording import count, duration, size, some
-
-if TYPE_CHECKING:
-    from airflow_mirror.night.elsewhere import Kept
-    from airflow_mirror.night.estimate import Estimate
-    from airflow_mirror.night.groups import Group
-    from airflow_mirror.night.model import NightPlan
-    from airflow_mirror.night.producers import Producer
-    from airflow_mirror.night.race import Race
-    from airflow_mirror.night.waves import Wave
 
 _WAVES = (
     "Each wave is a cutover of its own, and a Mirror of its own: the JSON has its topics and groups as a Mirror takes "

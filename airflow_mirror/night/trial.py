@@ -14,27 +14,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.offsets.store import NoMaps
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.night.estimate import CORE, LIMIT, SOURCE, TARGET, Trial
+from airflow_mirror.night.race import Log
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import scratch
+from airflow_mirror.plan import Plan, scratch
 from airflow_mirror.policy import COLON, scratch_topic
 from airflow_mirror.wire.cluster import WireCluster
-
-if TYPE_CHECKING:
-    from airflow_mirror.copy.loop.partition import PartitionCopy
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.night.race import Log
-    from airflow_mirror.plan import Plan
 
 SECONDS = 10.0
 _MOST = 8  # partitions together

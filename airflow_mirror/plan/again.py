@@ -7,17 +7,13 @@ with its owner.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from airflow_mirror.errors import LedgerMissing
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.life import decided
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.inventory import Inventory, TopicState
 
 _REMEDY = "Delete the target topic, or exclude this one. Then a tail takes it in at its next look, or the next plan does."
 

@@ -5,26 +5,21 @@ A topic with a finding that would block a plan is left out alone, with the reaso
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.again import created_again, sentence
 from airflow_mirror.plan.build import decide
-from airflow_mirror.plan.inventory import Inventory, read_target, read_topics
+from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
+from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 from airflow_mirror.plan.target_configs import refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import TopicInfo
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.plan.holes import HoleSamples
-    from airflow_mirror.plan.inventory import TopicState
-    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 
 # What they found concerns the mirror, not a topic: the plan has said it.
 _OF_THE_MIRROR = frozenset(

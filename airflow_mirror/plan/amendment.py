@@ -7,16 +7,11 @@ last one's hash, the plan's *revision*, stands for everything that is mirrored: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.plan.model import Amendment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+from airflow_mirror.plan.model import Amendment, Finding, Plan, TopicPlan
 
 
 def next_amendment(plan: Plan, topics: Sequence[TopicPlan], findings: Sequence[Finding], created_at: str) -> Amendment:

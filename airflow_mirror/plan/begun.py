@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.model import TopicInfo
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.plan.model import Found, block, warn
+from airflow_mirror.plan.situation import Situation
+from airflow_mirror.wire.served import Without
 from airflow_mirror.wording import some
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.plan.situation import Situation
-    from airflow_mirror.wire.served import Without
 
 
 def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:

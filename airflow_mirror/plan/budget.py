@@ -5,15 +5,12 @@ Only the plan applies budgets. The copy never stops half way because an estimate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Capabilities, HoleEstimate
 from airflow_mirror.wording import duration, size, some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Capabilities, HoleEstimate
 
 # Allowed at any share of holes: 8 MB, and about two minutes through the coordinator. A small topic is not worth a map.
 ALWAYS_PADDED = 100_000

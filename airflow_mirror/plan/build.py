@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.again import created_again
+from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
@@ -33,15 +36,7 @@ from airflow_mirror.plan.target_configs import refusals, try_configs
 from airflow_mirror.plan.traces import unfit
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.begun import Begun
-    from airflow_mirror.wire.served import Without
+from airflow_mirror.wire.served import Without
 
 
 def build(

@@ -6,8 +6,8 @@ problem at once. To add one: write the function, add a line to ``CHECKS``, write
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
@@ -15,9 +15,6 @@ from airflow_mirror.plan import brokers, hole_checks, room_checks, selection, to
 from airflow_mirror.plan.model import Finding, Found, block, warn, well, worst_first
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 def run_checks(situation: Situation) -> list[Finding]:

@@ -9,15 +9,12 @@ ours: records that are years old must survive on the target, byte for byte, unti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan, TopicPlan
 
 LONG_MAX = "9223372036854775807"
 

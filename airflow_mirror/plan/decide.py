@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import budget, configs
+from airflow_mirror.plan.budget import Excess
+from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import Capabilities, HoleEstimate, TopicPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.budget import Excess
-    from airflow_mirror.plan.inventory import Inventory, TopicState
 
 NOTHING: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 

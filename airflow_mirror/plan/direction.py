@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.ledger.reading import known, readable
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.decisions import Values
 
 _VERSION = 1
 FAILOVER = "failover"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from airflow_mirror.plan import budget
-from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Found, block, warn, well
+from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Found, TopicPlan, block, warn, well
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, duration, size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from airflow_mirror.plan.decide import Pair
-    from airflow_mirror.plan.model import TopicPlan
 
 
 def priming(s: Situation) -> Iterator[Found]:

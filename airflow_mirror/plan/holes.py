@@ -15,10 +15,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MissingRight, TryAgain
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.inventory import TopicState
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import fetch
@@ -28,10 +30,6 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.plan.inventory import TopicState
 
 log = logging.getLogger(__name__)
 

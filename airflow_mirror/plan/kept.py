@@ -6,23 +6,18 @@ next plan continues from the same one on every worker. So is its last amendment;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
 
 _VERSION = 1
 

@@ -15,9 +15,10 @@ instead of overwriting data.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import (
     LedgerMissing,
@@ -28,16 +29,11 @@ from airflow_mirror.errors import (
     TopicsOwned,
     TopicsShared,
 )
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Change, Decisions, Values
-    from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.model import Plan, TopicPlan
 
 _VERSION = 1
 _SHARED = 2  # a version that does not know of sharing must not take the topic for its own

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from airflow_mirror.plan.model import LEVELS, PRIME_OFFSETS_PER_S
+from airflow_mirror.plan.model import LEVELS, PRIME_OFFSETS_PER_S, Finding, Plan, TopicPlan
 from airflow_mirror.wording import count, duration, plain, size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 
 _VERDICT = {
     "block": "**Blocked.** Nothing starts before the findings marked BLOCK are resolved.",

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import Planned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 VERSION = 2
 _AMENDMENT_VERSION = 1

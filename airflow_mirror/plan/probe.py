@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
@@ -30,9 +30,6 @@ from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.single import fetch_one, produce_one
 from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 _PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic allows it
 _TIMEOUT_MS = 10_000

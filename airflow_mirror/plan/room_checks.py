@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import Found, block, warn
+from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import duration, size, some
-
-if TYPE_CHECKING:
-    from airflow_mirror.plan.situation import Situation
 
 _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
 

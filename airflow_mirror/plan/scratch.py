@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.policy import SCRATCH_PREFIX
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import NewTopicSpec
 
 log = logging.getLogger(__name__)
 

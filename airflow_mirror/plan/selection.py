@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.nearest import nearest
@@ -10,13 +10,9 @@ from airflow_mirror.patterns import is_name, matches
 from airflow_mirror.plan.configs import EXCLUDED
 from airflow_mirror.plan.inventory import internal_topics
 from airflow_mirror.plan.model import Found, block, warn
+from airflow_mirror.plan.situation import Situation
 from airflow_mirror.policy import is_reserved
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from airflow_mirror.plan.situation import Situation
 
 
 def internal(s: Situation) -> Iterator[Found]:

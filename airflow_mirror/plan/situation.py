@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from airflow_mirror.plan.model import Capabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.decide import Pair
-    from airflow_mirror.plan.inventory import Inventory
-    from airflow_mirror.plan.model import TopicPlan
-    from airflow_mirror.wire.served import Without
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.inventory import Inventory
+from airflow_mirror.plan.model import Capabilities, TopicPlan
+from airflow_mirror.wire.served import Without
 
 
 @dataclass(frozen=True, kw_only=True)

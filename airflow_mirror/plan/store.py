@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InputError, PlanOfAnother
 from airflow_mirror.files import replace_file
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import Plan
-
-if TYPE_CHECKING:
-    from airflow_mirror.mirror import Mirror
 
 KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -6,17 +6,12 @@ list would become outdated, so the target is queried.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
-from airflow_mirror.kafka.model import NewTopicSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
+from airflow_mirror.plan.model import TopicPlan
 
 # Key -> the value that applies on the target without an override; None if that could not be seen.
 OwnConfigs = dict[str, "str | None"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Kafka's keys, and the values that apply if neither side sets them.
 _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}

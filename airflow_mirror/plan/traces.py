@@ -8,19 +8,14 @@ because its topics stay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from airflow_mirror.errors import LedgerNewer, MirrorError, MissingRight
-from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.plan.life import decided
 from airflow_mirror.policy import HEARTBEATS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import TopicInfo
-    from airflow_mirror.ledger.decisions import Decisions, Values
 
 SETTINGS = {"cleanup.policy": "compact"}
 _KEY = "trace/"

@@ -12,21 +12,15 @@ are made at the same time don't see each other, so jobs look once more when they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorLoop, MissingRight
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.plan.life import Owned, decided
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import marked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.plan.model import Plan
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,17 @@ write to; the next call goes on.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
-from airflow_mirror.cutover.decision import OPENED, fence_state, note_copy, permit
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised, handed_over_by
-from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
     BrokersUnsupported,
@@ -43,24 +45,15 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.failover.after import require_source
 from airflow_mirror.failover.returned import RUN
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.plan import build, kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.parted import DIVERGED, parted
 from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.sync.topics import create_target_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from airflow_mirror.cutover.decision import FenceState
-    from airflow_mirror.cutover.platform import Platform, Side
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.plan.model import Plan
 
 BY = "cutover"
 BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"

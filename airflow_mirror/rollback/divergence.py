@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.verify.partition import count_data
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.plan.model import Plan
 
 _READ_AT_MOST = 1_000_000  # offsets whose records are counted by reading them; beyond it offsets have to do
 _LISTED = 50

@@ -17,24 +17,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from airflow_mirror.errors import ExportBroken
+from airflow_mirror.failover.after import Surplus
 from airflow_mirror.files import replace_file, sync
+from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.wire.batch import LOG_OVERHEAD, BrokenFrame, RawBatch, iter_batches
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import damage, decode
 from airflow_mirror.wire.single import read_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from airflow_mirror.failover.after import Surplus
-    from airflow_mirror.rollback.parted import Verdict
-    from airflow_mirror.wire.cluster import WireCluster
 
 MANIFEST = "manifest.json"
 _VERSION = 1

@@ -17,32 +17,29 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from airflow_mirror.cutover.context import Log
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.failover.after import require_source
 from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.failover.returned import RUN
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.rollback.arm import armed, cutover_of
 from airflow_mirror.rollback.export import Exported, export, read_back
 from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
 from airflow_mirror.sync.topics import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
-    from airflow_mirror.cutover.context import Log
-    from airflow_mirror.cutover.platform import Platform, Side
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.permit import Permit
 
 _LISTED = 50
 _LOG = logging.getLogger("airflow_mirror.rollback")

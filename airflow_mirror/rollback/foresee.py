@@ -7,21 +7,16 @@ fence. A yes is no promise: until then rights and topics may change.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.held import unseen_because
+from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.spared import spare
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.model import Finding, Plan
 from airflow_mirror.rollback.arm import BY_CALLABLE, MAY_END, own_on, reverse_plan
 from airflow_mirror.rollback.reverse import not_reversible
-
-if TYPE_CHECKING:
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.cutover.preview import Preview
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan.model import Plan
 
 
 def with_way_back(preview: Preview, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Preview:

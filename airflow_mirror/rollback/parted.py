@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from airflow_mirror.failover.after import Surplus, beyond
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan.model import Plan
 
 DELTA, DIVERGED, GONE = "delta", "diverged", "gone"
 

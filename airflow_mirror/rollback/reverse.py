@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan
 
 _SUFFIX = "-reverse"  # no dot: the names of a mirror's fences are told apart by one
 

@@ -14,30 +14,27 @@ the clusters swapped. Three things are its own:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.cutover.context import Log
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.jobs.runner.active import ended
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.arm import armed, copy_fence
 from airflow_mirror.rollback.divergence import Divergence, divergence
 from airflow_mirror.rollback.reverse import reverse_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from airflow_mirror.cutover.context import Log
-    from airflow_mirror.cutover.report import CutoverReport
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.plan.model import Plan
 
 BY = "rollback"
 _LOG = logging.getLogger("airflow_mirror.rollback")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
-from airflow_mirror.sync.acls import PHASES, sync_acls
-from airflow_mirror.sync.quotas import sync_quotas
-from airflow_mirror.sync.users import sync_users
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.acls import AclReport
-    from airflow_mirror.sync.quotas import QuotaReport
-    from airflow_mirror.sync.users import SecretOf, UsersReport
+from airflow_mirror.sync.acls import PHASES, AclReport, sync_acls
+from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
+from airflow_mirror.sync.users import SecretOf, UsersReport, sync_users
 
 ACLS, QUOTAS, USERS = "acls", "quotas", "users"
 PARTS = (ACLS, QUOTAS, USERS)

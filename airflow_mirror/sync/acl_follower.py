@@ -10,20 +10,18 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import NoAuthorizer
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.life import active_topics, not_active
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclReport, sync_acls
 from airflow_mirror.sync.brief import LONGEST, brief, told
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.right import Right
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,11 @@ No rule may let anybody do more on the target than on the source:
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.policy import EVERYBODY, OWN_IDS
 from airflow_mirror.sync.acl_scope import (
     ALL_NAMES,
@@ -31,12 +33,6 @@ from airflow_mirror.sync.acl_scope import (
     is_pattern,
     pattern_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from collections.abc import Set as AbstractSet
-
-    from airflow_mirror.kafka.model import Acl
 
 EARLY, CUTOVER = "early", "cutover"
 READING = {

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import OWN_IDS, Principals, is_internal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from airflow_mirror.kafka.model import Acl
-    from airflow_mirror.mirror import Mirror
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
 Pattern = tuple[str, str]  # (pattern type, name)

@@ -8,29 +8,34 @@ completed by the next one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InvalidField, NoAuthorizer, RequestRefused
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, granted_freely
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.life import require_alone
-from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.acl_rules import (
+    CUTOVER,
+    EARLY,
+    LeftOut,
+    Wanted,
+    could_be_ours,
+    own_patterns,
+    rewrite,
+    writers_of,
+)
 from airflow_mirror.sync.acl_scope import Scope, others
 from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
 from airflow_mirror.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import Acl
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.acl_rules import LeftOut, Wanted
 
 PHASES = (EARLY, CUTOVER)
 

@@ -23,28 +23,25 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import claim, not_ours
+from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 from airflow_mirror.plan.store import differing_fields
 from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.maps import mapped_topics
-from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.right import Right, Stopped
 from airflow_mirror.sync.topics import create_target_topics
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import TopicInfo
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
-    from airflow_mirror.sync.right import Right
 
 _AT_ONCE = 50  # topics in an amendment, so that the first of many are copied soon
 _STOPPED = "its partitions stop where they are"

@@ -17,25 +17,22 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
 from airflow_mirror.plan.life import active_topics, not_active
-from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.configs import Change, diff, own_values, shown
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.set_again import TIMES, SetAgain
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.plan.target_configs import OwnConfigs
-    from airflow_mirror.sync.right import Right
 
 log = logging.getLogger(__name__)
 

@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, is_on_hold, same_value, stays_compacted
-from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync.topics import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.plan.target_configs import OwnConfigs
-
 
 _NOBODYS = ConfigEntry(value=None, is_default=True)
 _USUAL = Rules()

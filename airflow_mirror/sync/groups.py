@@ -7,24 +7,19 @@ requested, and committed positions are read back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange, first_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.model import Plan, TopicPlan
 
 __all__ = ["GroupPlace", "translate"]
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from airflow_mirror.errors import HoldLost, LeaseLost, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import held_values, same_value
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.set_again import TIMES, SetAgain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry
-    from airflow_mirror.plan.model import Plan
 
 log = logging.getLogger(__name__)
 

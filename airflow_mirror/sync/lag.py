@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan import Plan
+from airflow_mirror.plan import Plan
 
 
 @dataclass(frozen=True)

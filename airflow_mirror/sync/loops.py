@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer, MissingRight, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.upstream import Upstream, upstream_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.plan.model import Plan
 
 log = logging.getLogger(__name__)
 

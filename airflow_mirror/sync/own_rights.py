@@ -7,8 +7,8 @@ mirror's principal gets its literal rights before that, and nobody else does.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.policy import DECISIONS, OWN_IDS
@@ -22,9 +22,6 @@ from airflow_mirror.sync.acl_scope import (
     is_pattern,
     pattern_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 CLUSTER = "CLUSTER"
 # What a mirror does on its target (docs/mirror.md).

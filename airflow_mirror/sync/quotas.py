@@ -6,18 +6,15 @@ but for those of its own user: the source's would throttle the copy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity, Quotas
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 _USER = "User:"  # quotas are for names; authorizers have the type before them
 

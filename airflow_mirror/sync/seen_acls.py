@@ -9,14 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.reading import exactly, readable
-from airflow_mirror.ledger.state import in_pieces, whole
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.state import State, in_pieces, whole
 
 _VERSION = 1
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.ledger.reading import readable
-
-if TYPE_CHECKING:
-    from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.model import Plan
 
 _VERSION = 1
 

@@ -7,22 +7,17 @@ settings of existing topics.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
-from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.configs import same_value
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
-    from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.plan.model import Plan, TopicPlan
-
 
 # A new topic or setting reaches the brokers' metadata some milliseconds after the controller's response.
 _SETTLE_S = 60.0  # a busy broker learns about a hundred new topics late

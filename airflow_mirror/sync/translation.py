@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import require_alone
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import GroupReport, commit_groups, read_positions, reverse, translate_positions
 from airflow_mirror.sync.maps import OffsetMaps
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.plan.model import Plan
 
 
 def translate_groups(

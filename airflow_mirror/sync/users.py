@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 # Target user -> its new secret; None: there is none.
 SecretOf = Callable[[str], str | None]

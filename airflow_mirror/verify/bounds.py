@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.verify.result import Difference, LogBounds, PartitionPair
-
-if TYPE_CHECKING:
-    from airflow_mirror.copy.offsets.map import OffsetMap
 
 
 def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> tuple[int, int]:

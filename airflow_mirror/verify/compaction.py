@@ -13,14 +13,12 @@ Keys are kept as digests, and only of what one side lacks. A record without a ke
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
 from airflow_mirror.verify.result import Difference, Evidence
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.records import Record
 
 
 class Lone(NamedTuple):

@@ -19,24 +19,20 @@ proves nothing: a record that is missing there, or one that the map does not con
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
 from airflow_mirror.copy.batches import tombstones
-from airflow_mirror.copy.offsets.map import Where
+from airflow_mirror.copy.offsets.map import OffsetMap, Where
 from airflow_mirror.verify.compaction import Gaps
 from airflow_mirror.verify.result import Difference, Evidence, evidence
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from airflow_mirror.copy.offsets.map import OffsetMap
-    from airflow_mirror.wire.batch import RawBatch
-    from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.records import Record
 
 # Consumers see only these two attributes; the others differ between a log and its copy by design.
 _VISIBLE = wire_batch.CODEC_MASK | wire_batch.LOG_APPEND_TIME

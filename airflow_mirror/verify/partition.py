@@ -9,12 +9,13 @@ One response per side is held at a time, so memory does not depend on the topic'
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap, Where
+from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
 from airflow_mirror.partition import TopicPartition
@@ -32,19 +33,12 @@ from airflow_mirror.verify.result import (
 )
 from airflow_mirror.wire.aborted import Aborted
 from airflow_mirror.wire.aborted import data_batches as committed_batches
-from airflow_mirror.wire.batch import BrokenFrame, iter_batches
+from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import broken_log, fetch_one, fetch_together, read_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.copy.ranges import CopyRange
-    from airflow_mirror.wire.batch import RawBatch
-    from airflow_mirror.wire.records import Record
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from airflow_mirror.ledger.state import MOST_BYTES
+from airflow_mirror.ledger.state import MOST_BYTES, State, Values
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.verify.result import LEVELS, check_level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_mirror.ledger.state import State, Values
-    from airflow_mirror.plan.model import Plan, TopicPlan
 
 log = logging.getLogger(__name__)
 

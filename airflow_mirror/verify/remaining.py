@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.partition import compare_partitions
-from airflow_mirror.verify.result import PartitionPair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.verify.result import PartitionComparison
+from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 
 
 def verify_rest(

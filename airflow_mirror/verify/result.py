@@ -5,18 +5,15 @@ Records may be confidential and reports are kept for years, so a difference hold
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.records import Record
 
 LEVELS = ("offsets", "batches", "records")
 KINDS = ("missing", "extra", "key", "value", "headers", "timestamp", "offset", "end", "corrupt", "map")

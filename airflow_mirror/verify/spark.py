@@ -7,6 +7,7 @@ reference, where it runs, unless the driver hands them over.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair, check_level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
 

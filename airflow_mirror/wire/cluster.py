@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
@@ -18,11 +19,6 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from airflow_mirror.config import ClientConfig
 
 __all__ = ["Leader", "ProducerState", "WireCluster"]
 

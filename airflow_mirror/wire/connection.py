@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -32,9 +32,6 @@ from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.topology import parse_bootstrap
 from airflow_mirror.wire.varint import tags_end
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["Buffer", "Check", "Connection", "WireSettings"]
 

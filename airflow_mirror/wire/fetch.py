@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.connection import Connection
 
 API_KEY, OLDEST, NEWEST = 1, 4, 11
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1

@@ -7,16 +7,14 @@ is imported inside the functions: the import takes a quarter of a second, too mu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import produce
+from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import RETRIABLE
 from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.connection import Check, Connection
 
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.wire import requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Check, Connection
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Check, Connection
 
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 _BATCHED = 4  # first version of FindCoordinator that accepts many keys

@@ -6,19 +6,15 @@ A setting that would change whom we trust or who we are must never be ignored si
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.wire.kerberos import identity as kerberos
-
-if TYPE_CHECKING:
-    import ssl
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.wire.kerberos.tickets import Tickets
+from airflow_mirror.wire.kerberos.tickets import Tickets
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")

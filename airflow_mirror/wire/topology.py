@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_mirror.errors import InvalidField
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.partition import TopicPartition
+from airflow_mirror.partition import TopicPartition
 
 
 class Leader(NamedTuple):

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from airflow_mirror.errors import BrokerError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import FENCED, RETRIABLE, CoordinatorFenced, Fenced, MarkerUnsettled, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 from airflow_mirror.wire.varint import unsigned
-
-if TYPE_CHECKING:
-    from airflow_mirror.partition import TopicPartition
-    from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Check, Connection
 
 T = TypeVar("T")
 

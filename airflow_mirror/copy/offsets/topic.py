@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from airflow_mirror.errors import MapsUnfit
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import SETTINGS, WISHED
 from airflow_mirror.ledger.topic import TopicLog, create
 from airflow_mirror.policy import MAPS
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
 
 # For good: a map is found in the partition that its name leads to.
 PARTITIONS = 16

@@ -6,18 +6,16 @@ and a tail are the same, whoever copies.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import threading
-
-    from airflow_mirror.copy.ranges import CopyRange
-    from airflow_mirror.copy.results import PartitionResult
-    from airflow_mirror.copy.task import CopyWork
-    from airflow_mirror.jobs.driver.turns import Stream, Tail
-    from airflow_mirror.jobs.progress.listener import Hosts
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.jobs.driver.turns import Stream, Tail
+from airflow_mirror.jobs.progress.listener import Hosts
 
 
 class Crew(Protocol):

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced
 from airflow_mirror.jobs.driver.complaints import Complaints
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.active import (
     SIGN_EVERY_S,
     ActiveTail,
@@ -36,16 +38,10 @@ from airflow_mirror.jobs.runner.status import StatusFile, blame
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan import kept
+from airflow_mirror.ledger.state import State, state_of
+from airflow_mirror.plan import Plan, kept
 from airflow_mirror.plan.life import require_active
 from airflow_mirror.policy import STATE
-
-if TYPE_CHECKING:
-    from airflow_mirror.jobs.driver.entry import Outcome
-    from airflow_mirror.jobs.driver.prepare import CopyJob
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan import Plan
 
 log = logging.getLogger(__name__)
 

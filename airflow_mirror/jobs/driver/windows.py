@@ -24,12 +24,12 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import in_pieces, names_below, whole
+from airflow_mirror.ledger.state import State, in_pieces, names_below, whole
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
@@ -37,9 +37,6 @@ from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.state import State
 
 log = logging.getLogger(__name__)
 

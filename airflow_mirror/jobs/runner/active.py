@@ -18,19 +18,16 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes, wishes_of
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import names_below
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.decisions import Decisions, Values
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.mirror import Mirror
+from airflow_mirror.ledger.state import State, names_below
+from airflow_mirror.mirror import Mirror
 
 JOBS = "job/"  # what the keys of all jobs begin with
 SIGN_EVERY_S = 5.0

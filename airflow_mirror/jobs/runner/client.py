@@ -6,8 +6,9 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import directory, process
 from airflow_mirror.jobs.runner.command import (
     SOURCE_VARIABLE,
@@ -21,10 +22,7 @@ from airflow_mirror.jobs.runner.command import (
     spark_conf,
 )
 from airflow_mirror.jobs.runner.place import Launch
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 _SHUTDOWN_S = 10.0  # from a job's final state to the end of its JVM
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from airflow_mirror.files import replace_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 # Held from before a job's first process exists (it inherits the lock) until the last process that inherited it ends.
 LAUNCH_LOCK = "launch.lock"

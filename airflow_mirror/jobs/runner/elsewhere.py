@@ -14,8 +14,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.jobs.runner import process, reports
 from airflow_mirror.jobs.runner.active import SILENCE_S, ask_to_stop
@@ -23,14 +24,10 @@ from airflow_mirror.jobs.runner.client import is_here, is_running
 from airflow_mirror.jobs.runner.command import Submission, Submit, anywhere, cluster_conf, environment, py_files
 from airflow_mirror.jobs.runner.directory import read_json, write_json
 from airflow_mirror.jobs.runner.place import Launch
+from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import FINAL, RUNNING
-from airflow_mirror.ledger.state import state_of
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import State, state_of
 
 log = logging.getLogger(__name__)
 

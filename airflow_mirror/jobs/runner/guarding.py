@@ -16,16 +16,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import TryAgain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from airflow_mirror.config import ClientConfig
 
 _MODULE = "airflow_mirror.cutover.guard"
 _START_S = 60.0

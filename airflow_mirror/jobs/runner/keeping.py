@@ -11,19 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.runner.active import Watch, active_tail, keys_of
 from airflow_mirror.jobs.runner.local import TAIL, Handle, LocalRunner
+from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
 
 _LOOK_EVERY_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0  # before a tail that died is started again

@@ -12,16 +12,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, Submit, spark_home
 from airflow_mirror.jobs.runner.elsewhere import Elsewhere
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
-    from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 _VARIABLES = (SOURCE_VARIABLE, TARGET_VARIABLE)
 _NAMESPACE, _POD = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.name"

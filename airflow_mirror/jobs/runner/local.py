@@ -18,21 +18,18 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobElsewhere, WriterRuns
 from airflow_mirror.files import is_locked, lock
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.place import Place
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.jobs.runner.status import error_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.place import Place
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it

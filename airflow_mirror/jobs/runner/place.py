@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,14 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, script_args, without_airflow
 from airflow_mirror.jobs.runner.place import Launch
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 
 class PlainProcesses(ThisHost):

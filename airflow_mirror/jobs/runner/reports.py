@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.jobs.runner.state import FINAL
 from airflow_mirror.ledger.reading import readable
-from airflow_mirror.ledger.state import in_pieces, names_below, whole
-
-if TYPE_CHECKING:
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.state import State, in_pieces, names_below, whole
 
 _VERSION = 1
 KEEP = 100  # reports of a mirror's jobs; whoever waits for one reads it within seconds

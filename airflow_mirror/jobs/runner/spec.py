@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import InvalidField
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KINDS = ("bulk_copy", "streaming_tail", "verify")
 # Kinds that write to the target. At most one of them runs for a mirror.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 RUNNING, SUCCEEDED, FAILED, LOST = "RUNNING", "SUCCEEDED", "FAILED", "LOST"
 # States that a job itself writes as its last action.

@@ -14,8 +14,9 @@ import json
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import (
     InputError,
@@ -29,9 +30,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class StatusFile:

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import getpass
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MirrorPaused
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import WISH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.state import WISH, State
 
 _VERSION = 1
 

@@ -18,17 +18,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from airflow_mirror import tokens
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.runner.elsewhere import Elsewhere
 from airflow_mirror.jobs.runner.java import find_java
-
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 _SECRETS = {role: f"airflow-mirror.{role}" for role in ("source", "target")}
 _COMMAND = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"

@@ -10,21 +10,18 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import State
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
-from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.right import Right, Stopped
 from airflow_mirror.wire import requests
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.right import Right
 
 _LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
 _NOTE_S = 0.003  # between two notes, for each partition: those of 10,000 take 30 kB, and a ledger is to stay small

@@ -16,24 +16,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.copy.delays import wall_ms
-from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupCommit
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.state import State
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.following.places import ToTarget
 from airflow_mirror.sync.following.reading import Reading, failures
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupCommit
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.right import Right
 
 _AT_ONCE = 200  # groups between two confirmations of the lease
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import active_topics, not_active
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.policy import OWN_IDS
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
 from airflow_mirror.sync.following.places import ToTarget, places, same
 from airflow_mirror.wire import requests
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.cluster import WireCluster
 
 _OFFSETS = {
     "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),

@@ -14,16 +14,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.state import State
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.life import active_topics, not_active
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import compacting, deciding, sights
 from airflow_mirror.sync.starts import mapped as mapping
 from airflow_mirror.sync.starts.deciding import Standing
@@ -31,18 +38,9 @@ from airflow_mirror.sync.starts.mapped import NO_MAP
 from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
 from airflow_mirror.wire import requests
+from airflow_mirror.wire.cluster import Ask, WireCluster
+from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.fetch import READ_COMMITTED
-
-if TYPE_CHECKING:
-    from airflow_mirror.copy.offsets.store import MapStore
-    from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.ledger.state import State
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.sync.right import Right
-    from airflow_mirror.wire.cluster import Ask, WireCluster
-    from airflow_mirror.wire.connection import Check
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,22 +12,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.ranges import IDENTICAL
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.brief import LONGEST, brief, told
+from airflow_mirror.sync.following.deciding import Standing
 from airflow_mirror.sync.following.reading import Reading, ask
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.traces.deciding import Log, checkpoint_of, is_news, syncs_of
 from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
+from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.sync.traces.topics import make_ready
 
 if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.sync.following.deciding import Standing
-    from airflow_mirror.sync.maps import OffsetMaps
-    from airflow_mirror.sync.right import Right
-    from airflow_mirror.sync.traces.log import TraceLog
-
     Standings = Mapping[str, Mapping[TopicPartition, Standing]]
 
 KINDS = ("checkpoints", "offset-syncs")

@@ -14,23 +14,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorError, MissingRight, TracesUnfit
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import marked
 from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync.brief import LONGEST, brief, told
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.traces.formats import Heartbeat
+from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.sync.traces.topics import make_ready
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.right import Right
-    from airflow_mirror.sync.traces.log import TraceLog
 
 _UPSTREAM_EVERY_S = 300.0  # how often it is looked for clusters before the source
 _SILENT_S = 10.0  # a source that does not answer holds up the other heartbeats: it is left in peace for this long

@@ -7,22 +7,19 @@ called again: the same values once more, which readers do not tell from the firs
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import IDENTICAL
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import marked
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.traces.formats import Checkpoint, is_writable, read_checkpoint
 from airflow_mirror.sync.traces.log import TraceLog
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.ledger.decisions import Values
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.wire.connection import Check
+from airflow_mirror.wire.connection import Check
 
 Positions = Mapping[str, Mapping[TopicPartition, "GroupPosition"]]
 

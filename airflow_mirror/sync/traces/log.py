@@ -7,20 +7,17 @@ held. So no record of an earlier job comes after those of a later one, but for t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.topic import TopicLog, create
 from airflow_mirror.plan.traces import SETTINGS
 from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.wire.connection import Check
 
 _PATIENCE_S = 10.0  # `stop` waits for what is being written
 _MOST_BYTES = 500_000  # of keys and values in a batch: brokers take batches of 1 MiB unless told otherwise

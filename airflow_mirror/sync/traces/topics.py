@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import TracesUnfit
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import mark, unfit
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.traces.log import TraceLog
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.right import Right
 
 _COPIED = "the mirror copies to it: make a plan with this trace, which leaves the source's topic out"
 

@@ -6,13 +6,11 @@ Kerberos numbers its errors from a base; the names are those of RFC 4120 and of 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_mirror.errors import AuthenticationFailed, InputError
 from airflow_mirror.wire.errors import ConnectionLost
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.kerberos.identity import Identity
+from airflow_mirror.wire.kerberos.identity import Identity
 
 _BASE = -1765328384
 _NO_CACHE = 195  # KRB5_FCC_NOFILE: also where a keytab gave no ticket because it is missing or has not the principal

@@ -16,15 +16,12 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.wire.kerberos.causes import Failure, KerberosMissing, explain, of_keytab, says_nothing, silent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_mirror.wire.kerberos.identity import Identity
+from airflow_mirror.wire.kerberos.identity import Identity
 
 log = logging.getLogger(__name__)
 
