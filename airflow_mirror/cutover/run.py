@@ -272,7 +272,8 @@ def recover(run: Run) -> CutoverReport | None:
     if there is None or there.run != run.kept.run or there.is_over:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
             # Whoever has undone it could not say so, or it never had a fence.
-            earlier.outcome, earlier.error = reports.BACKED_OUT, earlier.error or "its process was ended"
+            earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
+            earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
         return earlier
     report = None if earlier is None or earlier.id != there.id else earlier
     if report is not None and report.outcome == reports.DONE:

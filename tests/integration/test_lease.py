@@ -91,7 +91,7 @@ def test_a_held_lease_is_renewed_after_its_coordinator_was_restarted(
         try:
             for restarts in (1, 2):
                 restarted.kill(1)
-                with pytest.raises(LeaseUnconfirmed, match="nothing is written"):
+                with pytest.raises(LeaseUnconfirmed, match="Nothing is written"):
                     wait_until(lambda: watch.check() is not None, "nobody can confirm the lease")
                 restarted.restart(1)
                 wait_until(lambda restarts=restarts: epoch() == held.token.epoch + restarts, "the lease is renewed")

@@ -41,8 +41,8 @@ def test_small_partitions_do_not_wait_for_the_hot_one(pair: list[Cluster], tmp_p
     source, target = pair
     small = [TopicPartition(f"t{number:05}", p) for number in range(TOPICS) for p in range(PARTITIONS)]
     arguments = [*properties_of(tmp_path, source, target), "--include", ".*"]
-    # Each of the two tasks has half of the rate, so that the hot partition alone takes 40 s.
-    rate = HOT_RECORDS * HOT_BYTES // 20
+    # Each of the two tasks has half of the rate, so that the hot partition alone takes 80 s.
+    rate = HOT_RECORDS * HOT_BYTES // 40
     job = submit("bulk_copy.py", *arguments, f"--max-bytes-per-second={rate}", log=tmp_path / "log")
     try:
         with ClusterAdmin(config(target)) as admin:

@@ -215,6 +215,21 @@ def test_what_was_taken_back_already_is_not_taken_back_again(tmp_path: Path, mon
     assert seen.calls == ["precheck", "walk"]
 
 
+def test_attempt_that_a_guard_took_back_without_a_word_is_told_as_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has decided that the fence is down; its report comes behind that, and a retry may be in between."""
+    seen = Steps(monkeypatch)
+    left = fenced(tmp_path, "callable", reports.BACKED_OUT)
+    left.outcome, left.state = reports.RUNNING, "PROVEN"
+    kept = kept_in(tmp_path)
+    kept.load()
+    kept.save(left)
+    (earlier,) = cutover._run(a_run(tmp_path, seen.fence)).earlier
+    assert (earlier["outcome"], earlier["state"]) == (reports.BACKED_OUT, "CAUGHT_UP")
+    assert earlier["error"] == "the process was ended in state PROVEN" and seen.calls == ["precheck", "walk"]
+
+
 def test_failed_undo_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch, broken="off")
     report = fenced(tmp_path, "callable", reports.UNDO_FAILED)
