@@ -11,6 +11,8 @@ import _thread
 import signal
 import threading
 
+_asked_to_stop = threading.Event()
+
 
 def set_in_handler(event: threading.Event) -> None:
     """Set an event without waiting for its lock. To be called by handlers of signals.
@@ -21,6 +23,16 @@ def set_in_handler(event: threading.Event) -> None:
 
 
 def stop_by_signals(event: threading.Event) -> None:
-    """Let SIGTERM and SIGINT set an event from now on. To be called by the main thread."""
+    """Let SIGTERM and SIGINT set an event from now on, and end each :func:`pause`. To be called by the main thread."""
+
+    def stop(*_: object) -> None:
+        set_in_handler(_asked_to_stop)
+        set_in_handler(event)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: set_in_handler(event))
+        signal.signal(number, stop)
+
+
+def pause(seconds: float) -> bool:
+    """Wait; return False at once if a signal has asked this process to stop, before or meanwhile."""
+    return not _asked_to_stop.wait(seconds)

@@ -7,9 +7,9 @@ that changed. A driver that is gone, frozen or unreachable is tried again every 
 
 The connection to `jobs.progress.listener` is TLS, always: names of topics are nobody's business on the way, and a
 setting that says when to encrypt would be one to forget. On it go the token, then JSON lines with the task's id, how many
-fetched bytes it holds, and rows. A row is that of ``status.json`` without lag and rates: topic names, offsets, counts and
-error texts, no records and no settings. The token keeps strangers' rows out: who has it can write wrong progress and
-nothing else.
+fetched bytes it holds, how long brokers throttle it, and rows. A row is that of ``status.json`` without lag and rates:
+topic names, offsets, counts and error texts, no records and no settings. The token keeps strangers' rows out: who has it
+can write wrong progress and nothing else.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Reporter:
     """Reports on ``partitions`` as long as the ``with`` block runs, and once more at its end.
 
     :param report_to: host, port, token and certificate of the driver, with a space between; None reports to nobody.
-    :param held: returns how many fetched bytes the task holds.
+    :param gauges: returns what is so of the task at this moment, as :meth:`.CopyLoop.gauges`.
     :ivar asked_to_end: the driver wants the task to end: it has other work for it, or wants to know how it went.
     """
 
     asked_to_end = False
 
     def __init__(
-        self, report_to: str | None, partitions: Sequence[PartitionCopy], held: Callable[[], int] = int
+        self, report_to: str | None, partitions: Sequence[PartitionCopy], gauges: Callable[[], dict[str, Any]] = dict
     ) -> None:  # fmt: skip
-        self._report_to, self._partitions, self._held = report_to, partitions, held
+        self._report_to, self._partitions, self._gauges = report_to, partitions, gauges
         self._run_id = secrets.token_hex(8)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
@@ -102,7 +102,7 @@ class Reporter:
             changed = [row_of(p) for p, basis in now.items() if basis != known.get(p)]
             known = now
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
-                line = {"run": self._run_id, "held": self._held(), "rows": changed[i : i + ROWS_PER_LINE]}
+                line = {"run": self._run_id, **self._gauges(), "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")
             if said.poll(0) and _said(driver):
                 self.asked_to_end = True

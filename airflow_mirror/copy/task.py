@@ -81,7 +81,7 @@ def copy_ranges(
     with ExitStack() as stack:
         clusters = Clusters.of(load(work.source, "source"), target)
         loop = CopyLoop(ranges, clusters, work.options, lambda: watch.check())
-        reporter = stack.enter_context(Reporter(work.report_to, loop.partitions, lambda: loop.memory.used))
+        reporter = stack.enter_context(Reporter(work.report_to, loop.partitions, loop.gauges))
 
         def ends() -> bool:
             over = deadline is not None and (reporter.asked_to_end or time.monotonic() >= deadline)

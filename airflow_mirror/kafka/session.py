@@ -8,7 +8,6 @@ that, so it passes a function for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -93,7 +92,6 @@ class AdminSession:
         self.router = Router(self._cluster)
         self._connected = False
         self._sent = False  # whether the current request was sent
-        self._muted: dict[str, float] = {}  # broker -> monotonic time until which it throttles us
 
     def close(self) -> None:
         """Close the connections."""
@@ -140,16 +138,9 @@ class AdminSession:
         """Send a request of kafka-python's classes; return the response.
 
         :param permit: of one that changes something: called last, right before the bytes.
-
-        A broker that throttles a client does not read from its connection for that time (KIP-219). Nothing is sent
-        before it ends, or the broker would seem frozen.
         """
-        time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
         self._sent = True
-        response = connection.request(message, version, permit)
-        if response.throttle_time_ms:
-            self._muted[connection.address] = time.monotonic() + response.throttle_time_ms / 1000
-        return response
+        return connection.request(message, version, permit)
 
     def one(self, what: str, ask: Callable[[], Reply[str, T]], right: str) -> T:
         """Send a request about a single object; see :meth:`each`."""

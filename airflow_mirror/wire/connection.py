@@ -14,6 +14,8 @@ Rules:
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import socket
 import ssl
@@ -26,8 +28,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.signals import pause
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
+from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, StoppedByQuota, TlsRefused
 from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.topology import parse_bootstrap
@@ -37,6 +40,8 @@ __all__ = ["Buffer", "Check", "Connection", "WireSettings"]
 
 Buffer = bytes | bytearray | memoryview
 Check = Callable[[], None]  # raises if a request must not be sent
+
+log = logging.getLogger(__name__)
 
 _REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">Ii")  # size, correlation id
@@ -60,6 +65,8 @@ _TLS_REFUSALS = (
     "WRONG_VERSION_NUMBER", "WRONG_SSL_VERSION", "ACCESS_DENIED", "INSUFFICIENT_SECURITY", "UNRECOGNIZED_NAME",
     "KEY_TOO_SMALL", "MD_TOO_WEAK", "HTTP",
 )  # fmt: skip
+_LONG_S, _TOLD_AGAIN_S = 1.0, 30.0  # which waits for a quota are told, and how often
+_told: dict[str, float] = {}  # by role, monotonic: of all connections of this process
 _NO_LOGIN_HINT = "A SASL listener closes a connection that does not log in without a word: check security.protocol."
 
 
@@ -101,6 +108,7 @@ class Connection:
         self._arriving = _Arriving()
         self._answers = 0
         self._renew_at = self._ends_at = float("inf")
+        self._muted_until = -math.inf
 
     @classmethod
     def open(cls, host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Self:
@@ -184,13 +192,16 @@ class Connection:
         :param wait: block until the kernel has taken everything, after a login if the session ends soon. If False, the
             buffers must not change until :attr:`unsent` is False.
         :raises ApiNotServed: before a byte is sent: the broker does not serve this version.
+        :raises StoppedByQuota: before a byte is sent: this process shall end, and the broker throttles it.
         :raises ConnectionLost: the connection is gone; the request may or may not have arrived.
         """
         served = self.api_versions.get(api_key)
         if (served is None or not served[0] <= api_version <= served[1]) and api_key != _API_VERSIONS:
             raise ApiNotServed(self.address, api_name(api_key), api_version, served)
-        if wait and self.ends_soon and not self._goes_on():
-            self._renew()
+        if wait:
+            self._wait_out()
+            if self.ends_soon and not self._goes_on():
+                self._renew()
         if check is not None:
             check()
         return self._send(api_key, api_version, buffers, flexible, wait=wait)
@@ -254,7 +265,25 @@ class Connection:
         flexible = type(message).flexible_version_q(version)
         body = self.roundtrip(message.API_KEY, version, message.encode(version=version), flexible, check)
         message.with_header()
-        return message.header.get_response_class().decode(body, version=version)
+        response = message.header.get_response_class().decode(body, version=version)
+        self.throttle(getattr(response, "throttle_time_ms", 0))
+        return response
+
+    def throttle(self, ms: int) -> None:
+        """Note what a response said: so long the broker does not read from this connection (KIP-219)."""
+        self._muted_until = time.monotonic() + ms / 1000
+
+    def _wait_out(self) -> None:
+        """Send nothing before that ends, or the broker would seem frozen."""
+        left = self._muted_until - time.monotonic()
+        if left <= 0:
+            return
+        role, now = self.settings.role, time.monotonic()
+        if left > _LONG_S and now - _told.get(role, -math.inf) > _TOLD_AGAIN_S:
+            _told[role] = now
+            log.warning("%s cluster: broker %s throttles this client (quota): it waits %.1f s", role, self.address, left)
+        if not pause(left):
+            raise StoppedByQuota(role, self.address, left)
 
     def exchange_token(self, token: bytes, *, last: bool = False) -> bytes:
         """Send a bare SASL token and return the broker's token, which is how brokers before 1.0 authenticate clients.

@@ -61,6 +61,16 @@ class ConnectionLost(TryAgain):
         super().__init__(f"{role} cluster, broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
 
 
+class StoppedByQuota(MirrorError):
+    """This process was asked to stop while a broker throttled it. The request was not sent."""
+
+    def __init__(self, role: str, address: str, left_s: float) -> None:
+        self.role, self.address, self.left_s = role, address, left_s
+        super().__init__(
+            f"stopped while {role} cluster's broker {address} throttled this client (quota) for {left_s:.1f} s more"
+        )
+
+
 class TlsRefused(InputError):
     """Client and broker can't agree on TLS, or one of them does not trust the other's certificate."""
 

@@ -71,7 +71,9 @@ def ask(
 
 def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[FetchedPartition]]:
     """Wait for the response to :func:`ask` and return it decoded, as :func:`decode` does."""
-    return decode(connection.receive(correlation_id), version(connection))
+    decoded = decode(connection.receive(correlation_id), version(connection))
+    connection.throttle(decoded[0])
+    return decoded
 
 
 def encode(

@@ -52,10 +52,13 @@ def fetch_one(
             connection = cluster.connection(leader.node_id)
             wanted = [FetchSpec(tp, offset, max_bytes, leader.epoch)]
             asked = fetch.ask(connection, wanted, max_wait_ms, 1, max_bytes, isolation)
-            _throttle, error, partitions = fetch.answer(connection, asked)
+            throttle_ms, error, partitions = fetch.answer(connection, asked)
             answer = partitions[0] if partitions else None
             if answer is not None and answer.error not in MOVED:
                 return answer
+            if answer is None and not error and throttle_ms:  # it sends nothing before that is over
+                deadline += throttle_ms / 1000
+                continue
             code = answer.error if answer else error
             cause = f"{error_name(code)} {meaning(code)}".strip()
         except TryAgain as e:
@@ -147,5 +150,6 @@ def produce_one(
     body = produce.encode({tp: batch}, timeout_ms, ids=ids)
     version = produce.API_VERSION if ids is None else produce.BY_ID
     response = connection.roundtrip(produce.API_KEY, version, body, flexible=by_id, check=check)
-    _throttle, answers = produce.decode(response, None if ids is None else {i: name for name, i in ids.items()})
+    throttle_ms, answers = produce.decode(response, None if ids is None else {i: name for name, i in ids.items()})
+    connection.throttle(throttle_ms)
     return answers[0]

@@ -44,6 +44,30 @@ class Buffer:
             self._memory.used -= self.size
 
 
+class Throttle:
+    """What the brokers of one side last said of a quota: how long they don't read from a connection (KIP-219).
+
+    :param clock: monotonic, in seconds.
+    """
+
+    LASTS_S = 10.0  # from one request to the next
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._ms, self._until = clock, 0, 0.0
+
+    def told(self, ms: int) -> float:
+        """Note what a response said; return until when nothing may be sent there."""
+        now = self._clock()
+        if ms and (ms >= self._ms or now > self._until):
+            self._ms, self._until = ms, now + max(ms / 1000, self.LASTS_S)
+        return now + ms / 1000
+
+    @property
+    def ms(self) -> int:
+        """The longest time that holds or was told lately; 0: no quota was exceeded."""
+        return self._ms if self._clock() < self._until else 0
+
+
 class Pace:
     """Holds an average rate: a write above it has to wait.
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.crew import Crew, Dialler
-from airflow_mirror.copy.loop.limits import Memory, Pace
+from airflow_mirror.copy.loop.limits import Memory, Pace, Throttle
 from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.maps import MapKeeper
 from airflow_mirror.copy.loop.opener import Opened, Opener, Order
@@ -70,6 +71,7 @@ class CopyLoop:
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
         self.memory = Memory(_MEMORY_BYTES)
+        self._throttles: dict[str, Throttle] = {}
         self._standstill = Standstill(self.memory, clock)
         self._store = store or _map_store(self.partitions, options)
         bound_s = options.give_up_after_s
@@ -108,6 +110,11 @@ class CopyLoop:
             self._drain()
         return self.partitions
 
+    def gauges(self) -> dict[str, Any]:
+        """Return what is so at this moment, for whoever reports from another thread: fetched bytes, and quotas in ms."""
+        throttled = {side: throttle.ms for side, throttle in self._throttles.items()}
+        return {"held": self.memory.used, "throttled": {side: ms for side, ms in throttled.items() if ms}}
+
     def _forget(self) -> None:
         """Give back what the partitions still hold that have not ended."""
         for p in self.partitions:
@@ -131,6 +138,7 @@ class CopyLoop:
         self._out = stack.enter_context(
             closing(TargetSide(dialler, self._selector, pace, options.mirror, ids, check, self, clock))
         )
+        self._throttles = {"source": self._in.throttle, "target": self._out.throttle}
         self._openers, self._watchers, self._librarians = crew(_OPENERS), crew(1), crew(1)
         wanted = self._openers.check_wanted
         self._opener = Opener(options, self._isolation, self._store, wanted, partial(self._check_for, self._openers))

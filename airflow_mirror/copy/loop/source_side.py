@@ -15,7 +15,7 @@ from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
-from airflow_mirror.copy.loop.limits import Buffer, Memory
+from airflow_mirror.copy.loop.limits import Buffer, Memory, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import CorruptBatch, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
@@ -56,6 +56,7 @@ class SourceSide:
     ) -> None:  # fmt: skip
         self._lines, self._memory = Lines(dialler, selector), memory
         self._isolation, self._judge, self._clock = isolation, judge, clock
+        self.throttle = Throttle(clock)
         self._lanes: dict[tuple[int, bool], FetchLane] = {}
         # By lane, in order: the partitions that wanted a response at their last event.
         self._waiting: dict[tuple[int, bool], dict[PartitionCopy, None]] = {}
@@ -147,7 +148,7 @@ class SourceSide:
             retry_all(self._judge, asked.values(), e)
             return
         asked = self._answered(lane)
-        lane.not_before = self._clock() + throttle_ms / 1000
+        lane.not_before = self.throttle.told(throttle_ms)
         buffer = Buffer(self._memory, len(body), wall_ms())
         if error:
             retry_all(self._judge, asked.values(), error_name(error))

@@ -16,7 +16,7 @@ from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
-from airflow_mirror.copy.loop.limits import Pace
+from airflow_mirror.copy.loop.limits import Pace, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import (
     CorruptBatch,
@@ -69,6 +69,7 @@ class TargetSide:
         self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
         self._lines, self._pace, self._mirror = Lines(dialler, selector), pace, mirror
         self._check_lease, self._judge, self._clock = check_lease, judge, clock
+        self.throttle = Throttle(clock)
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
         self._queued: set[PartitionCopy] = set()  # partitions in a lane's ready queue
 
@@ -203,7 +204,7 @@ class TargetSide:
         except TryAgain as e:
             self._lose(lane, e)
             return
-        lane.not_before = self._clock() + throttle_ms / 1000
+        lane.not_before = self.throttle.told(throttle_ms)
         sent, lane.sent = lane.sent, {}
         now_ms = wall_ms()
         for answer in answers:

@@ -41,7 +41,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.wire.errors import Fenced, UnknownTopic
+from airflow_mirror.wire.errors import Fenced, StoppedByQuota, UnknownTopic
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,10 @@ def _copy(
             there.plan = lambda: tail.job.plan
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
-            _follow(crew, tail, job, held, there, arguments, status, publication)
+            try:
+                _follow(crew, tail, job, held, there, arguments, status, publication)
+            except StoppedByQuota as e:  # partitions may not have ended cleanly
+                raise TryAgain(str(e)) from e
     return tail
 
 

@@ -91,7 +91,7 @@ class Progress:
     def _report(self, draw: Draw | None, last: bool) -> None:
         now = time.monotonic()
         rows = self._course.look(self.table.rows(), now)
-        summary = summary_of(rows, now)
+        summary = summary_of(rows, now) | {"throttled": self.table.throttled}
         if draw is not None:
             draw(summary, rows)
         elif last or now - self._said >= _LINE_EVERY_S:

@@ -35,13 +35,14 @@ class Run:
 
     :param number: later runs have higher ones.
     :param heard_at: monotonic time of its last line, and ``heard_before`` of the one before that.
-    :param held: fetched bytes that it held then.
+    :param held: fetched bytes that it held then. :param throttled: ms for which brokers of a side throttled it.
     """
 
     number: float = 0
     heard_at: float = -math.inf
     heard_before: float = -math.inf
     held: int = 0
+    throttled: Mapping[str, int] = field(default_factory=dict)
 
 
 _NOBODY = Run()
@@ -157,18 +158,28 @@ class Table:
     @property
     def held(self) -> int:
         """Fetched bytes in the memory of the task that holds most."""
+        return max((run.held for run in self._heard()), default=0)
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """The longest time in ms for which brokers of a side throttle a task; sides without a quota are left out."""
+        told = [one for run in self._heard() for one in run.throttled.items()]
+        return {side: max(ms for at, ms in told if at == side) for side, _ in sorted(told)}
+
+    def _heard(self) -> list[Run]:
         heard_since = time.monotonic() - PATIENCE_S
         with self._lock:
-            return max((run.held for run in self._runs.values() if run.heard_at > heard_since), default=0)
+            return [run for run in self._runs.values() if run.heard_at > heard_since]
 
-    def take(self, run_id: str, rows: Iterable[Any], held: Any = 0) -> None:
+    def take(self, run_id: str, rows: Iterable[Any], held: Any = 0, throttled: Any = None) -> None:
         """Merge what a task reports; skip malformed and outdated rows and those of other partitions.
 
-        :raises ValueError: ``held`` is no number of bytes.
+        :raises ValueError: ``held`` is no number of bytes, or ``throttled`` not ms by side.
         """
         with self._lock:
             run = self._heard_of(run_id[:64])
             run.held = _count(held)
+            run.throttled = {side: _count(ms) for side in ("source", "target") if (ms := (throttled or {}).get(side))}
             for row in rows:
                 try:
                     self._merge(run, row)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.lane import Lines
-from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace
+from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace, Throttle
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
@@ -112,3 +112,20 @@ def test_without_a_rate_nothing_waits() -> None:
     pace = Pace(None)
     pace.spend(10**12)
     assert (pace.wait_s, pace.portion) == (0.0, None)
+
+
+def test_the_longest_throttle_is_known_while_it_lasts_and_a_while_longer() -> None:
+    clock = Clock()
+    throttle = Throttle(clock)
+    assert throttle.ms == 0 and throttle.told(0) == clock.now
+    assert throttle.told(30_000) == clock.now + 30.0
+    throttle.told(200)
+    throttle.told(0)  # of another broker
+    assert throttle.ms == 30_000
+    clock.now += 29
+    assert throttle.ms == 30_000
+    clock.now += 2
+    assert throttle.ms == 0
+    throttle.told(200)
+    clock.now += 9
+    assert throttle.ms == 200

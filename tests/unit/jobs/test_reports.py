@@ -33,6 +33,7 @@ from airflow_mirror.jobs.progress import listener as listening
 from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
 from airflow_mirror.jobs.progress.table import Key, Row, Table
+from airflow_mirror.jobs.progress.wording import describe
 
 RANGES = [
     CopyRange(source_topic="orders", target_topic="orders", partition=p, start_offset=0, end_offset=1000)
@@ -137,10 +138,21 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, tab
 
 def test_what_the_task_holds_arrives_as_it_changes(driver: Listener, table: Table) -> None:
     held = [17]
-    with Reporter(driver.address, copies(), lambda: held[0]):
+    with Reporter(driver.address, copies(), lambda: {"held": held[0]}):
         until(lambda: table.held == 17)
         held[0] = 5
         until(lambda: table.held == 5)
+
+
+def test_who_throttles_a_task_arrives_while_it_lasts(driver: Listener, table: Table) -> None:
+    throttled = {"target": 9_800}
+    with Reporter(driver.address, copies(), lambda: {"held": 0, "throttled": dict(throttled)}):
+        until(lambda: table.throttled == {"target": 9_800})
+        assert describe({"lag": 1, "throttled": table.throttled}).endswith(
+            "throttled by quota: the target by 9.8 s a request"
+        )
+        throttled.clear()
+        until(lambda: table.throttled == {})
 
 
 def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Table) -> None:

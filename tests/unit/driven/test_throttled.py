@@ -1,0 +1,112 @@
+"""A broker that throttles a client (KIP-219): what it says is heard on every way, and nothing is sent meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from airflow_mirror import signals
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import connection, fetch, requests
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import StoppedByQuota
+from airflow_mirror.wire.single import fetch_one, produce_one, read_batches
+from tests.driven import records
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import row
+from tests.driven.script import WAIT_S, Fault
+
+T0 = TopicPartition("t", 0)
+THROTTLE_S = 0.3
+
+
+@pytest.fixture
+def cluster() -> Iterator[DrivenCluster]:
+    with DrivenCluster("target") as cluster:
+        cluster.create("t", 1)
+        yield cluster
+
+
+@pytest.fixture
+def wire(cluster: DrivenCluster) -> Iterator[WireCluster]:
+    with WireCluster(cluster.config, timeout_s=WAIT_S) as wire:
+        yield wire
+
+
+def batch() -> memoryview:
+    return memoryview(bytearray(records.encode([row(0), row(1)])))
+
+
+def fetched(wire: WireCluster) -> object:
+    return fetch_one(wire, T0, 0, isolation=fetch.READ_UNCOMMITTED)
+
+
+def asked_for_ends(wire: WireCluster) -> object:
+    return requests.metadata(wire.connection(wire.leader(T0).node_id), ["t"])
+
+
+WAYS: dict[str, Callable[[WireCluster], object]] = {
+    "Fetch": fetched,
+    "Produce": lambda wire: produce_one(wire, T0, batch()),
+    "Metadata": asked_for_ends,
+}
+
+
+@pytest.mark.parametrize("api", WAYS)
+def test_nothing_is_sent_before_the_throttle_is_over(cluster: DrivenCluster, wire: WireCluster, api: str) -> None:
+    leader = wire.connection(wire.leader(T0).node_id)
+    cluster.script.on(api, Fault(throttle_ms=int(THROTTLE_S * 1000)))
+    WAYS[api](wire)
+    began = time.monotonic()
+    requests.metadata(leader, ["t"])
+    assert time.monotonic() - began > THROTTLE_S * 0.9
+
+
+def test_answers_without_partitions_are_asked_again_however_long_the_quota_holds(
+    cluster: DrivenCluster, wire: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker whose quota for requests is exceeded answers a fetch with nothing at all, and no error."""
+    produce_one(wire, T0, batch())
+    really, throttled = fetch.answer, iter([40, 40, 40])
+
+    def answer(at: connection.Connection, asked: int) -> tuple[int, int, list[fetch.FetchedPartition]]:
+        heard = really(at, asked)
+        if (ms := next(throttled, 0)) == 0:
+            return heard
+        at.throttle(ms)
+        return ms, 0, []
+
+    monkeypatch.setattr(fetch, "answer", answer)
+    read = read_batches(wire, T0, 0, 2, isolation=fetch.READ_UNCOMMITTED, timeout_s=0.02)
+    assert [raw.next_offset for raw, _ in read] == [2]
+
+
+def test_a_wait_that_lasts_is_told_once(
+    cluster: DrivenCluster, wire: WireCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_told", {})
+    monkeypatch.setattr(connection, "_LONG_S", 0.1)
+    leader = wire.connection(wire.leader(T0).node_id)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            leader.throttle(200)
+            fetched(wire)
+    (told,) = caplog.messages
+    assert told == f"target cluster: broker {leader.address} throttles this client (quota): it waits 0.2 s"
+
+
+def test_a_stop_ends_the_wait_and_nothing_is_sent(
+    cluster: DrivenCluster, wire: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, checked = threading.Event(), list[str]()
+    monkeypatch.setattr(signals, "_asked_to_stop", stop)
+    leader = wire.connection(wire.leader(T0).node_id)
+    leader.throttle(3_600_000)
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(StoppedByQuota, match=r"target cluster's broker .* throttled this client \(quota\) for 3600"):
+        leader.send(0, 3, [batch()], check=lambda: checked.append("permit"))
+    assert leader.in_flight == 0 and not checked
