@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka import (
     acls,
     allowed,
@@ -145,6 +145,14 @@ class ClusterAdmin:
         :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
         """
         topics.create_topics(self._session, specs, validate_only=validate_only)
+
+    def refused_topics(self, specs: Iterable[NewTopicSpec], patience_s: float = 5.0) -> dict[str, RequestRefused]:
+        """Return why the controller would not create topics, by name. None is created.
+
+        Only what is against a topic itself: its name, its partitions, its settings, a policy. Nothing is said of one that
+        exists, that this principal may not create, or that the controller can't judge within ``patience_s``.
+        """
+        return topics.refused_topics(self._session, specs, patience_s)
 
     def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
         """Raise a topic's partition count to ``total``. Kafka can't lower it, and before 1.0 can't raise it."""

@@ -6,10 +6,10 @@ topic. Only then is the topic compared with the request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.model import NewTopicSpec, Replicas, TopicInfo
 from airflow_mirror.kafka.permit import Permit
@@ -74,11 +74,44 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
     return Reply("", 0, None, found)
 
 
+# What a target has against a topic, and says so: it would say the same each time.
+_REFUSALS = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+
+
 def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
     """Create topics; errors as in ``ClusterAdmin.create_topics``."""
+    wanted = {spec.name: spec for spec in specs}
+
+    def is_ours(name: str, code: int) -> bool | None:
+        exists = code == ErrorCode.TOPIC_ALREADY_EXISTS and not validate_only
+        return True if exists and _is_as_asked(session, wanted[name]) else None
+
+    ask = _creating(session, wanted, validate_only)
+    session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
+
+
+def refused_topics(
+    session: AdminSession, specs: Iterable[NewTopicSpec], patience_s: float
+) -> dict[str, RequestRefused]:  # fmt: skip
+    """Return what the controller has against topics; see ``ClusterAdmin.refused_topics``."""
+    wanted = {spec.name: spec for spec in specs}
+    ask = _creating(session, wanted, validate_only=True)
+    _, errors = session.each_apart(lambda name: f"create topic {name!r}", wanted, ask, "Create", patience_s)
+    return {name: e for name, e in errors.items() if isinstance(e, RequestRefused) and e.code in _REFUSALS}
+
+
+def _creating(
+    session: AdminSession, wanted: Mapping[str, NewTopicSpec], validate_only: bool
+) -> Callable[[list[str]], Iterator[Reply[str, bool]]]:
     from kafka.protocol.admin import CreateTopicsRequest as Request
 
-    wanted = {spec.name: spec for spec in specs}
     asked = Request.CreatableTopic
 
     def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
@@ -99,11 +132,7 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, valid
         )  # fmt: skip
         yield from _replies(session.request(connection, message, version).topics)
 
-    def is_ours(name: str, code: int) -> bool | None:
-        exists = code == ErrorCode.TOPIC_ALREADY_EXISTS and not validate_only
-        return True if exists and _is_as_asked(session, wanted[name]) else None
-
-    session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
+    return ask
 
 
 def grow_partitions(session: AdminSession, topic: str, total: int, permit: Permit) -> None:

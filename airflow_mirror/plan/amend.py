@@ -18,7 +18,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
 from airflow_mirror.plan.model import Finding, Plan, TopicPlan
-from airflow_mirror.plan.target_configs import refusals
+from airflow_mirror.plan.target_configs import Refusal, refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 
 # What they found concerns the mirror, not a topic: the plan has said it.
@@ -117,7 +117,7 @@ def returning_topics(plan: Plan, upstream: Upstream, names: Collection[str]) -> 
 
 def decide_each(
     plan: Plan, here: Mapping[str, TopicState], there: Inventory, samples: HoleSamples, now: datetime,
-    refused: Mapping[str, str] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
 ) -> Draft:  # fmt: skip
     """Decide from what was read, without querying a cluster.
 

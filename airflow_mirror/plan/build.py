@@ -32,7 +32,7 @@ from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.plan.target_configs import refusals, try_configs
+from airflow_mirror.plan.target_configs import Refusal, refusals, try_configs
 from airflow_mirror.plan.traces import unfit
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
@@ -109,7 +109,7 @@ def decide(
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
     lost: Sequence[Without] = (),
-    refused: Mapping[str, str] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
 ) -> Plan:
     """Plan from what was read, without querying a cluster.
@@ -117,7 +117,7 @@ def decide(
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
     :param lost: what the source's brokers are too old to report.
-    :param refused: the target's error messages for topics that it would not create as planned, by target topic.
+    :param refused: why the target would not create topics as planned, by target topic.
     :param earlier: as in :func:`build`.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()

@@ -9,6 +9,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.model import Capabilities, TopicPlan
+from airflow_mirror.plan.target_configs import Refusal
 from airflow_mirror.wire.served import Without
 
 
@@ -18,7 +19,7 @@ class Situation:
 
     :param unreadable: source topics that could not be sampled, and why.
     :param lost: what the source's brokers are too old to report.
-    :param refused: the target's error messages for topics that it would not create as planned, by target topic.
+    :param refused: why the target would not create topics as planned, by target topic.
     """
 
     mirror: Mirror
@@ -29,4 +30,4 @@ class Situation:
     capabilities: Capabilities = Capabilities()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[Without, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Refusal] = field(default_factory=dict)

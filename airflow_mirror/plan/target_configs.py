@@ -1,4 +1,4 @@
-"""The topic settings that the target knows, their defaults there, and the settings that it rejects.
+"""The topic settings that the target knows, their defaults there, and the topics that it would not create.
 
 Versions and vendors differ: a cluster may reject a setting that another one has, and with it the whole topic. A fixed
 list would become outdated, so the target is queried.
@@ -7,17 +7,19 @@ list would become outdated, so the target is queried.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
+from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.wire.error_codes import ErrorCode
 
 # Key -> the value that applies on the target without an override; None if that could not be seen.
 OwnConfigs = dict[str, "str | None"]
 
 _REFERENCES = 20
-_INVALID_CONFIG, _POLICY_VIOLATION = 40, 44
 
 
 def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
@@ -48,7 +50,7 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
         try:
             target.create_topics([NewTopicSpec(name, 1, 1, {key: value})], validate_only=True)
         except RequestRefused as e:
-            if e.code == _INVALID_CONFIG and "unknown" in str(e).lower():
+            if e.code == ErrorCode.INVALID_CONFIG and "unknown" in str(e).lower():
                 continue
         except BrokerError:
             pass  # the error is not about the key
@@ -58,30 +60,34 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
     return known
 
 
-def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
-    """Have the target validate the topics to create, on hold and afterwards; return its error messages by target topic.
+class Refusal(NamedTuple):
+    """Why the target would not create a topic.
 
-    Topics that differ only in name are validated once.
+    :param code: of the controller. :param words: its name and what else it says.
+    :param hold: the settings that it has on hold only, if the topic would be taken without them.
     """
-    asked: dict[tuple[object, ...], str | None] = {}
-    found: dict[str, str] = {}
-    for t in topics:
-        if t.target_exists:
-            continue
-        for configs in (t.held_configs, t.configs):
-            kind = (t.replication_factor, *sorted(configs.items()))
-            if kind not in asked:
-                asked[kind] = _refusal(target, NewTopicSpec(t.target_topic, 1, t.replication_factor, configs))
-            if (words := asked[kind]) is not None:
-                found[t.target_topic] = words
+
+    code: int
+    words: str
+    hold: Mapping[str, str] = {}
+
+
+def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, Refusal]:
+    """Have the target validate each topic to create, on hold and as it is afterwards; return what it refuses."""
+    missing = {t.target_topic: t for t in topics if not t.target_exists}
+    held = target.refused_topics([_spec(t, t.held_configs) for t in missing.values()])
+    later = target.refused_topics([_spec(t, t.configs) for t in missing.values()])
+    found = {}
+    for name, e in sorted((held | later).items()):
+        t = missing[name]
+        hold = {
+            key: t.held_configs[key]
+            for key in HELD_OPEN
+            if name not in later and t.held_configs.get(key) not in (None, t.configs.get(key))
+        }
+        found[name] = Refusal(e.code, f"{e.name}: {e.detail}" if e.detail else e.name, hold)
     return found
 
 
-def _refusal(target: ClusterAdmin, spec: NewTopicSpec) -> str | None:
-    try:
-        target.create_topics([spec], validate_only=True)
-    except RequestRefused as e:
-        return f"{e.name}: {e.detail}" if e.code in (_INVALID_CONFIG, _POLICY_VIOLATION) else None
-    except (BrokerError, MissingRight):
-        return None  # the probe reports rights; a busy broker says nothing about the settings
-    return None
+def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:
+    return NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, configs)

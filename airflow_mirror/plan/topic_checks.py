@@ -8,6 +8,7 @@ from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.plan.situation import Situation
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wording import count, some
 
 # Kafka's keys, and the values that apply if neither side sets them.
@@ -139,14 +140,32 @@ def min_insync(s: Situation) -> Iterator[Found]:
             )
 
 
+_REFUSED: dict[int, str] = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Give it another name there (naming), or delete the topic that is in its way.",
+    ErrorCode.INVALID_PARTITIONS: "Create the target topic yourself, or have the target's limit raised.",
+    ErrorCode.INVALID_CONFIG: (
+        "Change the setting on the source topic to one that the target accepts, leave it out (exclude_configs), or "
+        "create the target topic yourself."
+    ),
+    ErrorCode.POLICY_VIOLATION: (
+        "Have the topic exempted from the target's policy, or change on the source topic what the policy names; a "
+        "setting can be left out (exclude_configs)."
+    ),
+}
+
+
 def refused(s: Situation) -> Iterator[Found]:
-    """The target rejects the topic's settings."""
-    for topic, words in s.refused.items():
-        yield block(
-            f"target topic {topic!r}",
-            f"the target would not create it with the source's settings ({words})",
-            "Change the setting on the source topic to one that the target accepts, or create the target topic yourself.",
-        )
+    """The target would not create the topic."""
+    for topic, (code, words, hold) in s.refused.items():
+        if hold:
+            cause = f"the target refuses the hold, which keeps old records while they are copied ({words})"
+            remedy = (
+                "Have the topic exempted from that rule until the cutover, which gives it the source's settings: those "
+                f"are not refused. The hold is {', '.join(f'{key}={value}' for key, value in sorted(hold.items()))}."
+            )
+        else:
+            cause, remedy = f"the target would not create it ({words})", _REFUSED[code]
+        yield block(f"target topic {topic!r}", cause, f"{remedy} Or leave the topic out with exclude.")
 
 
 def timestamp_type(s: Situation) -> Iterator[Found]:

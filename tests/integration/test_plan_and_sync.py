@@ -162,7 +162,7 @@ def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, tar
     make(source)
     plan = build(mirror_of(topic_name), source, target)
     vendors = [replace(t, configs={"vendor.tier": "gold"}) for t in plan.topics]
-    assert "vendor.tier" in refusals(target, vendors)[topic_name]
+    assert "vendor.tier" in refusals(target, vendors)[topic_name].words
     entries = {
         "vendor.tier": ConfigEntry(value="gold"),
         "retention.ms": ConfigEntry(value="5"),
@@ -170,6 +170,20 @@ def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, tar
     }
     assert set(try_configs(target, [entries], topic_name)) == {"retention.ms", "segment.bytes"}
     assert topic_name not in target.topics([topic_name])
+
+
+def test_what_the_target_has_against_one_topic_blocks_that_one(
+    make: Any, source: Any, target: Any, topic_name: str
+) -> None:
+    """A name that collides with one of its own: found when the topic was created, once, and none was copied."""
+    for suffix in (".orders", ".payments"):
+        make(source, topic_name + suffix)
+    make(target, topic_name + "_orders")
+    with pytest.raises(
+        PlanBlocked, match=rf"'{topic_name}\.orders'.*INVALID_TOPIC_EXCEPTION: .*collides with .*_orders"
+    ) as e:
+        build(mirror_of(rf"{topic_name}\..*"), source, target).raise_if_blocked()
+    assert ".payments" not in str(e.value)
 
 
 def test_an_unknown_pattern_names_the_topics_that_exist(make: Any, source: Any, target: Any) -> None:

@@ -92,6 +92,10 @@ class MemoryConnection:
         self._answers.append(memoryview(bytes(response.encode(version=version))))
         return len(self._answers) - 1
 
+    def throttle(self, ms: int) -> None:
+        """See :meth:`.Connection.throttle`; here no quota is exceeded."""
+        assert not ms
+
     def receive(self, correlation_id: int) -> memoryview:
         """Return the answer to what was sent."""
         found: memoryview = self._answers[correlation_id]

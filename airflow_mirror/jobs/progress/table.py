@@ -29,7 +29,7 @@ _REMEMBERED_RUNS = 4096  # so that one that reconnects is recognized; a job has 
 Key = tuple[str, int, int]  # source topic, source partition, target partition
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Run:
     """One task's copy, as the driver sees it.
 
@@ -46,7 +46,7 @@ class Run:
 
 
 _NOBODY = Run()
-_RESULT = Run(math.inf, math.inf)  # what nothing outdates
+_RESULT = Run(number=math.inf, heard_at=math.inf)  # what nothing outdates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +224,7 @@ class Table:
         run = self._runs.pop(run_id, None)
         if run is None:
             self._started += 1
-            run = Run(self._started)
+            run = Run(number=self._started)
         run.heard_before, run.heard_at = run.heard_at, time.monotonic()
         self._runs[run_id] = run  # the last one
         if len(self._runs) > _REMEMBERED_RUNS:

@@ -14,6 +14,7 @@ from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import HoleEstimate
+from airflow_mirror.plan.target_configs import Refusal
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.policy import Policy
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -78,7 +79,7 @@ def test_topic_that_is_blocked_is_left_out_alone() -> None:
         a_topic("orders.b"),
         a_topic("users"),
         there=there,
-        refused={"orders.b": "no such codec"},
+        refused={"orders.b": Refusal(40, "no such codec")},
     )
     assert [t.source_topic for t in found.topics] == ["orders.a"]
     assert "holds data that this mirror did not write" in found.left_out["users"]

@@ -12,6 +12,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.target_configs import Refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -361,9 +362,20 @@ def test_batches_larger_than_a_request_of_the_target_block() -> None:
 
 def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     here, there = a_cluster(a_topic()), a_cluster(cluster_id="c2")
-    made = decide(a_mirror(), here, there, (), NOW, refused={"orders": "POLICY_VIOLATION: at most 7 days"})
-    [(level, about, evidence)] = findings(made, "refused_configs")
-    assert (level, about) == ("block", "target topic 'orders'") and "at most 7 days" in evidence
+    for code, name in ((17, "INVALID_TOPIC_EXCEPTION"), (37, "INVALID_PARTITIONS"), (40, "INVALID_CONFIG")):
+        made = decide(a_mirror(), here, there, (), NOW, refused={"orders": Refusal(code, f"{name}: not that")})
+        [(level, about, evidence)] = findings(made, "refused_configs")
+        assert (level, about) == ("block", "target topic 'orders'") and f"{name}: not that" in evidence
+
+    def said(**hold: str) -> str:
+        refused = {"orders": Refusal(44, "POLICY_VIOLATION: at most 7 days", hold)}
+        with pytest.raises(PlanBlocked) as e:
+            decide(a_mirror(), here, there, (), NOW, refused=refused).raise_if_blocked()
+        return str(e.value)
+
+    assert "exclude_configs" in said() and "hold" not in said()
+    assert "the target refuses the hold" in said(retention_ms="-1")
+    assert "The hold is retention_ms=-1." in said(retention_ms="-1") and "source topic" not in said(retention_ms="-1")
 
 
 def test_all_blocks_are_reported_together_with_what_to_do() -> None:
