@@ -1,4 +1,4 @@
-"""Local Kafka clusters of real brokers, from 0.11 to 4.3.1, for the demo, for tests and for drills.
+"""Local Kafka clusters of real brokers, from 0.11 to 4.4.0, for the demo, for tests and for drills.
 
     with clusters("source", "target") as (source, target):
         print(source.bootstrap, target.bootstrap)

@@ -187,9 +187,14 @@ class Cluster:
         """End a node in order (SIGTERM); its data and ports stay for :meth:`restart`, and its logs need no recovery."""
         self._node(node_id).end(_STOP_TIMEOUT_S)
 
-    def restart(self, node_id: int) -> None:
-        """Start a node again and wait until it is ready; one that runs is shut down in order first."""
+    def restart(self, node_id: int, version: str | None = None) -> None:
+        """Start a node again and wait until it is ready; one that runs is shut down in order first.
+
+        :param version: the release that it has from now on, as in a rolling upgrade; None: the same as before.
+        """
         node = self._node(node_id)
+        if version is not None:
+            node.installed = install(release(version), kerberos=self.realm is not None)
         node.end(_STOP_TIMEOUT_S)
         self._start(node)
         self.wait_ready([node_id])

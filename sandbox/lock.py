@@ -14,7 +14,7 @@ from sandbox.errors import JarsUnavailable
 from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
 from sandbox.versions import DEFAULT_VERSION, HADOOP_VERSION, RELEASES, Release
 
-LOG4J_VERSION, RELOAD4J_VERSION = "2.25.4", "1.2.26"
+RELOAD4J_VERSION = "1.2.26"
 # The last SLF4J whose bindings fit what Kafka uses, 1.7.
 SLF4J_VERSION = "1.7.36"
 # All that MiniYARNCluster needs besides the jars of PySpark; its POM names four times as much.
@@ -39,7 +39,8 @@ def roots(release: Release, jar_set: str) -> list[Jar]:
     # Kafka's POMs name no logging back end, but for the oldest. Before 4.0 some classes use log4j 1.2 itself.
     if release.number >= (4,):
         names = ("log4j-api", "log4j-core", "log4j-slf4j-impl")
-        found += [jar("org.apache.logging.log4j", name, LOG4J_VERSION) for name in names]
+        version = "2.25.5" if release.number >= (4, 4) else "2.25.4"  # that of its own POMs
+        found += [jar("org.apache.logging.log4j", name, version) for name in names]
     elif release.number >= (1,):
         found += [jar("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION), jar("org.slf4j", "slf4j-reload4j", SLF4J_VERSION)]
     else:

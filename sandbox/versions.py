@@ -56,6 +56,7 @@ RELEASES = {
         Release("3.4.1", "2.13", (8, 17)),
         Release("3.9.1", "2.13", (8, 23)),
         Release(DEFAULT_VERSION, "2.13", (17, None)),
+        Release("4.4.0", "2.13", (17, None)),
     )
 }
 

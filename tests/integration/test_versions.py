@@ -34,7 +34,7 @@ from tests.integration.cutover_world import EngineTail, HeardFence, World, Write
 pytestmark = pytest.mark.versions
 
 NEWEST = "4.3.1"
-PAIRS = [*((version, NEWEST) for version in RELEASES), (NEWEST, "3.4.1"), (NEWEST, "3.9.1")]
+PAIRS = [*((version, NEWEST) for version in RELEASES), (NEWEST, "3.4.1"), (NEWEST, "3.9.1"), (NEWEST, "4.4.0")]
 ZSTD_SINCE = (2, 1)
 # The cleaner looks every second, or the test would wait for its fifteen.
 CLEANER = {"log.cleaner.backoff.ms": "500", "log.cleaner.enable": "true"}
