@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
+from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.compat.rows import Fate, Noticed, Table, honoured, mapped, no_effect, refused
 from airflow_mirror.errors import InputError
@@ -60,8 +61,8 @@ _SWITCHES = frozenset({"--preserve.partitions", "--preserve.order", "--abort.on.
 # The Go mirror maker knew no other way than to go on.
 _OF_GO = frozenset({"--prefix", "--preserve.partitions", "--preserve.order"})
 _REPEATED = frozenset({"--consumer.config"})
-# What neither tool did: all that follows the data. A Mirror of one's own may switch it on.
-_RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, "sync_log_starts": False}
+# What neither tool did: groups and settings that follow the data. A Mirror of one's own may switch it on.
+_RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, **LIKE_RETENTION}
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -193,6 +194,7 @@ def _refused(given: _Given) -> list[str]:
 
 def _absent(given: _Given) -> Iterator[Noticed]:
     """Yield what is otherwise here where an option is absent: nobody has written it, so nobody would look for it."""
+    yield Noticed("retention (no option)", Fate.MAPPED, RETENTION)
     if "--num.streams" not in given:
         yield Noticed("--num.streams (absent)", Fate.MAPPED, "all cores copy, where it was one stream")
     if given.keys() & _OF_GO and "--preserve.partitions" not in given:

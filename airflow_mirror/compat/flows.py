@@ -15,7 +15,7 @@ from airflow_mirror import patterns
 from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER, is_basic
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.declared import Given
-from airflow_mirror.compat.keys import DEFAULTS, FLOW, POLICIES
+from airflow_mirror.compat.keys import DEFAULTS, FLOW, LIKE_RETENTION, POLICIES
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.policy import OWN_GROUPS, TRACES
@@ -26,7 +26,7 @@ _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that 
 _LONGEST_S = 3600
 _ADDRESS = re.compile(r"(\w+://)?[^\s:,]+:\d+|\[[\da-fA-F:]+\]:\d+")
 # What is written down besides, because MirrorMaker does so without a key.
-_ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", "sync_log_starts": False}
+_ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", **LIKE_RETENTION}
 
 
 @dataclass

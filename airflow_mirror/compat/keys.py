@@ -42,6 +42,15 @@ DEFAULTS = {
     "consumer.auto.offset.reset": "earliest",
 }
 
+# What MirrorMaker and the Go mirror maker leave to the target's brokers, which delete by the topic's own retention. Here
+# that is on hold, so that history survives its arrival; what replaces it must keep the target as small, so nothing is
+# waited for that none of them waited for.
+LIKE_RETENTION = {"sync_log_starts": True, "log_start_delay_s": 60.0}
+RETENTION = (
+    "on hold on target topics while the mirror runs; what the source's retention deletes is deleted there within "
+    "minutes, and a compacted topic is compacted again once the copy is level"
+)
+
 _AN_HOUR = "an hour at most"
 _EXACT = "positions are translated from the logs, exactly, at any lag"
 _IF_TRUE = "true: on the target, with what Java clients read; absent: not, while MirrorMaker writes it"

@@ -31,7 +31,8 @@ def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
     mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **flow.fields})
     assert mirror.naming.target_topic("orders") == "A.orders"
     assert not mirror.sync_groups and mirror.sync_configs and mirror.sync_acls and mirror.sync_topics
-    assert not mirror.sync_log_starts  # MirrorMaker deletes nothing
+    # MirrorMaker's target deletes by a retention that follows the source's: ours stays as small.
+    assert (mirror.sync_log_starts, mirror.log_start_delay_s) == (True, 60.0)
     assert (mirror.topic_interval_s, mirror.replication_factor, mirror.isolation) == (600.0, 2, "read_uncommitted")
     left_out = ("mm2-offsets.A.internal", "x.replica", "__x", "mm2x.internal")
     assert not any(map(mirror.selects_topic, left_out))
