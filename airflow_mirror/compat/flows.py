@@ -68,16 +68,18 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
         if secrets or addresses is None or not providers.has_reference(addresses.value):
             _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
     flow.fields = {**_ALWAYS, **_fields(keys, providers, flow.problems), "source_alias": source}
-    flow.fields["target_alias"] = target  # in traces, if somebody asks for them
+    flow.fields["target_alias"] = target  # in traces
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
     if flow.fields.get("policy") == "prefix":
         flow.fields["exclude_topics"] = [*flow.fields["exclude_topics"], _returning(target, flow.fields["separator"])]
-    if "heartbeats" in flow.fields.get("traces", ()) and flow.fields["separator"] in source:
-        flow.problems.append(
-            f"emit.heartbeats.enabled: Java clients take what stands before {flow.fields['separator']!r} in {source!r} "
-            "for the cluster. Give it another alias, or say false."
-        )
+    if "heartbeats" in flow.fields["traces"] and flow.fields["separator"] in source:
+        if "emit.heartbeats.enabled" in keys:
+            flow.problems.append(
+                f"emit.heartbeats.enabled: Java clients take what stands before {flow.fields['separator']!r} in "
+                f"{source!r} for the cluster. Give it another alias, or say false."
+            )
+        flow.fields["traces"].remove("heartbeats")  # nobody asked for them
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
 
@@ -187,24 +189,20 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
     for key, (name, least) in _INTERVALS.items():
         if (seconds := read(f"{key}.interval.seconds", _whole)) is not None:
             _every(found, name, seconds, least)
-    _add_traces(found, keys, read)
+    _add_traces(found, read)
     return found
 
 
-def _add_traces(
-    found: dict[str, Any], keys: Mapping[str, Given], read: Callable[[str, Callable[[str], Any]], Any]
-) -> None:  # fmt: skip
-    """Add what Java clients read, where the file asks for it: not where it is silent, as MirrorMaker would."""
-    wanted = [kind for kind in TRACES if (key := f"emit.{kind}.enabled") in keys and read(key, _true_or_false)]
-    if wanted:
-        found["traces"] = wanted
+def _add_traces(found: dict[str, Any], read: Callable[[str, Callable[[str], Any]], Any]) -> None:
+    """Add what Java clients read."""
+    wanted = {kind: read(f"emit.{kind}.enabled", _true_or_false) for kind in TRACES}
     for kind, name in (("heartbeats", "heartbeat_interval_s"), ("checkpoints", "checkpoint_interval_s")):
-        key = f"emit.{kind}.interval.seconds"
-        seconds = (read(key, _whole) if key in keys else None) or 0
+        seconds = read(f"emit.{kind}.interval.seconds", _whole) or 0
         if seconds > 0:
             found[name] = float(min(seconds, _LONGEST_S))
-        elif seconds < 0 and kind in wanted:  # MirrorMaker takes it for never
-            wanted.remove(kind)
+        elif seconds < 0:  # MirrorMaker takes it for never
+            wanted[kind] = False
+    found["traces"] = [kind for kind, is_wanted in wanted.items() if is_wanted]
 
 
 def _older(key: str, keys: Mapping[str, Given]) -> str:

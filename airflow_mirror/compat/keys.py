@@ -40,6 +40,9 @@ DEFAULTS = {
     "sync.group.offsets.interval.seconds": "60",
     "consumer.isolation.level": "read_uncommitted",
     "consumer.auto.offset.reset": "earliest",
+    **{f"emit.{kind}.enabled": "true" for kind in TRACES},
+    "emit.heartbeats.interval.seconds": "1",
+    "emit.checkpoints.interval.seconds": "60",
 }
 
 # What MirrorMaker and the Go mirror maker leave to the target's brokers, which delete by the topic's own retention. Here
@@ -53,8 +56,9 @@ RETENTION = (
 
 _AN_HOUR = "an hour at most"
 _EXACT = "positions are translated from the logs, exactly, at any lag"
-_IF_TRUE = "true: on the target, with what Java clients read; absent: not, while MirrorMaker writes it"
-_TRACES = "what Java clients read is written only if the Mirror's traces ask for it; positions move in groups themselves"
+_IF_TRUE = "true, as where it is absent: on the target, nothing on the source"
+_TRACES = "topics of traces lie on the target, with 3 replicas as far as it has brokers (trace_replication_factor)"
+_HERE = "the mirror writes the heartbeats of this flow itself, as <source alias>.heartbeats"
 _ONE_LOG = "always exactly once: the target's log says how far the copy got"
 _FIGURES = "figures are published for Prometheus and Airflow (docs/monitoring.md)"
 _NO_CONNECT = "there is no Connect worker: what it keeps is in the target's log and ledger"
@@ -107,7 +111,8 @@ FLOW = Table(
     mapped("emit.checkpoints.interval.seconds", "checkpoint_interval_s", _AN_HOUR),
     *no_effect(_TRACES, "offset-syncs.topic.location",
                "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor",
-               "heartbeats.topic.replication.factor", "heartbeats.replication.enabled"),
+               "heartbeats.topic.replication.factor"),
+    *no_effect(_HERE, "heartbeats.replication.enabled"),
     *no_effect("topics of traces have the separator", "replication.policy.internal.topic.separator.enabled"),
     *no_effect("the engine waits at the brokers, until data come", "consumer.poll.timeout.ms"),
     *no_effect("a call ends after 15 seconds, and is tried again", "admin.timeout.ms"),

@@ -62,8 +62,10 @@ def test_names_are_those_of_the_files_policy() -> None:
     assert name(replication__policy__class=f"{package}IdentityReplicationPolicy") == "orders"
 
 
-def test_traces_are_written_only_where_the_file_asks_for_them() -> None:
-    assert "traces" not in became().fields
+def test_traces_are_written_unless_the_file_says_no() -> None:
+    mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became().fields})
+    assert mirror.traces == ("heartbeats", "checkpoints", "offset-syncs")  # RemoteClusterUtils answers, as there
+    assert (mirror.heartbeat_interval_s, mirror.checkpoint_interval_s) == (1.0, 60.0)
     assert became(emit__heartbeats__enabled="yes").problems == [
         "A->B.emit.heartbeats.enabled=yes: neither true nor false. Say which."
     ]
@@ -71,6 +73,8 @@ def test_traces_are_written_only_where_the_file_asks_for_them() -> None:
     flow = become(given | {"emit.heartbeats.enabled": Given("true", "k")}, "dc.1", "B", Providers({}, {}))
     (problem,) = flow.problems
     assert problem.startswith("emit.heartbeats.enabled: Java clients take what stands before '.' in 'dc.1'")
+    flow = become(given, "dc.1", "B", Providers({}, {}))  # nobody asked for what clients would misread
+    assert (flow.problems, flow.fields["traces"]) == ([], ["checkpoints", "offset-syncs"])
 
 
 def test_what_came_from_the_target_does_not_return() -> None:
@@ -96,12 +100,13 @@ def test_what_came_from_the_target_does_not_return() -> None:
         ({"sync.topic.acls.enabled": "FALSE"}, {"sync_acls": False}),
         ({"sync.topic.acls.interval.seconds": "5"}, {"acl_interval_s": 60.0}),
         ({"refresh.topics.interval.seconds": "-1"}, {"sync_topics": False}),
-        ({"emit.heartbeats.enabled": "true", "emit.checkpoints.enabled": "TRUE"},
-         {"traces": ["heartbeats", "checkpoints"]}),
-        ({"emit.checkpoints.enabled": "true", "emit.checkpoints.interval.seconds": "10"},
-         {"traces": ["checkpoints"], "checkpoint_interval_s": 10.0}),
-        ({"emit.checkpoints.enabled": "true", "emit.checkpoints.interval.seconds": "-1"}, {"traces": []}),
-        ({"emit.offset-syncs.enabled": "true", "emit.heartbeats.enabled": "false"}, {"traces": ["offset-syncs"]}),
+        ({"emit.heartbeats.enabled": "true", "emit.checkpoints.enabled": "FALSE"},
+         {"traces": ["heartbeats", "offset-syncs"]}),
+        ({"emit.heartbeats.enabled": "false", "emit.checkpoints.interval.seconds": "10"},
+         {"traces": ["checkpoints", "offset-syncs"], "checkpoint_interval_s": 10.0}),
+        ({"emit.checkpoints.enabled": "true", "emit.checkpoints.interval.seconds": "-1"},
+         {"traces": ["heartbeats", "offset-syncs"]}),
+        ({"emit.offset-syncs.enabled": "false", "emit.heartbeats.interval.seconds": "-1"}, {"traces": ["checkpoints"]}),
         ({"refresh.topics.interval.seconds": "86400"}, {"topic_interval_s": 3600.0}),
         ({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": "7"},
          {"sync_groups": True, "group_interval_s": 7.0}),
