@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.compat import files
+from airflow_mirror.compat.keys import RETENTION
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_alarm
@@ -27,8 +27,8 @@ from airflow_mirror.signals import stop_by_signals
 
 _TEXT = """\
 Keep a tail running for each enabled flow of a connect-mirror-maker.properties, or of the files of MirrorMaker 2's three
-connectors. Each is a process of its own, in plain Python or with Spark on this host. Runs until SIGTERM, which ends them
-all: each finishes what is in flight.
+connectors. Each is a process of its own, in plain Python or, if asked for, with Spark on this host. Runs until SIGTERM,
+which ends them all: each finishes what is in flight. The first lines say what is otherwise here than with MirrorMaker.
 
 A tail that dies is started again; one that only a person can help is not, and the others go on. A mirror whose tail
 runs elsewhere is left alone until that one is gone. Killed itself, it leaves its tails running; run again, it finds
@@ -41,6 +41,10 @@ examples:
   airflow-mirror run connect-mirror-maker.properties --clusters us-east    # only flows into this cluster
 """
 ENGINES = {"plain": PlainProcesses, "spark": ThisHost}
+_SAID = {
+    "plain": "plain Python processes, for each flow its own; --engine spark copies with Spark on this host instead",
+    "spark": "Spark on this host, with a JVM for each flow",
+}
 
 
 def add(commands: Any) -> None:
@@ -49,8 +53,8 @@ def add(commands: Any) -> None:
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     add_clusters(p)
     p.add_argument(
-        "--engine", choices=ENGINES, default="spark" if importlib.util.find_spec("pyspark") else "plain",
-        help="plain Python processes, or Spark on this host (default: spark where pyspark is installed)",
+        "--engine", choices=ENGINES, default="plain",
+        help="plain Python processes, or Spark on this host, with a JVM for each flow (default: plain)",
     )  # fmt: skip
     p.add_argument(
         "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
@@ -86,6 +90,8 @@ def _run(arguments: argparse.Namespace) -> int:
     mirrors = chosen(brought, arguments.clusters)
     stopping = threading.Event()
     stop_by_signals(stopping)
+    for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION)):
+        _say(subject, line)
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
@@ -103,5 +109,5 @@ def _run(arguments: argparse.Namespace) -> int:
     return statuses.pop() if len(statuses) == 1 else 1
 
 
-def _say(flow: str, line: str) -> None:
-    print(f"{flow}: {line}", file=sys.stderr, flush=True)
+def _say(subject: str, line: str) -> None:
+    print(f"{subject}: {line}", file=sys.stderr, flush=True)

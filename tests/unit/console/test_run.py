@@ -1,0 +1,66 @@
+"""``run FILE``: what it starts, and what its first lines say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import run
+from airflow_mirror.console.main import main
+from airflow_mirror.jobs.runner.keeping import Kept
+from airflow_mirror.jobs.runner.plain import PlainProcesses
+from airflow_mirror.jobs.runner.spec import JobSpec
+
+FILE = """
+clusters = A, B
+A.bootstrap.servers = a:1
+B.bootstrap.servers = b:1
+A->B.enabled = true
+B->A.enabled = true
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mm2.properties"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Any, JobSpec]]:
+    """What would be kept running: runner and spec by the mirror's name."""
+    found: dict[str, tuple[Any, JobSpec]] = {}
+
+    def keep(runner: Any, spec: JobSpec, *_: Any) -> Kept:
+        found[str(spec.mirror["name"])] = runner, spec
+        return Kept(str(spec.mirror["name"]), 0)
+
+    monkeypatch.setattr(run, "keep", keep)
+    return found
+
+
+def started(file: Path, tmp_path: Path, *arguments: str) -> int:
+    return main(["run", str(file), "--home", str(tmp_path / "home"), *arguments])
+
+
+def test_plain_processes_copy_and_the_first_line_says_so(
+    file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert started(file, tmp_path) == 0
+    assert {name: type(runner.place) for name, (runner, _) in kept.items()} == {
+        "A-to-B": PlainProcesses, "B-to-A": PlainProcesses,
+    }  # fmt: skip
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert "engine: plain Python processes" in first and "--engine spark" in first
+    assert "retention: on hold" in second
+
+
+def test_spark_copies_where_it_is_asked_for(
+    file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert started(file, tmp_path, "--engine", "spark") == 0
+    assert {runner.place.name for runner, _ in kept.values()} == {"client"}
+    assert "engine: Spark on this host, with a JVM for each flow" in capsys.readouterr().err.splitlines()[0]
