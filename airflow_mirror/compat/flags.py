@@ -40,8 +40,9 @@ OPTIONS = Table(
     mapped("--num.streams", "--tasks, --processes", "how many copy at once; default: as many as there are cores, "
            "where it was 1"),
     mapped("--prefix", "policy='prefix'", "before each topic's name, and nothing in between"),
-    mapped("--preserve.partitions", "partitioning", "false: by_key, as the Java producer chooses; default: preserve, "
-           "where it was false"),
+    mapped("--preserve.partitions", "partitioning", "true: preserve; false: by_key, as the Java producer chooses; "
+           "absent, where it was false: records keep their partition, unless a topic has another number of them on the "
+           "target: then by_key"),
     mapped("--preserve.order", "", "always: order within a partition is never lost"),
     mapped("--abort.on.send.failure", "--abort-on-send-failure", "default true, as it was, unless an option of the Go "
            "mirror maker is given: the first record that can't be written ends the job, which names it; false is "
@@ -71,7 +72,7 @@ class Flow:
     """One source of a command line.
 
     :param source: settings of its connection, secrets included; ``target`` too.
-    :param fields: of the Mirror.
+    :param fields: of the Mirror. Without ``partitioning`` the topics on both sides decide.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -197,10 +198,11 @@ def _absent(given: _Given) -> Iterator[Noticed]:
     yield Noticed("retention (no option)", Fate.MAPPED, RETENTION)
     if "--num.streams" not in given:
         yield Noticed("--num.streams (absent)", Fate.MAPPED, "all cores copy, where it was one stream")
-    if given.keys() & _OF_GO and "--preserve.partitions" not in given:
+    if "--preserve.partitions" not in given:
         yield Noticed(
             "--preserve.partitions (absent)", Fate.MAPPED,
-            "records keep their partition, where they were partitioned anew; =false does that, by key",
+            "records keep their partition, which is that of their key, unless a topic has another number of them on the "
+            "target: then all are partitioned by key, as there",
         )  # fmt: skip
 
 
@@ -239,8 +241,8 @@ def _fields(given: _Given) -> dict[str, Any]:
     found: dict[str, Any] = {"source": "source", "target": "target", **_RECORDS_ALONE, **_topics_of(given)[0]}
     if "--prefix" in given:
         found |= {"policy": "prefix", "source_alias": given["--prefix"][0], "separator": ""}
-    if _switch(given, "--preserve.partitions") is False:
-        found["partitioning"] = "by_key"
+    if (keeps := _switch(given, "--preserve.partitions")) is not None:
+        found["partitioning"] = "preserve" if keeps else "by_key"
     return found
 
 

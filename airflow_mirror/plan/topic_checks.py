@@ -88,7 +88,9 @@ def partitions(s: Situation) -> Iterator[Found]:
             yield block(
                 about,
                 counts,
-                f"Grow or re-create the target topic with {count(here, 'partition')}; records would have nowhere to go.",
+                f"Grow or re-create the target topic with {count(here, 'partition')}; records would have nowhere to go. "
+                "Or let keys choose the partition: partitioning='by_key' (--partitioning by_key; of an older tool's "
+                "command line --preserve.partitions=false), without offsets and groups.",
             )
 
 

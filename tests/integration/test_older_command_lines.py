@@ -136,3 +136,29 @@ def test_a_source_that_is_dead_stops_only_its_own_partitions(
     finally:
         end_job(tail)
     assert all_of(target_cluster, f"dc1_{topic_name}") == all_of(source_cluster, topic_name)
+
+
+def test_keys_choose_where_the_target_has_fewer_partitions(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """The literal line of before, onto two partitions from three."""
+    create(source_cluster, topic_name, PARTITIONS)
+    create(target_cluster, topic_name, 2)
+    fill(source_cluster, topic_name, 1, 50)
+    options = [*files(tmp_path, source_cluster.bootstrap, target_cluster, f"mm-{topic_name}"), "--whitelist", topic_name]
+    log = tmp_path / "tail.log"
+
+    def arrived() -> Counter[Content]:
+        return sum((Counter(content(target_cluster, topic_name, p)) for p in range(2)), Counter())
+
+    tail = follow(options, log)
+    try:
+        wait_until(lambda: arrived().total() == 153, "what was there has arrived", 120, 0.5)
+        fill(source_cluster, topic_name, 2, 20)
+        wait_until(lambda: arrived().total() == 216, "and what comes", 120, 0.5)
+        os.kill(tail.pid, signal.SIGTERM)
+        assert tail.wait(120) == 0, log.read_text()
+    finally:
+        end_job(tail)
+    assert arrived() == all_of(source_cluster, topic_name)
+    assert "all records are partitioned by key" in log.read_text()

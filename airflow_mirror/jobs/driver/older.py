@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from airflow_mirror.compat import flags
 from airflow_mirror.compat.flags import CommandLine, Flow
-from airflow_mirror.errors import InputError
+from airflow_mirror.config import load
+from airflow_mirror.errors import InputError, LedgerMissing
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.arguments import mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.together import FollowOne, follow_together
+from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.wording import some
+
+log = logging.getLogger(__name__)
 
 # Of one job: several would write to the same place.
 _OF_ONE = ("--job-dir", "--metrics-file", "--metrics-port", "--plan", "--mirror")
@@ -47,14 +56,54 @@ def run(
         try:
             given = flags.read(argv)
             jobs = {flow.fields["name"]: parse(_arguments(flow, given, Path(scratch), tasks)) for flow in given.flows}
+            silent = {flow.fields["name"] for flow in given.flows if "partitioning" not in flow.fields}
             _require_apart(given)
         except InputError as e:
             print(f"error: {e}", file=sys.stderr)
             return 2
         for line in flags.describe(given.noticed):
             print(line, file=sys.stderr)
+
+        def settled(job: argparse.Namespace) -> argparse.Namespace:
+            if mirror_of(job).name in silent and job.partitioning is None:
+                job.partitioning = partitioning(job)
+            return job
+
+        @contextmanager
+        def several(stopping: threading.Event) -> Iterator[FollowOne]:
+            with of_several(stopping) as one:
+                yield lambda job: one(settled(job))
+
         first, *others = jobs.values()
-        return follow_together(jobs, of_several) if others else entry.carry_out(first, work)
+        if others:
+            return follow_together(jobs, several)
+        return entry.carry_out(first, lambda job, status: work(settled(job), status))
+
+
+def partitioning(job: argparse.Namespace) -> str:
+    """Return the partitioning of a command line that says none.
+
+    Both tools let the producer choose by the key. Where both sides have as many partitions, that is where producers have
+    put the record, so it stays there, with its offset. What the mirror has begun with it goes on with.
+    """
+    mirror = mirror_of(job)
+    with ClusterAdmin(load(job.source, "source")) as source, ClusterAdmin(load(job.target, "target")) as target:
+        try:
+            tail = active_tail(Ledger(target).values(), mirror.name)
+        except LedgerMissing:
+            tail = None
+        if tail is not None:
+            return str(tail.mirror["partitioning"])
+        here = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
+        there = target.topics([mirror.naming.target_topic(name) for name in here])
+    names = {mirror.naming.target_topic(name): one.partitions for name, one in here.items()}
+    differ = sorted(name for name, one in there.items() if one.partitions != names[name])
+    if differ:
+        log.warning(
+            "all records are partitioned by key, as the older tools do, so offsets can't be kept: another number of "
+            "partitions than on the source have %s on the target", some(differ),
+        )  # fmt: skip
+    return "by_key" if differ else "preserve"
 
 
 def _require_apart(given: CommandLine) -> None:

@@ -136,8 +136,7 @@ def test_a_default_that_has_changed_is_told_although_nobody_wrote_it(tmp_path: P
     def absent(*more: str) -> list[str]:
         return [one.key for one in flags.read([*both, "--whitelist=a", *more]).noticed if "(absent)" in one.key]
 
-    assert absent() == ["--num.streams (absent)"]
-    assert absent("--prefix=dc1_") == ["--num.streams (absent)", "--preserve.partitions (absent)"]
+    assert absent() == ["--num.streams (absent)", "--preserve.partitions (absent)"]
     assert absent("--prefix=dc1_", "--preserve.partitions=false", "--num.streams=1") == []
 
 

@@ -18,7 +18,10 @@ from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.together import FollowOne
+from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.ledger.decisions import Ledger
+from tests.driven.cluster import DrivenCluster
 
 
 @pytest.fixture
@@ -29,6 +32,12 @@ def theirs(tmp_path: Path) -> list[str]:
     consumer.write_text(f"bootstrap.servers=old:9092\ngroup.id=g\n{login}")
     producer.write_text(f"bootstrap.servers=new:9092\ndelivery.timeout.ms=90000\n{login}")
     return ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a.*"]
+
+
+@pytest.fixture(autouse=True)
+def keeps_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides have as many, as far as somebody asks: most tests here have no cluster."""
+    monkeypatch.setattr(older, "partitioning", lambda _: "preserve")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -64,6 +73,55 @@ def test_a_job_finds_settings_and_mirror_in_files_of_this_user_alone_which_go(
     said = capsys.readouterr()
     assert "--num.streams: mapped: --tasks, --processes" in said.err and "hush" not in said.err
     assert json.loads(said.out) == {"done": 1}
+
+
+PARTITIONING = older.partitioning
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "partitioning"),
+    [
+        ([], None, "preserve"), ([], 3, "preserve"), ([], 2, "by_key"), ([], 5, "by_key"),
+        (["--preserve.partitions"], 2, "preserve"), (["--preserve.partitions=false"], 3, "by_key"),
+    ],
+)  # fmt: skip
+def test_keys_choose_the_partition_where_the_counts_differ_as_in_the_old_tool(
+    theirs: list[str], given: list[str], there: int | None, partitioning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(older, "partitioning", PARTITIONING)
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        Path(theirs[1]).write_text(f"bootstrap.servers={source.config.bootstrap}\ngroup.id=g\n")
+        Path(theirs[3]).write_text(f"bootstrap.servers={target.config.bootstrap}\n")
+        source.create("a1", 3)
+        source.create("a2", 1)
+        source.create("b", 4)  # no topic of this mirror
+        target.create("a2", 1)
+        target.create("b", 7)
+        if there is not None:
+            target.create("a1", there)
+        seen: list[str] = []
+
+        def work(arguments: argparse.Namespace, _: StatusFile) -> Outcome:
+            seen.append(cli.mirror_of(arguments).partitioning)
+            return {}, None
+
+        assert older.run([*theirs, *given], parse, work, never) == 0
+        assert seen == [partitioning]
+
+
+def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may add partitions to the target's topic: that must not let a mirror that kept them begin anew by key."""
+    begun = ActiveTail(mirror={"name": "g", "partitioning": "preserve"}, plan="", inputs="", directory="")
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        source.create("a1", 3)
+        target.create("a1", 5)
+        job = parse(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
+        monkeypatch.setenv("S", source.config.dump())
+        monkeypatch.setenv("T", target.config.dump())
+        assert PARTITIONING(job) == "by_key"
+        monkeypatch.setattr(older, "active_tail", lambda _, name: begun if name == "g" else None)
+        monkeypatch.setattr(Ledger, "values", lambda _: {})
+        assert PARTITIONING(job) == "preserve"
 
 
 def test_a_command_line_of_our_own_is_passed_as_it_is() -> None:
