@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_mirror.console.clusters import add_both, references_of
 from airflow_mirror.console.command import command
-from airflow_mirror.jobs.driver import older
+from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
@@ -33,7 +33,8 @@ transaction of the source; 2 wrong input. The last line on stdout is one JSON ob
 _FOLLOW = f"""\
 Follow the source until SIGTERM: same records, same bytes, same offsets, milliseconds later.
 {_SAME.format("streaming_tail.py")}
-Safe to kill and start again: each partition continues at the target's log end offset.
+Safe to kill and start again: each partition continues at the target's log end offset. A cluster that is away is waited
+for, also at the start.
 
 The options of the first MirrorMaker and of the Go mirror maker are understood, too (--consumer.config and so on); see
 docs/from-mirrormaker-1.md.
@@ -89,4 +90,5 @@ def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
 def _follow(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     mirror, stopping = mirror_of(arguments), threading.Event()
     stop_by_signals(stopping)
-    return run.follow(*references_of(arguments, mirror), mirror, arguments, status, stopping=stopping)
+    one = partial(run.follow, *references_of(arguments, mirror), mirror, arguments, status, stopping=stopping)
+    return together.keep(mirror.name, one, stopping, together.waited_for(arguments))

@@ -63,6 +63,10 @@ def add(commands: Any) -> None:
         "--hold", action="store_true",
         help="turn retention and compaction off on target topics that already hold data, instead of refusing them",
     )  # fmt: skip
+    p.add_argument(
+        "--fail-fast", action="store_true",
+        help="give a flow up where its tail ends, or can't start because a cluster is away, instead of trying it again",
+    )  # fmt: skip
     add_alarm(p)
 
 
@@ -101,7 +105,8 @@ def _run(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
-        return keep(runner, spec, secrets, stopping, partial(_say, "->".join(flow)))
+        say = partial(_say, "->".join(flow))
+        return keep(runner, spec, secrets, stopping, say, fail_fast=arguments.fail_fast)
 
     with ThreadPoolExecutor(len(mirrors)) as pool:
         kept = [future.result() for future in [pool.submit(one, *each) for each in mirrors.items()]]

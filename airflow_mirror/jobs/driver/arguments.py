@@ -139,7 +139,16 @@ def add_tail(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     p.add_argument("--takeover", action="store_true", help="replace the mirror's tail even if it gives signs of life")
     p.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # what was found to be lost
+    add_fail_fast(p)
     add_alarm(p)
+
+
+def add_fail_fast(p: argparse.ArgumentParser) -> None:
+    """Add the option of what otherwise waits for clusters."""
+    p.add_argument(
+        "--fail-fast", action="store_true",
+        help="end with status 1 where a cluster is away at the start, instead of waiting for it",
+    )  # fmt: skip
 
 
 def add_alarm(p: argparse.ArgumentParser) -> None:

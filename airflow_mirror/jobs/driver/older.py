@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from airflow_mirror.compat import flags
@@ -23,7 +24,7 @@ from airflow_mirror.errors import InputError, LedgerMissing
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.arguments import mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.together import FollowOne, follow_together
+from airflow_mirror.jobs.driver.together import FollowOne, follow_together, keep, waited_for
 from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -64,20 +65,22 @@ def run(
         for line in flags.describe(given.noticed):
             print(line, file=sys.stderr)
 
-        def settled(job: argparse.Namespace) -> argparse.Namespace:
+        def settle(job: argparse.Namespace) -> Outcome:
             if mirror_of(job).name in silent and job.partitioning is None:
                 job.partitioning = partitioning(job)
-            return job
+            return {}, None
+
+        def alone(job: argparse.Namespace, status: StatusFile) -> Outcome:
+            _, error = keep(mirror_of(job).name, partial(settle, job), threading.Event(), waited_for(job))
+            return ({}, error) if error is not None else work(job, status)
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
             with of_several(stopping) as one:
-                yield lambda job: one(settled(job))
+                yield lambda job: (settle(job), one(job))[1]
 
         first, *others = jobs.values()
-        if others:
-            return follow_together(jobs, several)
-        return entry.carry_out(first, lambda job, status: work(settled(job), status))
+        return follow_together(jobs, several) if others else entry.carry_out(first, alone)
 
 
 def partitioning(job: argparse.Namespace) -> str:

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from airflow_mirror.jobs.driver import arguments as cli
-from airflow_mirror.jobs.driver import older
+from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.following import follow
 from airflow_mirror.jobs.driver.publication import open_publication
@@ -25,7 +25,8 @@ from airflow_mirror.signals import stop_by_signals
 
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 
-Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset.
+Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset. A cluster that
+is away is waited for, also at the start.
 
 The options of the first MirrorMaker and of the Go mirror maker are understood, too (--consumer.config and so on); see
 docs/from-mirrormaker-1.md."""
@@ -52,7 +53,8 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         mirror, stopping = cli.mirror_of(arguments), threading.Event()
         muster = partial(spark_crew, f"airflow-mirror tail {mirror.name}", arguments.settings_from)
         heard = partial(stop_by_signals, stopping)
-        return follow(arguments, mirror, status, publication, muster, stopping=stopping, on_present=heard)
+        one = partial(follow, arguments, mirror, status, publication, muster, stopping=stopping, on_present=heard)
+        return together.keep(mirror.name, one, stopping, together.waited_for(arguments))
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
-from airflow_mirror.errors import InputError, MirrorError, TryAgain
+from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.complaints import SAY_AGAIN_S, Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.signals import stop_by_signals
 
@@ -42,7 +43,10 @@ def follow_together(
     stopping = threading.Event()
     stop_by_signals(stopping)
     with of_several(stopping) as one, ThreadPoolExecutor(len(jobs)) as pool:
-        running = {name: pool.submit(_keep, name, partial(one, job), stopping) for name, job in jobs.items()}
+        running = {
+            name: pool.submit(keep, name, partial(one, job), stopping, () if job.fail_fast else TryAgain)
+            for name, job in jobs.items()
+        }
         ended = {name: future.result() for name, future in running.items()}
     for name, (_, error) in ended.items():
         if error is not None:
@@ -53,8 +57,19 @@ def follow_together(
     return 0 if not errors else 2 if len(wrong) == len(ended) else 1
 
 
-def _keep(name: str, follow: Callable[[], Outcome], stopping: threading.Event) -> Outcome:
-    """Follow a source until stopped; return how it ended."""
+def waited_for(arguments: argparse.Namespace) -> type[MirrorError] | tuple[()]:
+    """Return what a tail of its own is begun again after (:func:`keep`): clusters that are away, and nothing else."""
+    return () if arguments.fail_fast else ClusterUnreachable
+
+
+def keep(
+    name: str, follow: Callable[[], Outcome], stopping: threading.Event, again: type[MirrorError] | tuple[()]
+) -> Outcome:  # fmt: skip
+    """Follow a source until stopped; return how it ended.
+
+    :param again: after which errors it is begun again: () after none.
+    """
+    said = Complaints(log, f"{name} begins again every {_AGAIN_S:.0f} s: %s", every_s=SAY_AGAIN_S)
     while True:
         try:
             summary, error = follow()
@@ -62,9 +77,9 @@ def _keep(name: str, follow: Callable[[], Outcome], stopping: threading.Event) -
             summary, error = {}, e
         if stopping.is_set() or error is None:
             return summary, error
-        if not isinstance(error, TryAgain):
-            log.error("%s has ended, and the others go on: %s", name, error)
+        if not isinstance(error, again):
+            log.error("%s has ended: %s", name, error)
             return summary, error
-        log.warning("%s begins again in %.0f s: %s", name, _AGAIN_S, error)
+        said.of(error)
         if stopping.wait(_AGAIN_S):
             return summary, error

@@ -24,7 +24,15 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.results import PartitionResult, add, summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import FollowDiffers, LedgerMissing, MirrorError, NeedsHuman, TailRuns, TryAgain
+from airflow_mirror.errors import (
+    ClusterUnreachable,
+    FollowDiffers,
+    LedgerMissing,
+    MirrorError,
+    NeedsHuman,
+    TailRuns,
+    TryAgain,
+)
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.following import MERCY_S
@@ -303,6 +311,8 @@ def lives(mirror: str, target: str) -> bool:
     with ClusterAdmin(load(target, "target")) as admin:
         try:
             tail = active_tail(Ledger(admin).values(), mirror)
+        except ClusterUnreachable:
+            raise  # whoever begins would find the same
         except MirrorError as e:
             if not isinstance(e, LedgerMissing):
                 log.warning("whether another tail of the mirror runs is not known: %s", e)

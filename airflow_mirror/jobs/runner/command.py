@@ -69,7 +69,9 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
 def anywhere(spec: JobSpec) -> list[str]:
     """Return the arguments that a job takes wherever its driver runs."""
     given = {"--replaces": spec.replaces, "--alarm": spec.alarm}
-    return [*(text for option, value in given.items() if value for text in (option, value)), *spec.args]
+    # Whoever keeps a tail hears by its end that a cluster is away, and starts it again.
+    ends = ["--fail-fast"] if spec.kind == "streaming_tail" else []
+    return [*ends, *(text for option, value in given.items() if value for text in (option, value)), *spec.args]
 
 
 def cluster_conf() -> dict[str, str]:

@@ -43,12 +43,13 @@ class Kept:
 
 def keep(
     runner: LocalRunner, spec: JobSpec, secrets: Mapping[str, ClientConfig], stopping: threading.Event,
-    say: Callable[[str], None], grace_s: float = GRACE_S,
+    say: Callable[[str], None], grace_s: float = GRACE_S, *, fail_fast: bool = False,
 ) -> Kept:  # fmt: skip
     """Keep a mirror's tail running until ``stopping`` is set, or nothing but a person can help; may take ``grace_s``.
 
     :param spec: of the tail. :param secrets: settings of ``source`` and ``target``.
     :param say: tells a person what happened, one line.
+    :param fail_fast: a tail that dies is not started again.
     """
     name, pause, said = str(spec.mirror["name"]), _FIRST_PAUSE_S, ""
     while not stopping.is_set():
@@ -68,6 +69,9 @@ def keep(
             say(f"not started again: {e}")
             return Kept(name, 2 if isinstance(e, InputError) else 1)
         except MirrorError as e:
+            if fail_fast:
+                say(f"given up (--fail-fast): {e}")
+                return Kept(name, 1)
             pause = _FIRST_PAUSE_S if time.monotonic() - begun > _WELL_AFTER_S else pause
             said = _said(say, f"started again in {pause:g} s: {e}")
             stopping.wait(pause)

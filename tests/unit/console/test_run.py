@@ -34,7 +34,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Any, JobSpec]]:
     """What would be kept running: runner and spec by the mirror's name."""
     found: dict[str, tuple[Any, JobSpec]] = {}
 
-    def keep(runner: Any, spec: JobSpec, *_: Any) -> Kept:
+    def keep(runner: Any, spec: JobSpec, *_: Any, **__: Any) -> Kept:
         found[str(spec.mirror["name"])] = runner, spec
         return Kept(str(spec.mirror["name"]), 0)
 

@@ -152,3 +152,9 @@ def test_nothing_begins_that_is_to_stop_already(kept: Keeping) -> None:
     stopping.set()
     assert keep(runner, SPEC, SECRETS, stopping, lambda _: None) == Kept("m", 0)
     assert runner.starts == 0
+
+
+def test_who_wants_to_fail_fast_is_told_at_the_first_failure(elsewhere: Any) -> None:
+    runner, said = Runner(failed("source away")), list[str]()
+    assert keep(runner, SPEC, SECRETS, Stopping(20), said.append, fail_fast=True) == Kept("m", 1)
+    assert runner.starts == 1 and said[-1].startswith("given up (--fail-fast): ") and "source away" in said[-1]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import load
-from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -127,6 +127,55 @@ def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeyp
 def test_a_command_line_of_our_own_is_passed_as_it_is() -> None:
     asked = ["--source", "a", "--target", "b", "--include", "x"]
     assert older.run(asked, parse, lambda given, _: ({"source": given.source}, None), never) == 0
+
+
+def tries_of(theirs: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> tuple[int, int]:
+    """Return how often both sides were asked while the source was away for two tries, and the exit status."""
+    asked: list[int] = []
+
+    def ask(_: argparse.Namespace) -> str:
+        asked.append(1)
+        if len(asked) < 3:
+            raise ClusterUnreachable("source", "old:9092", "connection refused")
+        return "preserve"
+
+    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(older, "partitioning", ask)
+    status = older.run([*theirs, *more], parse, lambda *_: ({}, None), never)
+    return len(asked), status
+
+
+def test_a_source_that_is_away_at_the_start_is_waited_for_and_said_once(
+    theirs: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert tries_of(theirs, monkeypatch) == (3, 0)
+    said = [one.message for one in caplog.records if "begins again" in one.message]
+    assert len(said) == 1 and "no broker at old:9092 could be reached" in said[0]
+
+
+def test_who_wants_to_fail_fast_does_not_wait(
+    theirs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tries_of(theirs, monkeypatch, "--fail-fast") == (1, 1)
+    assert "error: source cluster: no broker at old:9092" in capsys.readouterr().err
+
+
+def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
+    errors = [
+        ClusterUnreachable("target", "b:1", "refused"),
+        ClusterUnreachable("target", "b:1", "refused"),
+        TryAgain("x"),
+    ]
+
+    def follow() -> Outcome:
+        raise errors.pop(0)
+
+    given = parse(["--source", "s", "--target", "t"])
+    summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given))
+    assert (summary, str(error), errors) == ({}, "x", [])
 
 
 def test_wrong_input_is_said_and_nothing_runs(theirs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
