@@ -1,6 +1,7 @@
 """Live progress of a copy: a table of its partitions, fed by their tasks (`listener`) and both clusters (`poller`).
 
 Every two seconds ``status.json`` is rewritten, every five a line is logged; on a terminal a bar is drawn instead of that.
+A tail with nothing to do says so once, then once an hour: whoever reads a log of weeks looks for what happened.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _EVERY_S = 1.0
 _SHARE = 10  # progress may take this fraction of a core, whatever the number of partitions
 _STATUS_EVERY_S = 2.0
 _LINE_EVERY_S = 5.0
+_SAME_EVERY_S = 3600.0
 
 
 class Progress:
@@ -51,6 +53,7 @@ class Progress:
         self._listener: Listener | None = None
         self.report_to: str | None = None
         self._written = self._said = time.monotonic() - _LINE_EVERY_S
+        self._line = ""
         if hosts is None:
             log.info("tasks report no progress: positions are read from the clusters, counters are known at the end")
             return
@@ -95,8 +98,10 @@ class Progress:
         if draw is not None:
             draw(summary, rows)
         elif last or now - self._said >= _LINE_EVERY_S:
-            self._said = now
-            log.info("%s", describe(summary))
+            line = describe(summary)
+            if last or summary["lag"] != 0 or line != self._line or now - self._said >= _SAME_EVERY_S:
+                self._said, self._line = now, line
+                log.info("%s", line)
         if last or now - self._written >= _STATUS_EVERY_S:
             self._written = now
             listed = worth_listing(rows)
