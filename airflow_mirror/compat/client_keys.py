@@ -20,6 +20,10 @@ _NO_GROUP = "the copy reads without a consumer group; its progress is on the tar
 _BROKERS = "checks tokens in a broker, not in a client"
 _CODE = "it is code of Java, which can't run here. Remove it"
 _PEM = "only PEM is read here"
+RECOMPRESSED = (
+    "batches keep the source's codec, byte for byte; a compression.type of the target's own topic, once the mirror has "
+    "ended, lets its brokers recompress what they store"
+)
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 _ASSERTION = [
     refused(f"sasl.oauthbearer.assertion.{name}", "no login by assertion is spoken here. Use a client's id and secret")
@@ -118,8 +122,7 @@ CONSUMER = COMMON + Table(
 )  # fmt: skip
 
 PRODUCER = COMMON + Table(
-    refused("compression.type", "batches keep the source's codec, byte for byte. Remove it, and set the target topic's "
-            "own compression.type: its brokers then recompress what they store", "none"),
+    *no_effect(RECOMPRESSED, "compression.type"),
     refused("partitioner.class", "each record keeps its partition. Remove it; partitioning='by_key' of a Mirror is the "
             "Java producer's choice", "org.apache.kafka.clients.producer.internals.DefaultPartitioner"),
     refused("transactional.id", "the mirror's own transactional ids are its lease and its markers. Remove it"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from airflow_mirror.compat.client_keys import CONSUMER as JAVA_CONSUMER
 from airflow_mirror.compat.client_keys import PRODUCER as JAVA_PRODUCER
+from airflow_mirror.compat.client_keys import RECOMPRESSED
 from airflow_mirror.compat.rows import Table, mapped, no_effect, refused
 
 _ZOOKEEPER = "brokers are asked, not ZooKeeper. Remove it, and name the source's brokers in bootstrap.servers"
@@ -36,8 +37,7 @@ PRODUCER = JAVA_PRODUCER.but(
     mapped("delivery.timeout.ms", "--give-up-after-s", "absent: a target that is away is waited for without end"),
 ) + Table(
     mapped("metadata.broker.list", "bootstrap.servers"),
-    refused("compression.codec", "batches keep the source's codec, byte for byte. Remove it, and set the target topic's "
-            "compression.type: its brokers then recompress what they store", "none", "0"),
+    *no_effect(RECOMPRESSED, "compression.codec"),
     *no_effect("all codecs pass", "compressed.topics"),
     *no_effect("always all: a record that one broker alone has is not mirrored", "request.required.acks"),
     *no_effect("always: nothing is acknowledged before the target has it", "producer.type"),

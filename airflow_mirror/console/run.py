@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_mirror.compat import files
 from airflow_mirror.compat.keys import RETENTION
+from airflow_mirror.compat.rows import Fate
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_alarm
@@ -94,7 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     mirrors = chosen(brought, arguments.clusters)
     stopping = threading.Event()
     stop_by_signals(stopping)
-    for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION)):
+    dropped = [(one.key, f"{one.fate.value}: {one.text}") for one in brought.noticed if one.fate is Fate.WITHOUT_EFFECT]
+    for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION), *dropped):
         _say(subject, line)
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:

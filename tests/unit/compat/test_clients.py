@@ -126,10 +126,11 @@ def test_what_another_clients_key_means_is_not_guessed() -> None:
     assert len(convert({"acks": "1"}, ADMIN).problems) == 1
 
 
-def test_compression_is_refused_by_name_with_what_does_it_here() -> None:
-    (problem,) = convert({"compression.type": "gzip"}, PRODUCER, "us-east.producer.").problems
-    assert problem.startswith("us-east.producer.compression.type=gzip: ")
-    assert "set the target topic's own compression.type" in problem
+def test_compression_passes_and_is_told_with_what_does_it_here() -> None:
+    found = convert({"compression.type": "gzip"}, PRODUCER, "us-east.producer.")
+    (told,) = found.noticed
+    assert (found.problems, told.key, told.fate) == ([], "us-east.producer.compression.type", Fate.WITHOUT_EFFECT)
+    assert "a compression.type of the target's own topic" in told.text
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,17 @@ def started(file: Path, tmp_path: Path, *arguments: str) -> int:
 def test_plain_processes_copy_and_the_first_line_says_so(
     file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    file.write_text(f"{FILE}B.producer.compression.type = gzip\nA->B.emit.heartbeats = false\n")
     assert started(file, tmp_path) == 0
     assert {name: type(runner.place) for name, (runner, _) in kept.items()} == {
         "A-to-B": PlainProcesses, "B-to-A": PlainProcesses,
     }  # fmt: skip
-    first, second, *_ = capsys.readouterr().err.splitlines()
+    first, second, *dropped = capsys.readouterr().err.splitlines()
     assert "engine: plain Python processes" in first and "--engine spark" in first
     assert "retention: on hold" in second
+    assert [line.partition(": without effect")[0] for line in dropped] == [
+        "B.producer.compression.type", "A->B.emit.heartbeats",
+    ]  # fmt: skip
 
 
 def test_spark_copies_where_it_is_asked_for(
