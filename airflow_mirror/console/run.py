@@ -60,10 +60,7 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
     )
-    p.add_argument(
-        "--hold", action="store_true",
-        help="turn retention and compaction off on target topics that already hold data, instead of refusing them",
-    )  # fmt: skip
+    p.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)  # always: what it could harm a plan refuses
     p.add_argument(
         "--fail-fast", action="store_true",
         help="give a flow up where its tail ends, or can't start because a cluster is away, instead of trying it again",
@@ -101,10 +98,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
-        spec = JobSpec(
-            kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",) if arguments.hold else (),
-            alarm=arguments.alarm,
-        )  # fmt: skip
+        # A plan refuses topics that hold data of others, so what is put on hold is the mirror's own: adopted, or changed.
+        spec = JobSpec(kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",), alarm=arguments.alarm)
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         say = partial(_say, "->".join(flow))

@@ -62,6 +62,14 @@ def test_plain_processes_copy_and_the_first_line_says_so(
     ]  # fmt: skip
 
 
+def test_topics_of_its_own_are_put_on_hold_as_after_an_adoption(
+    file: Path, tmp_path: Path, kept: dict[str, Any]
+) -> None:  # fmt: skip
+    """They have the retention that MirrorMaker gave them. The page's last step was refused for want of an option."""
+    assert started(file, tmp_path) == 0
+    assert {spec.args for _, spec in kept.values()} == {("--hold",)}
+
+
 def test_spark_copies_where_it_is_asked_for(
     file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
