@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,12 @@ def add(commands: Any) -> None:
         "--engine", choices=ENGINES, default="plain",
         help="plain Python processes, or Spark on this host, with a JVM for each flow (default: plain)",
     )  # fmt: skip
+    add_home(p)
     p.add_argument(
-        "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
-    )
+        "--metrics-dir", type=Path, metavar="DIR",
+        help="figures for Prometheus: a file for each flow, rewritten every few seconds, for node_exporter's textfile "
+        "collector",
+    )  # fmt: skip
     p.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)  # always: what it could harm a plan refuses
     p.add_argument(
         "--fail-fast", action="store_true",
@@ -72,6 +76,13 @@ def add_clusters(p: argparse.ArgumentParser) -> None:
     """Add ``--clusters``."""
     p.add_argument(
         "--clusters", nargs="+", metavar="ALIAS", help="only flows whose target is one of these (default: all flows)"
+    )
+
+
+def add_home(p: argparse.ArgumentParser) -> None:
+    """Add ``--home``."""
+    p.add_argument(
+        "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
     )
 
 
@@ -99,7 +110,10 @@ def _run(arguments: argparse.Namespace) -> int:
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
         # A plan refuses topics that hold data of others, so what is put on hold is the mirror's own: adopted, or changed.
-        spec = JobSpec(kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",), alarm=arguments.alarm)
+        metrics = str(arguments.metrics_dir / f"{mirror.name}.prom") if arguments.metrics_dir else ""
+        spec = JobSpec(
+            kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",), alarm=arguments.alarm, metrics=metrics
+        )  # fmt: skip
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         say = partial(_say, "->".join(flow))
@@ -112,4 +126,4 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _say(subject: str, line: str) -> None:
-    print(f"{subject}: {line}", file=sys.stderr, flush=True)
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {subject}: {line}", file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ from rich.text import Text
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.run import add_clusters, chosen
+from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
 from airflow_mirror.cutover.platform import Platform
@@ -31,6 +31,7 @@ from airflow_mirror.drill.kept import DRILLS, is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
+from airflow_mirror.jobs.runner.local import TAIL, LocalRunner
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -62,6 +63,7 @@ def add(commands: Any) -> None:
         "status is 0 only if all of them run",
     )  # fmt: skip
     add_clusters(command)
+    add_home(command)
     command.add_argument(
         "--source", metavar="CLUSTER",
         help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains: {HELP}",
@@ -118,12 +120,25 @@ def _of_files(arguments: argparse.Namespace) -> int:
             error = str(e)
         never = {"topics": 0, "in_production": 0, "plan": None, "tail": "unknown" if error else "never started"}
         never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": []}
-        rows += [{"flow": "->".join(flow)} | found.get(one, {"mirror": one} | never) for one, flow in wanted.items()]
+        for one, flow in wanted.items():
+            row = found.get(one, {"mirror": one} | never)
+            here = _of_this_host(arguments.home / one) if row["tail"] in ("none", "never started") else {}
+            rows.append({"flow": "->".join(flow)} | row | here)
     if arguments.json:
         print(json.dumps(rows, indent=1))
     else:
         Console().print(_shown(rows, newer))
     return int(bool(newer) or any(row["tail"] != RUNNING.lower() for row in rows))
+
+
+def _of_this_host(home: Path) -> dict[str, Any]:
+    """Return what became of a tail that ``run`` has started here and that did not get as far as the target's ledger."""
+    runner = LocalRunner(home)
+    handle = runner.find(TAIL)
+    if handle is None:
+        return {}
+    said = runner.progress(handle).get("error")
+    return {"tail": runner.status(handle).lower(), "host": handle["host"], "said": said}
 
 
 def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, Any]]) -> None:

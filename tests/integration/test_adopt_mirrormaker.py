@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +230,32 @@ def test_exactly_once_delivery_leaves_markers_and_no_repetition(
     assert len(found) > 1, "markers on the target make runs"
     check_offsets(lambda offset: found.to_target(offset).offset, answers, 10_000, 0)
     goes_on(source_cluster, target_cluster, topic_name, topic_name, name)
+
+
+def test_the_steps_of_the_page_as_they_are_written(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Stop MirrorMaker, adopt by its file, run the same file: until then the topic has the retention of MirrorMaker."""
+    alias = alias_of(topic_name)
+    there = f"{alias}.{topic_name}"
+    create(source_cluster, topic_name)
+    fill(source_cluster, topic_name, range(500), transactions=False)
+    begin_ledger(target_cluster)
+    file = write_file(settings_of(alias, topic_name, source_cluster, target_cluster), tmp_path)
+    with running(file) as child:
+        wait_until(lambda: records_on(target_cluster, there) >= 500, "MirrorMaker 2 copies", 400)
+        stop(child)
+    fill(source_cluster, topic_name, range(500, 600), transactions=False)
+    told(["adopt", "--config", str(file), "--flow", f"{alias}->{TARGET}", "--watch", "3", "--yes"], capsys)
+    command = [sys.executable, "-m", "airflow_mirror.console.main", "run", str(file), "--home", str(tmp_path / "home")]
+    with (tmp_path / "run.log").open("w") as out:
+        tail = subprocess.Popen([*command, "--clusters", TARGET], stdout=out, stderr=out)
+    try:
+        wait_until(lambda: records_on(target_cluster, there) >= 600, "our tail goes on", 120)
+        tail.send_signal(signal.SIGTERM)
+        assert tail.wait(120) == 0, (tmp_path / "run.log").read_text()
+    finally:
+        tail.kill()
+    numbers = [number for _, number in contents(target_cluster, there, "read_uncommitted")]
+    assert sorted(map(int, numbers)) == list(range(600))

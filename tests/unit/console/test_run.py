@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def test_plain_processes_copy_and_the_first_line_says_so(
         "A-to-B": PlainProcesses, "B-to-A": PlainProcesses,
     }  # fmt: skip
     first, second, *dropped = capsys.readouterr().err.splitlines()
-    assert "engine: plain Python processes" in first and "--engine spark" in first
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d engine: plain Python processes", first) and "--engine spark" in first
     assert "retention: on hold" in second
-    assert [line.partition(": without effect")[0] for line in dropped] == [
+    assert [line.partition(": without effect")[0].split()[2] for line in dropped] == [
         "B.producer.compression.type", "A->B.emit.heartbeats",
     ]  # fmt: skip
 
@@ -68,6 +69,13 @@ def test_topics_of_its_own_are_put_on_hold_as_after_an_adoption(
     """They have the retention that MirrorMaker gave them. The page's last step was refused for want of an option."""
     assert started(file, tmp_path) == 0
     assert {spec.args for _, spec in kept.values()} == {("--hold",)}
+
+
+def test_every_flow_has_its_figures(file: Path, tmp_path: Path, kept: dict[str, Any]) -> None:
+    assert started(file, tmp_path, "--metrics-dir", str(tmp_path)) == 0
+    assert {name: spec.metrics for name, (_, spec) in kept.items()} == {
+        name: str(tmp_path / f"{name}.prom") for name in ("A-to-B", "B-to-A")
+    }
 
 
 def test_spark_copies_where_it_is_asked_for(

@@ -17,6 +17,7 @@ from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.ledger.kinds import MORE, every
@@ -323,6 +324,22 @@ def test_every_enabled_flow_is_listed_and_all_must_run(
     assert "never started" in capsys.readouterr().out.replace("\n", " ")
     assert main(["status", "--config", str(file), "--clusters", "A"]) == 2
     assert "no enabled flow leads there. Known: B, C." in capsys.readouterr().err
+
+
+def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
+    ledger: MemoryLedger, state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As one whose plan is blocked: it was "never started"."""
+    job = tmp_path / "home" / "C-to-B" / "jobs" / "tail" / "1"
+    job.mkdir(parents=True)
+    handle = {"name": "tail", "generation": 1, "dir": str(job), "kind": "streaming_tail", "id": "x", "mirror": "C-to-B"}
+    handle |= {"place": "client", "pid": 2**22, "started": 1, "host": "here", "where": process.here(), "spec": "s"}
+    (job / "job.json").write_text(json.dumps(handle))
+    (job / "status.json").write_text(json.dumps({"state": "FAILED", "error": "the plan is blocked"}))
+    file.write_text(FLOWS.replace("A->B.enabled = true", "").replace("A->C.enabled = true", ""))
+    assert main(["status", "--config", str(file), "--json", "--home", str(tmp_path / "home")]) == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["tail"], row["host"], row["said"]) == ("failed", "here", "the plan is blocked")
 
 
 def test_a_target_on_which_nothing_ever_ran_has_no_ledger(
