@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import sys
 import tempfile
 import threading
@@ -20,7 +21,7 @@ from pathlib import Path
 from airflow_mirror.compat import flags
 from airflow_mirror.compat.flags import CommandLine, Flow
 from airflow_mirror.config import load
-from airflow_mirror.errors import InputError, LedgerMissing
+from airflow_mirror.errors import FollowDiffers, InputError, LedgerMissing
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.arguments import mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -29,6 +30,7 @@ from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import decided
 from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
@@ -77,10 +79,45 @@ def run(
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
             with of_several(stopping) as one:
-                yield lambda job: (settle(job), one(job))[1]
+                yield lambda job: (settle(job), _but_what_others_have(job, one))[1]
 
         first, *others = jobs.values()
         return follow_together(jobs, several) if others else entry.carry_out(first, alone)
+
+
+def _but_what_others_have(job: argparse.Namespace, one: FollowOne) -> Outcome:
+    """Follow a source; without the topics that mirrors of other sources own on the target, if that is refused.
+
+    The flow then ends with what refused it, so that nobody takes it for whole.
+    """
+    try:
+        return one(job)
+    except (InputError, FollowDiffers) as e:  # a tail that left them out has another Mirror
+        taken = _taken(job)
+        if not taken:
+            raise
+        log.error(
+            "%s goes on without %s: %s. To write both into one topic, give --ownership shared --delivery transactional "
+            "--offsets mapped, for new topics on the target; or --prefix, which keeps them apart",
+            mirror_of(job).name, some(taken), "; ".join(sorted(set(taken.values()))),
+        )  # fmt: skip
+        job.exclude = [*mirror_of(job).exclude_topics, *map(re.escape, taken)]
+        summary, error = one(job)
+        return summary, error or e
+
+
+def _taken(job: argparse.Namespace) -> dict[str, str]:
+    """Return the source topics whose target topics are another mirror's, and whose."""
+    mirror = mirror_of(job)
+    with ClusterAdmin(load(job.source, "source")) as source, ClusterAdmin(load(job.target, "target")) as target:
+        names = {mirror.naming.target_topic(n): n for n in source.topic_names() if mirror.selects_topic(n)}
+        ids = {name: one.topic_id for name, one in target.topics(names).items()}
+        try:
+            owned = decided(Ledger(target).values(), ids)
+        except LedgerMissing:
+            return {}
+        me = mirror.name, source.cluster_id()
+        return {names[name]: one.owner for name, one in sorted(owned.items()) if (one.mirror, one.source_id) != me}
 
 
 def partitioning(job: argparse.Namespace) -> str:

@@ -20,7 +20,9 @@ from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import Owned
 from tests.driven.cluster import DrivenCluster
 
 
@@ -239,6 +241,57 @@ def test_a_source_that_only_a_person_can_help_ends_alone(two: list[str], capsys:
     assert older.run(two, parse, never, sources) == 1
     assert sources.tried == {"g": 2, "h": 1}
     assert "error: h: broken" in capsys.readouterr().err
+
+
+def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        for name in ("a1", "a2", "a3", "b"):
+            source.create(name, 1)
+            target.create(name, 1)
+        monkeypatch.setenv("S", source.config.dump())
+        monkeypatch.setenv("T", target.config.dump())
+        with ClusterAdmin(source.config) as here, ClusterAdmin(target.config) as there:
+            ids = {name: one.topic_id for name, one in there.topics(["a1", "a2", "b"]).items()}
+            me = here.cluster_id()
+        owners = {"a1": ("other", "x"), "a2": ("g", me), "b": ("other", "x")}
+        values = {
+            f"topic/{name}": Owned(topic_id=ids[name], mirror=mirror, source_id=of).value()
+            for name, (mirror, of) in owners.items()
+        }
+        monkeypatch.setattr(Ledger, "values", lambda _: values)
+        job = parse(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
+        assert older._taken(job) == {"a1": "mirror 'other' of cluster x"}
+
+
+def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_second(
+    two: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its other topics are copied, the options that share a topic are named, and the end says what was left out."""
+    followed: list[tuple[str, list[str]]] = []
+
+    def taken(job: argparse.Namespace) -> dict[str, str]:
+        return {"a.both": "mirror 'h' of cluster X"} if cli.mirror_of(job).name == "g" else {}
+
+    @contextmanager
+    def of_several(stopping: threading.Event) -> Iterator[FollowOne]:
+        def follow(job: argparse.Namespace) -> Outcome:
+            mirror = cli.mirror_of(job)
+            chosen = [name for name in ("a.own", "a.both", "axboth") if mirror.selects_topic(name)]
+            if mirror.name == "g" and "a.both" in chosen:
+                raise InputError("a.both: mirror 'h' has it")
+            followed.append((mirror.name, chosen))
+            if len(followed) == 2:
+                stopping.set()
+            assert stopping.wait(30)
+            return {}, None
+
+        yield follow
+
+    monkeypatch.setattr(older, "_taken", taken)
+    assert older.run(two, parse, never, of_several) == 1
+    assert sorted(followed) == [("g", ["a.own", "axboth"]), ("h", ["a.own", "a.both", "axboth"])]
+    assert "error: g: a.both: mirror 'h' has it" in capsys.readouterr().err
+    assert "--ownership shared --delivery transactional --offsets mapped" in caplog.text
 
 
 def test_settings_in_a_json_file_may_have_lines_that_properties_can_not(tmp_path: Path) -> None:
