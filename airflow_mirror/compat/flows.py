@@ -18,7 +18,7 @@ from airflow_mirror.compat.declared import Given
 from airflow_mirror.compat.keys import DEFAULTS, FLOW, LIKE_RETENTION, POLICIES
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.policy import OWN_GROUPS, TRACES
+from airflow_mirror.policy import HEARTBEATS, OWN_GROUPS, TRACES, is_topic_name, trace_topics
 
 T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
@@ -73,15 +73,25 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
     if flow.fields.get("policy") == "prefix":
         flow.fields["exclude_topics"] = [*flow.fields["exclude_topics"], _returning(target, flow.fields["separator"])]
-    if "heartbeats" in flow.fields["traces"] and flow.fields["separator"] in source:
-        if "emit.heartbeats.enabled" in keys:
-            flow.problems.append(
-                f"emit.heartbeats.enabled: Java clients take what stands before {flow.fields['separator']!r} in "
-                f"{source!r} for the cluster. Give it another alias, or say false."
-            )
-        flow.fields["traces"].remove("heartbeats")  # nobody asked for them
+    separator = flow.fields["separator"]
+    if "heartbeats" in flow.fields["traces"] and "emit.heartbeats.enabled" in keys and separator in source:
+        flow.problems.append(
+            f"emit.heartbeats.enabled: Java clients take what stands before {separator!r} in {source!r} for the cluster. "
+            "Give it another alias, or say false."
+        )
+    flow.fields["traces"] = [
+        kind
+        for kind in flow.fields["traces"]
+        if f"emit.{kind}.enabled" in keys or _fits(kind, source, separator)  # else nobody asked for it
+    ]
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
+
+
+def _fits(kind: str, source: str, separator: str) -> bool:
+    """Return whether an alias makes names of topics for a kind of traces, from which Java clients know the cluster."""
+    is_read_right = kind != HEARTBEATS or separator not in source
+    return is_read_right and all(map(is_topic_name, trace_topics(kind, source, separator)))
 
 
 def _returning(target: str, separator: str) -> str:

@@ -155,7 +155,7 @@ def test_d1_a_topic_that_comes_after_the_start(world: Callable[[str], World]) ->
 
 
 def test_d2_without_offset_syncs(world: Callable[[str], World]) -> None:
-    """No topic of them on either side, nothing else on the source either; and on the target the copies alone."""
+    """No topic of them on either side, nothing else on the source either; on the target copies and other traces."""
     w = world(f"a{uuid.uuid4().hex[:8]}")
     w.write_file(1, f"{w.alias}->{w.name}b.emit.offset-syncs.enabled = false\n")
     w.append(w.create("test-topic-1"), 11, 1)
@@ -166,7 +166,8 @@ def test_d2_without_offset_syncs(world: Callable[[str], World]) -> None:
     w.nodes[0].stop()
     new = [w.topics(side) - known for side, known in enumerate(before)]
     assert new[0] == set()
-    assert {name for name in new[1] if not name.startswith("__")} <= {copy, STATE, WISHES}
+    traces = {"heartbeats", f"{w.alias}.heartbeats", f"{w.alias}.checkpoints.internal"}
+    assert {name for name in new[1] if not name.startswith("__")} <= {copy, STATE, WISHES, *traces}
 
 
 def test_d3_three_nodes_and_a_rolling_restart(world: Callable[[str], World]) -> None:

@@ -75,6 +75,8 @@ def test_traces_are_written_unless_the_file_says_no() -> None:
     assert problem.startswith("emit.heartbeats.enabled: Java clients take what stands before '.' in 'dc.1'")
     flow = become(given, "dc.1", "B", Providers({}, {}))  # nobody asked for what clients would misread
     assert (flow.problems, flow.fields["traces"]) == ([], ["checkpoints", "offset-syncs"])
+    flow = become(given, "a+b/c?", "B", Providers({}, {}))  # nor for topics whose names no broker takes
+    assert (flow.problems, flow.fields["traces"]) == ([], [])
 
 
 def test_what_came_from_the_target_does_not_return() -> None:
