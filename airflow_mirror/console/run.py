@@ -32,8 +32,9 @@ Keep a tail running for each enabled flow of a connect-mirror-maker.properties, 
 connectors. Each is a process of its own, in plain Python or, if asked for, with Spark on this host. Runs until SIGTERM,
 which ends them all: each finishes what is in flight. The first lines say what is otherwise here than with MirrorMaker.
 
-A tail that dies is started again; one that only a person can help is not, and the others go on. A mirror whose tail
-runs elsewhere is left alone until that one is gone. Killed itself, it leaves its tails running; run again, it finds
+A tail that dies is started again; one that only a person can help is not, and the others go on. Run on several hosts, one
+file is shared: the partitions of each flow are dealt to all of them. A mirror whose tail is a Spark job elsewhere is left
+alone until that one is gone. Killed itself, it leaves its tails running; run again, it finds
 them.
 
 Exit status: 0 stopped, every tail cleanly; 1 one failed, or had to be killed; 2 wrong input.

@@ -198,20 +198,35 @@ def test_a_killed_tail_is_started_again_and_nothing_is_twice(run: Run, capsys: p
 
 
 @pytest.mark.parity
-def test_a_tail_that_runs_elsewhere_is_left_alone_until_it_is_gone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two hosts run the same file, as people do for availability: here two directories."""
-    first = run.start()
+def test_two_that_run_one_file_share_and_one_goes_on_without_the_other(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """Two hosts run the same file, as people do for load and availability: here two directories."""
+    first, one_home = run.start(), run.home
     wait_until(lambda: run.tails(capsys) == ["running"] * 2, "the first one runs")
     run.home = run.directory / "other"
     second = run.start()
-    wait_until(lambda: run.log().count("runs already") == 2, "the second one waits")
-    assert run.log(0).count("its tail runs;") == 2 and "started again" not in run.log(0)
+
+    def phases(home: Path) -> list[str]:
+        return [json.loads(one.read_text()).get("phase", "") for one in home.glob("*/jobs/tail/*/status.json")]
+
+    wait_until(lambda: len([one for one in phases(run.home) if "the tail on host" in one]) == 2, "the second one shares")
+    for alias, cluster in run.clusters.items():
+        write(cluster, run.topic, 15, seed=ord(alias[1]))
+    wait_until(lambda: arrived(run, 35), "what came has arrived")
+    assert "started again" not in run.log(0) + run.log(1)
     first.send_signal(signal.SIGTERM)
     assert first.wait(240) == 0, run.log(0)
-    wait_until(lambda: run.log().count("its tail runs;") == 2, "the second one takes over")
-    wait_until(lambda: run.tails(capsys) == ["running"] * 2, "and runs")
+    for alias, cluster in run.clusters.items():
+        write(cluster, run.topic, 10, seed=ord(alias[2]))
+    wait_until(lambda: arrived(run, 45), "the second one takes over")
+    assert run.tails(capsys) == ["running"] * 2
     second.send_signal(signal.SIGTERM)
     assert second.wait(240) == 0, run.log()
+    for here, there in ((run.one, run.two), (run.two, run.one)):
+        assert read(run.clusters[there], f"{here}.{run.topic}") == read(run.clusters[here], run.topic)
+    for one in one_home.glob("*/jobs/tail/*"):
+        assert process.members(one) == []
 
 
 @pytest.mark.parity

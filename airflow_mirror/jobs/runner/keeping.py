@@ -2,7 +2,8 @@
 
 The tail is a job of this host as Airflow's tasks start it (:class:`.local.LocalRunner`), so whoever keeps it may be
 killed: the tail goes on, and the next one that keeps it finds it by its directory. A tail that runs elsewhere is never
-deposed. It is left alone, and looked at: when it is gone, this one begins.
+deposed. Plain processes share with it, and one of them takes its place. Where one of both is a Spark job, it is left
+alone, and looked at: when it is gone, this one begins.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0  # before a tail that died is start
 _WELL_AFTER_S = 300.0  # a tail that ran for so long did not die of how it was started
 _ELSEWHERE_EVERY_S = 10.0
 _TELL_EVERY_S = 60.0
+PLAIN = "plain"
 GRACE_S = 120.0  # to finish what is in flight; a broker that does not answer takes a minute
 
 
@@ -88,7 +90,10 @@ def _said(say: Callable[[str], None], line: str) -> str:
 
 
 def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | None:
-    """Return the host of a tail that lives and is not the runner's; None: there is none. May listen for half a minute."""
+    """Return the host of a tail that lives, is not the runner's, and shares with nobody here; None: there is none.
+
+    May listen for half a minute.
+    """
     handle = runner.find(TAIL)
     if handle is not None and runner.reaches(handle) and runner.status(handle) == RUNNING:
         return None
@@ -97,6 +102,8 @@ def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | No
             tail = active_tail(Ledger(admin).values(), name)
         except (LedgerMissing, LedgerLost):
             return None  # nobody knows; the tail's own start says so
+        if tail is not None and tail.deals and runner.place.name == PLAIN:
+            return None  # `follow` shares, whether it lives or not
         if tail is None or Watch(state_of(admin, keys_of(name))).settled(tail) != RUNNING:
             return None
         return tail.host

@@ -13,6 +13,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, script_args, without_airflow
+from airflow_mirror.jobs.runner.keeping import PLAIN
 from airflow_mirror.jobs.runner.place import Launch
 from airflow_mirror.jobs.runner.spec import JobSpec
 
@@ -20,7 +21,7 @@ from airflow_mirror.jobs.runner.spec import JobSpec
 class PlainProcesses(ThisHost):
     """See the module and :class:`.place.Place`. The process that is started is the driver itself."""
 
-    name = "plain"
+    name = PLAIN
 
     def launch(self, spec: JobSpec, directory: Path, secrets: Mapping[str, ClientConfig]) -> Launch:
         """See :class:`.place.Place`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobFailed, JobNeedsHuman, JobRefused, MirrorError, TryAgain
 from airflow_mirror.jobs.runner import keeping
+from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.keeping import Kept, keep
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 
+ELSEWHERE = keeping._elsewhere
 SPEC = JobSpec(kind="streaming_tail", mirror={"name": "m"})
 SECRETS = {role: ClientConfig({"bootstrap.servers": "x:1"}, role) for role in ("source", "target")}
 
@@ -158,3 +162,20 @@ def test_who_wants_to_fail_fast_is_told_at_the_first_failure(elsewhere: Any) -> 
     runner, said = Runner(failed("source away")), list[str]()
     assert keep(runner, SPEC, SECRETS, Stopping(20), said.append, fail_fast=True) == Kept("m", 1)
     assert runner.starts == 1 and said[-1].startswith("given up (--fail-fast): ") and "source away" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("deals", "place", "host"),
+    [(True, "plain", None), (True, "client", "host-b"), (False, "plain", "host-b")],
+)
+def test_plain_processes_share_with_a_tail_elsewhere_and_others_wait_for_it(
+    deals: bool, place: str, host: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = ActiveTail(mirror={"name": "m"}, plan="", inputs="", directory="", host="host-b", deals=deals)
+    monkeypatch.setattr(keeping, "ClusterAdmin", lambda _: nullcontext())
+    monkeypatch.setattr(keeping, "Ledger", lambda _: SimpleNamespace(values=dict))
+    monkeypatch.setattr(keeping, "state_of", lambda *_: None)
+    monkeypatch.setattr(keeping, "active_tail", lambda *_: tail)
+    monkeypatch.setattr(keeping, "Watch", lambda _: SimpleNamespace(settled=lambda _: RUNNING))
+    runner: Any = SimpleNamespace(find=lambda _: None, place=SimpleNamespace(name=place))
+    assert ELSEWHERE(runner, "m", SECRETS["target"]) == host
