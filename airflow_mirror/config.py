@@ -11,16 +11,15 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from airflow_mirror import tokens
-from airflow_mirror.errors import InputError, MissingSetting
-from airflow_mirror.known_settings import EVERY_CLIENT, require_known
+from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
+from airflow_mirror.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 
 # Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
 SECRET_KEYS = frozenset(
@@ -55,18 +54,20 @@ class ClientConfig:
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
     :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
-    :raises UnknownSetting: no client has a setting of this name.
+    :raises UnknownSetting, InvalidSetting: no client has a setting of this name, or none with such a value.
     """
 
     properties: Mapping[str, str] = field(repr=False)
     role: str = "cluster"
 
     def __post_init__(self) -> None:
-        properties = {str(k): v if isinstance(v, str) else _text(v) for k, v in self.properties.items()}
-        for key in properties:
-            require_known(key, f"{self.role} settings")
-        if not properties.get("bootstrap.servers", "").strip():
+        properties = settled(self.properties, f"{self.role} settings")
+        if not properties.get("bootstrap.servers", "").strip(" ,"):
             raise MissingSetting(f"{self.role} cluster", "bootstrap.servers")
+        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+        if {one.upper() for one in re.findall(r"(\w+)://", properties["bootstrap.servers"])} - {protocol}:
+            cause = "is not what stands before an address (PLAINTEXT if it is not set)"
+            raise InvalidSetting(f"{self.role} settings", "security.protocol", cause, "Give addresses without ...://")
         object.__setattr__(self, "properties", properties)
 
     @property
@@ -106,10 +107,6 @@ class ClientConfig:
         return json.dumps(dict(self.properties))
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 @dataclass(frozen=True)
 class Handover:
     """Settings that a job's driver passes to its tasks: pickled with a task's code and never written down.
@@ -136,8 +133,8 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     """Read settings from a reference.
 
     ``env:NAME`` is an environment variable and ``hadoop:NAME`` a secret of this container's Hadoop credentials
-    (:mod:`.tokens`), both with a JSON object. Else it is a file: a JSON object if its name ends in ``.json``, else
-    properties (``key=value`` per line, ``#`` comments).
+    (:mod:`.tokens`), both with a JSON object. Else it is a file: a JSON object if its name ends in ``.json`` or it begins
+    with a brace, else properties (``key=value`` per line, ``#`` comments; :func:`.known_settings.of_properties`).
     Settings that a driver handed over to this process take precedence.
 
     A file is read again for a moment before it counts as missing or malformed: processes that follow a source for months
@@ -152,7 +149,7 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
         name = reference.removeprefix("env:")
         if name not in os.environ:
             raise InputError(f"{role} settings: environment variable {name} is not set.")
-        return ClientConfig(_of_json(os.environ[name], f"{role} settings: environment variable {name}"), role)
+        return ClientConfig(of_json(os.environ[name], f"{role} settings: environment variable {name}"), role)
     if reference.startswith("hadoop:"):
         return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
     for _ in range(_READ_AGAIN):
@@ -171,39 +168,15 @@ def _of_file(reference: str, role: str) -> ClientConfig:
     except UnicodeDecodeError:
         raise InputError(f"{role} settings: file {reference!r} is no text in UTF-8.") from None
     where = f"{role} settings: file {reference!r}"
-    properties = _of_json(text, where) if reference.endswith(".json") else _properties(text, where)
+    is_json = reference.endswith(".json") or text.lstrip().startswith("{")  # as no line of properties begins
+    properties = of_json(text, where) if is_json else of_properties(text, where)
     try:
         return ClientConfig(properties, role)
     except MissingSetting as e:
         raise MissingSetting(where, e.setting) from None
 
 
-def _of_json(text: str, where: str) -> dict[str, Any]:
-    settings = None
-    with suppress(ValueError):
-        settings = json.loads(text)
-    if not isinstance(settings, dict):
-        raise InputError(f"{where} holds no JSON object.")
-    for key in settings:
-        require_known(key, where)
-    return settings
-
-
-def _properties(text: str, where: str) -> dict[str, str]:
-    properties: dict[str, str] = {}
-    # Not splitlines: a value may hold what Unicode takes for the end of a line.
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
-        if not line.strip() or line.lstrip().startswith(("#", "!")):
-            continue
-        key, separator, value = line.partition("=")
-        if not separator:
-            raise InputError(f"{where} line {number} is no 'key=value'.")
-        require_known(key.strip(), f"{where} line {number}")
-        properties[key.strip()] = value.strip()
-    return properties
-
-
-def _of_container(name: str, role: str) -> dict[str, Any]:
+def _of_container(name: str, role: str) -> dict[str, str]:
     where = f"{role} settings: the Hadoop credentials of this container"
     try:
         secret = tokens.secret_here(name)
@@ -213,4 +186,4 @@ def _of_container(name: str, role: str) -> dict[str, Any]:
         raise InputError(f"{where} can't be read: {e}.") from None
     if secret is None:
         raise InputError(f"{where} hold no secret {name!r}. Submit the job through its operator.")
-    return _of_json(secret, f"{where}: {name!r}")
+    return of_json(secret, f"{where}: {name!r}")

@@ -89,6 +89,17 @@ class UnknownSetting(InputError):
         )
 
 
+class InvalidSetting(InvalidField):
+    """A setting of a cluster has a value that can't be used. The value is not shown: it may be a secret.
+
+    :param where: the file and line, or what else holds it.
+    """
+
+    def __init__(self, where: str, setting: str, cause: str, remedy: str) -> None:
+        super().__init__(setting, "(not shown)", cause, remedy)
+        self.where, self.args = where, (f"{where}: {setting} {cause}. {remedy}.",)
+
+
 class UnknownConnection(InputError):
     """An Airflow connection id that does not exist."""
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from rich.table import Table
 from airflow_mirror.compat import files
 from airflow_mirror.compat.rows import Noticed
 from airflow_mirror.console.command import command
+from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
+from airflow_mirror.known_settings import of_properties
 from airflow_mirror.mirror import Mirror
 
 _TEXT = """\
@@ -97,11 +100,13 @@ def _write(out: Path, mirrors: Iterable[Mapping[str, Any]], connections: Mapping
 def _as_load_reads_it(settings: Mapping[str, str]) -> tuple[str, str]:
     """Return a file for :func:`airflow_mirror.config.load`, and how its name ends: of one setting a line, if that may be.
 
-    Such a file keeps no blank at an end of a value, and a password may have one.
+    Such a file is refused where Java would read it otherwise: a password may end in a blank.
     """
-    if any(value != value.strip() or "\r" in value for value in settings.values()):
-        return ".json", json.dumps(dict(settings), indent=1) + "\n"
-    return ".properties", "".join(f"{key}={_one_line(value)}\n" for key, value in settings.items())
+    lines = "".join(f"{key}={_one_line(value)}\n" for key, value in settings.items())
+    with suppress(InputError):
+        if of_properties(lines, "") == dict(settings):
+            return ".properties", lines
+    return ".json", json.dumps(dict(settings), indent=1) + "\n"
 
 
 def _one_line(value: str) -> str:

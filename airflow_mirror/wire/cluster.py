@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from airflow_mirror.addresses import Address, parse_bootstrap
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
@@ -18,7 +19,7 @@ from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
-from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
+from airflow_mirror.wire.topology import Leader, ProducerState, Topic, topic_of
 
 __all__ = ["Leader", "ProducerState", "WireCluster"]
 

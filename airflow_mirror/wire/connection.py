@@ -27,13 +27,13 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from airflow_mirror.addresses import parse_bootstrap
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.signals import pause
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, StoppedByQuota, TlsRefused
 from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
-from airflow_mirror.wire.topology import parse_bootstrap
 from airflow_mirror.wire.varint import tags_end
 
 __all__ = ["Buffer", "Check", "Connection", "WireSettings"]

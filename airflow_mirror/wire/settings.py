@@ -16,8 +16,6 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.wire.kerberos import identity as kerberos
 from airflow_mirror.wire.kerberos.tickets import Tickets
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # 256 MiB: far above any fetch that the mirror requests, and below the first bytes of TLS or HTTP read as a size.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
@@ -88,15 +86,12 @@ class WireSettings:
                 remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
                 raise InvalidField(key, "(set)", f"the mirror's wire client does not support it ({self.role})", remedy)
         self._check_protocol()
-        _ = (self.security_protocol, self.verify_hostname, self.socket_timeout_s, self.max_response_bytes)
         if self.uses_sasl:
-            _ = self.sasl_mechanism
             self._check_credentials()
 
     def get(self, key: str, default: str = "") -> str:
-        """Return a setting as text; PEM texts that came through a properties file get their line breaks back."""
-        value = self.properties.get(key, default)
-        return value.replace("\\n", "\n") if key.endswith(".pem") and "\n" not in value else value
+        """Return a setting as text."""
+        return self.properties.get(key, default)
 
     @property
     def bootstrap(self) -> str:
@@ -129,8 +124,8 @@ class WireSettings:
 
     @property
     def security_protocol(self) -> str:
-        """One of :data:`PROTOCOLS`; librdkafka's default is PLAINTEXT."""
-        return self._choice("security.protocol", "plaintext", PROTOCOLS)
+        """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; librdkafka's default is PLAINTEXT."""
+        return self.get("security.protocol", "PLAINTEXT").upper()
 
     @property
     def uses_tls(self) -> bool:
@@ -144,9 +139,8 @@ class WireSettings:
 
     @property
     def sasl_mechanism(self) -> str:
-        """One of :data:`MECHANISMS`."""
-        key = "sasl.mechanisms" if self.properties.get("sasl.mechanisms") else "sasl.mechanism"
-        return self._choice(key, "GSSAPI", MECHANISMS)
+        """The SASL mechanism, such as ``SCRAM-SHA-512``; librdkafka's default is GSSAPI."""
+        return (self.get("sasl.mechanisms") or self.get("sasl.mechanism") or "GSSAPI").upper()
 
     @property
     def uses_kerberos(self) -> bool:
@@ -162,28 +156,27 @@ class WireSettings:
     @property
     def verify_certificate(self) -> bool:
         """Whether a broker's certificate must chain to a trusted one."""
-        return self._choice("enable.ssl.certificate.verification", "true", ("TRUE", "FALSE")) == "TRUE"
+        return self.get("enable.ssl.certificate.verification", "true").lower() in ("true", "t", "1")
 
     @property
     def verify_hostname(self) -> bool:
         """Whether a broker's certificate must match the host name that we connect to."""
-        algorithm = self._choice("ssl.endpoint.identification.algorithm", "https", ("HTTPS", "NONE", ""))
-        return self.verify_certificate and algorithm == "HTTPS"
+        return self.verify_certificate and self.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"
 
     @property
     def socket_timeout_s(self) -> float:
         """Response timeout in seconds (``socket.timeout.ms``, 30 s if not set)."""
-        return self._number("socket.timeout.ms", 30_000) / 1000
+        return int(self.get("socket.timeout.ms", "30000")) / 1000
 
     @property
     def max_response_bytes(self) -> int:
         """The largest response size that is accepted, in bytes (``receive.message.max.bytes``)."""
-        return self._number("receive.message.max.bytes", MAX_RESPONSE_BYTES)
+        return int(self.get("receive.message.max.bytes", str(MAX_RESPONSE_BYTES)))
 
     @property
     def buffer_bytes(self) -> tuple[int, int]:
         """(send, receive) socket buffer sizes in bytes; 0 leaves them to the kernel."""
-        return self._number("socket.send.buffer.bytes", 0), self._number("socket.receive.buffer.bytes", 0)
+        return int(self.get("socket.send.buffer.bytes", "0")), int(self.get("socket.receive.buffer.bytes", "0"))
 
     @cached_property
     def ssl_context(self) -> ssl.SSLContext:
@@ -208,20 +201,6 @@ class WireSettings:
         from airflow_mirror.wire.kerberos.tickets import tickets_of
 
         return tickets_of(kerberos.identity_of(self.get, self.role))
-
-    def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
-        value = self.properties.get(key, default)
-        if value.upper() not in allowed:
-            names = ", ".join(repr(a) for a in allowed if a)
-            cause = f"not supported by the mirror's wire client ({self.role})"
-            raise InvalidField(key, value, cause, f"It may be one of {names}.")
-        return value.upper()
-
-    def _number(self, key: str, default: int) -> int:
-        value = self.properties.get(key, str(default))
-        if not value.strip().isdigit():
-            raise InvalidField(key, value, f"not a number ({self.role})", f"Give a whole number, such as {default}.")
-        return int(value)
 
     def _check_protocol(self) -> None:
         """Refuse settings of TLS and of a login that have no effect because nothing asks for either."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition
 
 
@@ -17,13 +16,6 @@ class Leader(NamedTuple):
 
     node_id: int
     epoch: int
-
-
-class Address(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True)
@@ -49,25 +41,6 @@ class ProducerState(NamedTuple):
     last_timestamp: int
     current_txn_start: int
     coordinator_epoch: int = -1
-
-
-def parse_bootstrap(servers: str) -> list[Address]:
-    """Split ``host:port,host:port``. The default port is librdkafka's 9092, and a ``PLAINTEXT://`` prefix is allowed.
-
-    :raises InvalidField: an entry is not host and port.
-    """
-    addresses = []
-    for item in servers.split(","):
-        text = item.strip().rpartition("://")[2]
-        if not text:
-            continue
-        host, separator, port = text.rpartition(":")
-        if not separator or (host.count(":") and not host.endswith("]")):  # no port, or a bare IPv6 address
-            host, port = text, "9092"
-        if not host or not port.isdigit() or int(port) > 65535:
-            raise InvalidField("bootstrap.servers", item.strip(), "no host:port", "Give, for example, broker1:9092.")
-        addresses.append(Address(host.strip("[]"), int(port)))
-    return addresses
 
 
 def topic_of(described: Any) -> Topic:

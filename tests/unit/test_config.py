@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from airflow_mirror import known_settings
+from airflow_mirror.addresses import parse_bootstrap
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import InputError, MissingSetting, UnknownSetting
+from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting, UnknownSetting
+from airflow_mirror.wire.settings import WireSettings
 
 WRITTEN = {"dst.properties": "bootstrap.servers=a:1\n", "dst.json": '{"bootstrap.servers": "a:1"}'}
 
@@ -54,6 +59,7 @@ def test_a_file_that_is_just_written_counts_when_it_is(
         (None, InputError, "can't be read: No such file"),
         ("", MissingSetting, "'bootstrap.servers' is not set"),
         ("bootstrap.servers", InputError, "line 1 is no 'key=value'"),
+        ("bootstrap.servers= , ", MissingSetting, "'bootstrap.servers' is not set"),
     ],
 )
 def test_one_that_stays_wrong_is_named_within_a_second(
@@ -97,7 +103,6 @@ def test_a_line_ends_as_any_editor_ends_it(tmp_path: Path, end: str) -> None:
         ("security.protocol\u200b=s3cr3t", "line 2: what stands there is no setting"),
         ("\u00a0security.protocol\ufeff=s3cr3t", "The nearest known is 'security.protocol'"),
         ("security protocol=s3cr3t", "The nearest known is 'security.protocol'"),
-        ("sasl.password: s3cr3t=abc", "line 2: what stands there is no setting"),
         ("s3cr3t" * 9 + "==", "line 2: what stands there is no setting of a Kafka client. Correct"),
     ],
 )  # fmt: skip
@@ -110,6 +115,146 @@ def test_a_key_that_no_client_has_is_refused_with_its_line_and_never_shows_a_val
     with pytest.raises(UnknownSetting) as caught:
         load(str(file), "source")
     assert says in str(caught.value) and f"{str(file)!r} line 2" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+JAVA = "This is librdkafka's format, not Java's: write "
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("security.protocol: SSL", f"line 2: security.protocol is not followed by '='. {JAVA}security.protocol=..."),
+        ("sasl.password: s3cr3t=abc", f"line 2: sasl.password is not followed by '='. {JAVA}sasl.password=..."),
+        ("sasl.password s3cr3t", f"{JAVA}sasl.password=..."),
+        ("ssl.cipher.suites=A,\\\n  s3cr3t", f"line 3 goes on a line that ends in a backslash. {JAVA}all of a value"),
+        ('sasl.jaas.config=X required \\\n username="s3cr3t" \\\n password="s3cr3t";', "line 3 goes on a line that ends"),
+        ("bootstrap.servers=s3cr3t\\:9092", "line 2: bootstrap.servers has a backslash as Java writes one."),
+        ("bootstrap.servers=a:1,\\", "line 2: bootstrap.servers address 2 has a backslash. This is librdkafka's"),
+        ("ssl.ca.location=C\\:\\\\s3cr3t", f"has a backslash as Java writes one. {JAVA}the value as it is; if"),
+        ("client.id=\\u0041", "line 2: client.id has a backslash as Java writes one"),
+        ("sasl.password=s3cr3t ", "line 2: sasl.password ends in a blank, which Java's clients keep and others don't."),
+        ("ssl.key.password=s3cr3t\u00a0", "line 2: ssl.key.password ends in a blank"),
+        ("security.protocol=s3cr3t", "line 2: security.protocol is none of those that a mirror can use. Give one of"),
+        ("socket.timeout.ms=s3cr3t", "line 2: socket.timeout.ms is no whole number"),
+        ("socket.timeout.ms=\u00b2", "line 2: socket.timeout.ms is no whole number"),
+        ("socket.keepalive.enable=s3cr3t", "Give one of true, false"),
+        ("bootstrap.servers=s3cr3t;b", "Separate addresses by commas: broker1:9092,broker2:9092."),
+        ("bootstrap.servers=s3cr3t:1 b:1", "Separate addresses by commas"),
+        ("bootstrap.servers=::1:9092", "An IPv6 address stands in brackets: write [::1]:9092."),
+        ("admin.bootstrap.servers=s3cr3t@b:1", "line 2: admin.bootstrap.servers address 1 is no host:port"),
+        ("sasl.password=s3cr3t\0", "line 2: sasl.password holds a character that stands for none"),
+    ],
+)  # fmt: skip
+def test_what_java_would_read_otherwise_and_what_is_of_no_type_is_named_by_line_and_key_alone(
+    tmp_path: Path, meanwhile: Callable[..., list[float]], lines: str, says: str
+) -> None:
+    meanwhile(lambda: None)
+    file = tmp_path / "src.properties"
+    file.write_text(f"bootstrap.servers=a:1\n{lines}\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load(str(file), "source")
+    assert says in str(caught.value) and str(file) in str(caught.value) and "s3cr3t" not in str(caught.value)
+
+
+def test_an_address_that_asks_for_another_protocol_than_the_settings_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="security.protocol is not what stands before an address"):
+        ClientConfig({"bootstrap.servers": "SSL://a:1", "security.protocol": "PLAINTEXT"})
+    with pytest.raises(InvalidSetting, match="security.protocol is not what stands before an address"):
+        ClientConfig({"bootstrap.servers": "SSL://a:1"})
+    assert ClientConfig({"bootstrap.servers": "ssl://a:1", "security.protocol": "SSL"}).bootstrap == "ssl://a:1"
+
+
+@pytest.mark.parametrize("password", ["a\\", "a\\:b", "\\u0041", "#", "a=b", "a b", '"a"', "\\n", "a\\\\"], ids=repr)
+def test_a_backslash_of_a_secret_is_a_backslash(tmp_path: Path, password: str) -> None:
+    file = tmp_path / "src.properties"
+    file.write_text(f"sasl.password = {password}\nbootstrap.servers=a:1\n")
+    assert load(str(file)).properties["sasl.password"] == password
+
+
+def test_a_file_with_a_brace_is_json_whatever_its_name_and_a_pem_text_of_one_line_is_one_of_many(tmp_path: Path) -> None:
+    file = tmp_path / "src.properties"
+    file.write_text('\n {"bootstrap.servers": "a:1", "socket.keepalive.enable": true, "socket.timeout.ms": 9}')
+    assert load(str(file)).properties == {
+        "bootstrap.servers": "a:1", "socket.keepalive.enable": "true", "socket.timeout.ms": "9",
+    }  # fmt: skip
+    file.write_text("bootstrap.servers=a:1\nssl.ca.pem=-----BEGIN\\nabc\\n")
+    assert load(str(file)).properties["ssl.ca.pem"] == "-----BEGIN\nabc\n"
+
+
+_KEYS = st.sampled_from([*sorted(known_settings.EVERY_CLIENT), "linger.ms", "no.such", "sasl.jaas.config", "", "a b"])
+_SECRET = "Zq9xZq9xZq9x"
+_VALUES = st.sampled_from(
+    ["", "SSL", "a:1", "9", "true", _SECRET, f"{_SECRET}:1", f"[{_SECRET}]", "::1:9", "\\", " "]
+) | st.text(st.characters(codec="utf-8"), max_size=9)
+_LINES = st.tuples(
+    st.sampled_from(["", " ", "#", "\ufeff"]), _KEYS, st.sampled_from(["=", " = ", ":", " ", "", "\\="]),
+    st.lists(_VALUES, max_size=3).map("".join), st.sampled_from(["\n", "\\\n", "\r\n", " \n", "\r"]),
+).map("".join)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_LINES).map("".join).map(str.encode) | st.binary(), st.booleans())
+@example(f"security.protocol={_SECRET}".encode(), True)
+@example(f"bootstrap.servers=a,{_SECRET}:x".encode(), False)
+def test_any_file_is_settings_or_an_error_in_a_sentence_that_quotes_no_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, has_addresses: bool
+) -> None:
+    monkeypatch.setattr("airflow_mirror.config.time.sleep", lambda _: None)
+    file = tmp_path / "src.properties"
+    file.write_bytes(b"bootstrap.servers=a:1\n" * has_addresses + content)
+    _settings_or_a_sentence(str(file))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | _VALUES,
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(_KEYS, some, max_size=4),
+)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_JSON | st.dictionaries(_KEYS, _JSON).map(lambda one: {"bootstrap.servers": "a:1"} | one))
+@example([[]] * 9)
+@example({"bootstrap.servers": "a:1", "sasl.password": None})
+def test_any_json_of_a_variable_is_settings_or_an_error_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    monkeypatch.setenv("SRC", json.dumps(given))
+    _settings_or_a_sentence("env:SRC")
+
+
+def _settings_or_a_sentence(reference: str) -> None:
+    """Fail if it is neither; what is taken can be used as far as that can be told without a cluster."""
+    try:
+        config = load(reference, "source")
+        WireSettings.from_config(config)
+        parse_bootstrap(config.bootstrap)
+    except InputError as e:
+        assert _SECRET not in str(e) and str(e).endswith(".")
+
+
+def test_json_that_is_nested_without_end_is_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRC", "[" * 100_000)
+    with pytest.raises(InputError, match="holds no JSON object"):
+        load("env:SRC")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"bootstrap.servers": "a:1", "sasl.password": null}', "sasl.password has no text as its value. Give"),
+        ('{"bootstrap.servers": ["s3cr3t:1"]}', "bootstrap.servers has no text as its value"),
+        ('{"bootstrap.servers": "a:1", "sasl.password": "s3cr3t\\ud800"}', "sasl.password holds a character"),
+        ('{"bootstrap.servers": "a:1", "socket.timeout.ms": 1.5}', "socket.timeout.ms is no whole number"),
+    ],
+)  # fmt: skip
+def test_a_value_of_json_that_is_no_text_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setenv("SRC", text)
+    with pytest.raises(InvalidSetting) as caught:
+        load("env:SRC", "source")
+    assert str(caught.value).startswith(f"source settings: environment variable SRC: {says}")
     assert "s3cr3t" not in str(caught.value)
 
 
@@ -141,6 +286,22 @@ def test_keys_of_a_java_client_and_of_a_schema_registry_pass_and_no_client_of_li
     java = {"acks": "all", "session.timeout.ms": "45000", "max.request.size": "1", "config.providers.file.class": "x"}
     ours = {"schema.registry.url": "https://r", "basic.auth.user.info": "x:y", "admin.bootstrap.servers": "c:1"}
     assert ClientConfig(both | java | ours).common() == both
+
+
+def test_librdkafka_takes_every_number_and_choice_that_is_taken_for_its_own_and_nothing_else() -> None:
+    def takes(name: str, value: str) -> bool:
+        with pytest.raises(KafkaException) as caught:
+            AdminClient({name: value, "no.such": ""})
+        return 'No such configuration property: "no.such"' in str(caught.value)
+
+    typed = known_settings._CHOICES.items() - {("client.dns.lookup", known_settings._CHOICES["client.dns.lookup"])}
+    assert [(name, one) for name, some in typed for one in some if not takes(name, one)] == []
+    typed_names = {*known_settings.NUMBERS, *known_settings._CHOICES}
+    free = {name for name in known_settings.EVERY_CLIENT if takes(name, "?")}
+    assert typed_names & free == {"sasl.mechanism", "sasl.mechanisms"}  # the mirror's own client has fewer
+    assert known_settings.EVERY_CLIENT - typed_names - free == {
+        "builtin.features", "debug", "plugin.library.paths", "ssl.ca.certificate.stores", "topic.blacklist",
+    }  # fmt: skip
 
 
 def test_librdkafka_knows_every_setting_that_is_taken_for_its_own() -> None:

@@ -81,8 +81,9 @@ def test_administration_may_have_addresses_of_its_own(monkeypatch: pytest.Monkey
 
 
 def test_setting_that_can_not_be_honoured_shows_no_secret() -> None:
-    settings = {"bootstrap.servers": "a:1", "security.protocol": "hunter2", "sasl.password": "hunter2"}
-    with pytest.raises(InvalidField, match="target cluster: security.protocol.*[*]{3}") as e:
+    kerberos = {"security.protocol": "SASL_SSL", "sasl.kerberos.principal": "a@B", "sasl.kerberos.keytab": "/hunter2"}
+    settings = {"bootstrap.servers": "a:1", **kerberos, "sasl.password": "hunter2"}
+    with pytest.raises(InvalidField, match="target cluster: sasl.kerberos.keytab.*[*]{3}") as e:
         ClusterAdmin(ClientConfig(settings, "target"))
     assert "hunter2" not in str(e.value)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.addresses import Address, parse_bootstrap
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
-from airflow_mirror.wire.topology import Address, parse_bootstrap
 
 SECRET = "s3cr3t-value"
 
@@ -164,16 +164,30 @@ def test_a_scram_user_with_separators_in_its_name_is_escaped() -> None:
         ("PLAINTEXT://a:1", [("a", 1)]),
         ("[::1]:5", [("::1", 5)]),
         ("::1", [("::1", 9092)]),
+        ("[::1]", [("::1", 9092)]),
+        ("a_b.c-d.:1,büro:2", [("a_b.c-d.", 1), ("büro", 2)]),
     ],
 )
 def test_bootstrap_servers_as_librdkafka_reads_them(servers: str, expected: list[tuple[str, int]]) -> None:
     assert parse_bootstrap(servers) == [Address(*e) for e in expected]
 
 
-@pytest.mark.parametrize("servers", ["a:port", ":9092", "a:70000"])
-def test_a_bootstrap_server_without_a_valid_port_is_refused(servers: str) -> None:
-    with pytest.raises(InvalidField, match=r"bootstrap\.servers"):
-        parse_bootstrap(servers)
+COMMAS, BRACKETS, FORM = "Separate addresses by commas", r"write \[::1\]:9092", "is no host:port"
+
+
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [
+        *((one, FORM) for one in ("a:port", ":9092", "a:70000", "a:0", "a:²", "a..b:1", "a" * 64, "[a]:1", "u@a:1")),
+        *((one, COMMAS) for one in ("a;b", "a:1;b:2", "a:1 b:2", "a|b")),
+        *((one, BRACKETS) for one in ("::1:9092", "[::1", "2001:db8::1:9092", "1:2:3:4:5:6:7:8:9092", "a:b:1")),
+        (r"a\:1", "librdkafka's format, not Java's"),
+    ],
+)  # fmt: skip
+def test_a_bootstrap_server_that_is_none_is_refused_with_what_to_write(servers: str, says: str) -> None:
+    with pytest.raises(InvalidField, match=says) as caught:
+        parse_bootstrap(f"a:1,{servers}")
+    assert caught.value.field == "bootstrap.servers" and "address 2 " in str(caught.value)
 
 
 # --- OAUTHBEARER -----------------------------------------------------------------------------------------------------
