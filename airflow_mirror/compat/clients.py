@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from airflow_mirror.addresses import parse_bootstrap
 from airflow_mirror.compat import kerberos, login, stores
-from airflow_mirror.compat.client_keys import is_secret
 from airflow_mirror.compat.rows import Noticed, Table
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.nearest import nearest
 
 # Settings that keep their value.
@@ -42,7 +43,7 @@ class Settings:
 
     :param properties: settings of the connection, secrets included.
     :param fields: of the Mirror: ``isolation`` and ``start``, where the file says so.
-    :param problems: what can't be kept, one line each, with the remedy. No line has a secret.
+    :param problems: what can't be kept, one line each, with the remedy. No line has a value: it may be a secret.
     :param noticed: what became of each key.
     """
 
@@ -80,10 +81,10 @@ def convert(
             continue
         found.noticed.append(Noticed.by(row, names.get(key, where + key), value))
         if row.refuses(value):
-            add(key, [f"{'' if is_secret(key) else f'={value}'}: {row.why}."])
+            add(key, [f": {row.why}."])
         elif (wrong := _no_value(key, value)) is not None:
-            add(key, [f"={value}: {wrong}"])
-        elif key in _NAMES:
+            add(key, [f": {wrong}"])
+        if key in _NAMES:  # whatever its value: it is not missing
             found.properties[_NAMES[key]] = value
         elif key in _OTHERS:
             add(key, _OTHERS[key](value, found))
@@ -100,8 +101,15 @@ def _no_value(key: str, value: str) -> str | None:
     """Return why Java's client would not start with this value, and what to do; None: it would."""
     if key in _CHOICES and value.upper() not in _CHOICES[key]:
         return f"unknown. Use one of {', '.join(_CHOICES[key])}."
-    if key in _NUMBERS and not re.fullmatch(r"-1|\d+", value):
+    if key in _NUMBERS and not re.fullmatch("-1|[0-9]{1,18}", value):
         return "no whole number. Correct it."
+    if key == "bootstrap.servers":
+        try:
+            parse_bootstrap(value)
+        except InvalidField as e:
+            return f"{e.cause}. {e.remedy}"
+        if not all(re.search(r":\d+$", one.strip()) for one in value.split(",") if one.strip()):
+            return "an address has no port. Give each its own: broker1:9092,broker2:9092."
     return None
 
 
@@ -123,7 +131,7 @@ def _service(value: str, found: Settings) -> list[str]:
 
 def _handler(value: str, found: Settings) -> list[str]:
     if value not in _LOGIN_HANDLERS:
-        return [f"={value}: it is code of Java, which can't run here. Use Kafka's own OAuthBearerLoginCallbackHandler."]
+        return [": it is code of Java, which can't run here. Use Kafka's own OAuthBearerLoginCallbackHandler."]
     found.properties["sasl.oauthbearer.method"] = "oidc"
     return []
 
@@ -135,14 +143,14 @@ def _host_names(value: str, found: Settings) -> list[str]:
 
 def _isolation(value: str, found: Settings) -> list[str]:
     if value not in ("read_committed", "read_uncommitted"):
-        return [f"={value}: no isolation level. Use read_committed or read_uncommitted."]
+        return [": no isolation level. Use read_committed or read_uncommitted."]
     found.fields["isolation"] = value
     return []
 
 
 def _start(value: str, found: Settings) -> list[str]:
     if value not in ("earliest", "latest"):
-        return [f"={value}: a mirror starts at earliest, latest or an ISO 8601 time. Use one of the first two here, or "
+        return [": a mirror starts at earliest, latest or an ISO 8601 time. Use one of the first two here, or "
                 "give the Mirror's start."]  # fmt: skip
     found.fields["start"] = value
     return []

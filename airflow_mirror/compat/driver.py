@@ -24,13 +24,15 @@ from airflow_mirror.nearest import nearest
 _CLIENTS = {"consumer.": CONSUMER, "producer.": PRODUCER, "admin.": ADMIN}
 _BEHIND_A_VALUE = re.compile(r"\s+#.*", re.DOTALL)
 _FLOW = re.compile(r"(.+?)->([^.]+)\.")
+_NOBODY = "nobody knows it."
 _TRUE_OR_FALSE = ("true", "false")
 _STORAGE = ("offset.storage", "config.storage", "status.storage")  # for workers these win over the cluster's
 
 
 def read(entries: Iterable[Entry]) -> Declared:
     """Return what the entries of a file say."""
-    problems = list[str]()
+    problems, entries = list[str](), list(entries)
+    lines = {entry.key: entry.line for entry in entries}
     given = {entry.key: Given(_without_comment(entry, problems), entry.key) for entry in entries}
     clusters = _clusters(given, problems)
     pairs = list(permutations(clusters, 2))
@@ -40,7 +42,9 @@ def read(entries: Iterable[Entry]) -> Declared:
     for key in given:
         found = sorted_in.row(key)
         if isinstance(found, str):
-            problems.append(f"{key}: {found} Correct or remove it.")
+            is_key = found != _NOBODY or any(_of_cluster(tail) for _, tail in _halves(key))  # else the rest of a secret?
+            shown = key if is_key else f"line {lines[key]}: what stands there"
+            problems.append(f"{shown}: {found} Correct or remove it.")
             continue
         noticed.append(Noticed.by(found, key, given[key].value))
         if found.key in WORKER.keys and found.refuses(given[key].value):
@@ -122,7 +126,7 @@ class _Places:
                     idle = _OF_ITS_OWN
                 found = self._told(key, _of_cluster(rest), idle)
                 return found or f"no key of a cluster.{nearest(rest, _CLUSTER_KEYS)}"
-        return _of_top_level(key) or self._unknown_cluster(key) or f"nobody knows it.{nearest(key, _TOP_LEVEL_KEYS)}"
+        return _of_top_level(key) or self._unknown_cluster(key) or f"{_NOBODY}{nearest(key, _TOP_LEVEL_KEYS)}"
 
     def _told(self, key: str, row: Row | None, idle: str | None) -> Row | None:
         if row is None or idle is None or key.endswith("enabled"):

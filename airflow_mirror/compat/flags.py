@@ -22,6 +22,7 @@ from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.compat.rows import Fate, Noticed, Table, honoured, mapped, no_effect, refused
 from airflow_mirror.errors import InputError
+from airflow_mirror.nearest import nearest
 
 _HANDLER = (
     "it is code of Java, which can't run here. Records pass as bytes; names are changed by --prefix, or by a policy "
@@ -267,14 +268,21 @@ class _Client:
 
 
 def _client(path: Path, table: Table) -> _Client:
-    given = scala_keys.modern({entry.key: entry.value for entry in properties.read(path)})
+    entries = properties.read(path)
+    given = scala_keys.modern({entry.key: entry.value for entry in entries})
+    # What is near no key is perhaps the rest of a secret.
+    names = {
+        one.key: f"{path}: line {one.line}: what stands there"
+        for one in entries
+        if table.find(one.key) is None and not nearest(one.key, table.keys)
+    }
     providers, problems = Providers.declared(given)
     resolved = {key: providers.resolve(key, value) for key, value in given.items()}
-    settings = convert(resolved, table, f"{path}: ")
+    settings = convert(resolved, table, f"{path}: ", names)
     settings.problems += [f"{path}: {problem}" for problem in problems]
     delivery_ms = given.get("delivery.timeout.ms", "").strip()
-    if delivery_ms and not (delivery_ms.isdecimal() and int(delivery_ms)):
-        settings.problems.append(f"{path}: delivery.timeout.ms={delivery_ms}: no number from 1. Correct it.")
+    if delivery_ms and not re.fullmatch("0*[1-9][0-9]{0,17}", delivery_ms):
+        settings.problems.append(f"{path}: delivery.timeout.ms: no number from 1. Correct it.")
     return _Client(path, settings, given.get("group.id", "").strip(), delivery_ms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,12 +31,13 @@ class Entry:
 def read(path: Path) -> list[Entry]:
     """Return the keys of a file, in its order. A key that is given twice is there twice; for Java the last one counts.
 
-    The bytes are Latin-1, as in Java; anything else is written as an escape.
+    The bytes are Latin-1, as in Java; anything else is written as an escape. What an editor for UTF-8 puts before them is
+    left out: to Java it is part of the first key, which it then ignores.
 
     :raises InputError: the file can't be read, or holds an escape that Java refuses, too.
     """
     try:
-        text = path.read_bytes().decode("latin-1")
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode("latin-1")
     except OSError as e:
         raise InputError(f"properties file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
     return parse(text, str(path))
@@ -52,8 +54,9 @@ def parse(text: str, name: str = "the text") -> list[Entry]:
             if isinstance(one, javaproperties.KeyValue):
                 entries.append(Entry(line, one.key, one.value))
             line += len(_LINE_END.findall(one.source))
-    except ValueError as e:
-        raise InputError(f"{name}, line {line}: {e}. Write a backslash as two.") from e
+    except ValueError:  # it quotes the text
+        cause = r"\u is not followed by four hexadecimal digits"
+        raise InputError(f"{name}, line {line}: {cause}. Write a backslash as two.") from None
     return entries
 
 

@@ -44,7 +44,7 @@ class Providers:
                 for key, value in params.items():
                     limit = _limit(class_name, key.rpartition(".param.")[2], value.strip())
                     if isinstance(limit, str):
-                        problems.append(f"{key}={value.strip()}: {limit}")
+                        problems.append(f"{key}: {limit}")
                     else:
                         limits[name] = limit
             else:

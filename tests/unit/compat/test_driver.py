@@ -213,6 +213,10 @@ def test_a_key_where_mirrormaker_does_not_look_is_named(key: str, text: str) -> 
     ("line", "problem"),
     [
         ("clusterz = A", "clusterz: nobody knows it. The nearest known is 'clusters'."),
+        (
+            "s3cr3t",
+            f"line {CLUSTERS['us'].count(chr(10)) + 1}: what stands there: nobody knows it. Correct or remove it.",
+        ),
         ("refresh.topic.enabled = true", "The nearest known is 'refresh.topics.enabled'."),
         ("us-west.consumr.isolation.level = x", "The nearest known is 'consumer.isolation.level'."),
         ("us-west->us-west.topics = x", "a flow leads from one cluster to another."),

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from airflow_mirror.compat import flags
+from airflow_mirror.compat import flags, scala_keys
 from airflow_mirror.compat.rows import Fate
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError
 from airflow_mirror.mirror import Mirror
 
@@ -126,7 +129,41 @@ def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(file
     read = flags.read(of("90000"))
     assert read.give_up_after_s == 90.0
     assert any("--give-up-after-s" in one.text for one in read.noticed if one.key.endswith("delivery.timeout.ms"))
-    assert "waits.properties: delivery.timeout.ms=soon: no number from 1. Correct it." in error(of("soon"))
+    assert "waits.properties: delivery.timeout.ms: no number from 1. Correct it." in error(of("soon"))
+
+
+_SECRET = "Zq9xZq9xZq9x"
+_KEYS = st.sampled_from([*scala_keys.CONSUMER.keys, "no.such", "config.providers", "config.providers.f.class"])
+_VALUES = st.lists(
+    st.sampled_from([_SECRET, "SSL", "a:1", "9", "=", ";", "\\u00", "\\", '"', "${f:x:y}", " "]) | st.characters(),
+    max_size=4,
+).map("".join)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(_KEYS, st.sampled_from("=: "), _VALUES)))
+@example([("security.protocol", "=", _SECRET)])
+@example([("bootstrap.servers", "=", f"::1:{_SECRET}")])
+@example([("delivery.timeout.ms", "=", "²")])
+@example([("client.id", "=", f"\\u{_SECRET}")])
+def test_any_file_is_settings_or_an_error_that_quotes_no_value(
+    files: list[str], tmp_path: Path, lines: list[tuple[str, str, str]]
+) -> None:
+    stores = ("ssl.truststore.location", "ssl.keystore.location")  # told: the command that makes PEM of them
+    text = "".join(f"{''.join(line)}\n" for line in lines if line[0] not in stores)
+    both = [written(tmp_path / name, f"bootstrap.servers=a:1\n{text}") for name in ("c.properties", "p.properties")]
+    try:
+        for flow in flags.read(["--consumer.config", both[0], "--producer.config", both[1], "--include=.*"]).flows:
+            ClientConfig(flow.source)
+    except InputError as e:
+        assert _SECRET not in str(e)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(files: list[str], tmp_path: Path) -> None:
+    marked = tmp_path / "marked.properties"
+    marked.write_text("security.protocol=SSL\nbootstrap.servers=a:1\n", encoding="utf-8-sig")
+    (flow,) = flags.read(["--consumer.config", str(marked), *files[2:], "--include=.*"]).flows
+    assert flow.source == {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
 
 
 def test_a_default_that_has_changed_is_told_although_nobody_wrote_it(tmp_path: Path) -> None:

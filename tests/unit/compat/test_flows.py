@@ -139,7 +139,7 @@ def test_keys_become_fields(keys: dict[str, str], fields: dict[str, Any]) -> Non
         ("refresh.groups.enabled", "false", "name those that move in groups"),
         ("errors.tolerance", "all", "nothing is skipped"),
         ("target.admin.security.protocol", "SSL", "A connection logs in once"),
-        ("target.cluster.bootstrap.servers", "b", "no list of host:port"),
+        ("target.cluster.bootstrap.servers", "b", "an address has no port"),
     ],
 )
 def test_what_cant_be_kept_is_named(key: str, value: str, says: str) -> None:

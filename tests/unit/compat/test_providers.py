@@ -91,7 +91,7 @@ def test_limits_of_a_provider_hold_here_too(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_parameter_that_can_not_be_kept_is_named(key: str, value: str, said: str) -> None:
     _, problems = Providers.declared(DECLARED | {f"config.providers.{key}": value})
-    assert len(problems) == 1 and problems[0].startswith(f"config.providers.{key}={value}: ") and said in problems[0]
+    assert len(problems) == 1 and problems[0].startswith(f"config.providers.{key}: ") and said in problems[0]
 
 
 @pytest.mark.parametrize("more", [{"config.providers.vault.class": "com.example.Vault"}, {}])
