@@ -44,6 +44,8 @@ _FILES = {
     "sasl.kerberos.keytab": "sasl.kerberos.keytab.base64",
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
 }
+_TO_REACH = ("bootstrap.", "broker.address.family", "client.id", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
+_HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _READ_AGAIN, _READ_AGAIN_S = 2, 0.25
 
 
@@ -87,8 +89,14 @@ class ClientConfig:
         return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
 
     def common(self) -> dict[str, str]:
-        """Return the settings that librdkafka's clients of every kind accept, without those of Java or of one kind."""
-        return {k: v for k, v in self.properties.items() if k in EVERY_CLIENT}
+        """Return the settings by which librdkafka's clients find, trust and log in to brokers.
+
+        Others are left to its defaults: a value for a Java client, such as a timeout of ten minutes, may be none for it.
+        """
+        given = {k: v for k, v in self.properties.items() if k in EVERY_CLIENT and k.startswith(_TO_REACH)}
+        if not given.get(_HOST_NAMES, "none"):
+            given[_HOST_NAMES] = "none"  # what the empty text means in Java
+        return {k: v for k, v in given.items() if v}
 
     def with_files(self) -> ClientConfig:
         """Return the settings with the content of the files that they name and that are here, for another host.

@@ -764,6 +764,16 @@ class NothingCompared(TryAgain):
         )
 
 
+class SpotCheckFellOut(TryAgain):
+    """A comparison found no difference, but the second opinion that was asked for is missing."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"the comparison found no difference, but its spot check fell out: {cause}. Correct that and compare again, "
+            "or do without (--spot-checks 0, spot_checks=0)."
+        )
+
+
 class DrainTimedOut(TryAgain):
     """The tail did not bring the target to the fenced ends in time."""
 

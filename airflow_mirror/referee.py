@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import InputError
 from airflow_mirror.partition import TopicPartition
 
+_NO_KERBEROS = "No provider for SASL mechanism GSSAPI"  # librdkafka's wheels have none
 _SILENCE_S = 30.0
 _POLL_S = 0.1
 _FIELDS = ("key", "value", "headers", "timestamp")
@@ -64,7 +66,8 @@ class SpotCheck:
 
     :param seed: draws the same places again. :param records: compared on both sides, field by field.
     :param gone: drawn records that the target may lack, and lacks.
-    :param differences: a line for each. :param left_out: what was not looked at, and why.
+    :param differences: a line for each. :param left_out: what was not looked at, as is known beforehand, and why.
+    :param failed: why the check fell out; empty: it did not.
     """
 
     seed: int
@@ -72,6 +75,7 @@ class SpotCheck:
     gone: int = 0
     differences: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    failed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
@@ -83,8 +87,7 @@ def spot_check(
 ) -> SpotCheck:
     """Draw places by lot, evenly over all offsets, and compare the records behind them.
 
-    A client that can't be made or hears nothing (librdkafka's wheels have no Kerberos) is said in ``left_out``: the
-    comparison itself does not depend on it.
+    A client that can't be made or hears nothing is said in ``failed``; with Kerberos in ``left_out``.
 
     :param places: how many are drawn; fewer records if several lie before the same one.
     :param isolation: ``read_committed`` or ``read_uncommitted``, as the mirror reads.
@@ -111,9 +114,27 @@ def spot_check(
                     else:
                         seen[tp, offset] = row, None if copy is None else copy[1]
     except (KafkaException, TimeoutError) as e:
-        return SpotCheck(seed=seed, left_out=[f"an independent client could not read: {e}"])
+        said = _said(e, source, target)
+        return SpotCheck(seed=seed, left_out=[said]) if _NO_KERBEROS in said else SpotCheck(seed=seed, failed=said)
     differences = [line for (tp, offset), rows in sorted(seen.items()) if (line := _difference(tp, offset, *rows))]
     return SpotCheck(seed=seed, records=len(seen), gone=gone, differences=differences)
+
+
+def require_clients(*clusters: ClientConfig) -> None:
+    """Return if librdkafka takes the settings of each cluster, or lacks Kerberos alone. Nothing is asked.
+
+    :raises InputError: it does not: a check with it would fall out, hours later.
+    """
+    from confluent_kafka import KafkaException
+
+    for cluster in clusters:
+        try:
+            _Reader(cluster, "read_committed").close()
+        except KafkaException as e:
+            if _NO_KERBEROS not in (said := _said(e, cluster)):
+                raise InputError(
+                    f"{cluster.role} settings: {said}. Correct them, or leave the spot check out (--spot-checks 0)."
+                ) from None
 
 
 def second_look(
@@ -131,6 +152,15 @@ def second_look(
     return [found[one] for one in places]
 
 
+def _said(e: Exception, *clusters: ClientConfig) -> str:
+    """Return why there is nothing to read, without a secret."""
+    said: Any = e.args[0] if e.args else e
+    text = str(said.str() if hasattr(said, "str") else said)
+    for secret in (secret for cluster in clusters for secret in cluster.secrets()):
+        text = text.replace(secret, "***")
+    return f"an independent client (librdkafka) could not read: {text.rstrip('. ')}"
+
+
 def _seen(some: Sequence[Place], source: ClientConfig, target: ClientConfig, isolation: str) -> dict[Place, str]:
     from confluent_kafka import KafkaException
 
@@ -141,7 +171,7 @@ def _seen(some: Sequence[Place], source: ClientConfig, target: ClientConfig, iso
             rows = here.first({one.source: (one.source_offset, one.source_offset + 1) for one in some})
             copies = there.first({one.target: (one.target_offset, one.target_offset + 1) for one in some})
     except (KafkaException, TimeoutError) as e:
-        return dict.fromkeys(some, f"an independent client could not read there: {e}")
+        return dict.fromkeys(some, _said(e, source, target))
     found = dict[Place, str]()
     for one in some:
         row, copy = rows.get(one.source), copies.get(one.target)

@@ -282,8 +282,15 @@ def test_a_wrong_key_of_a_variable_or_a_connection_is_refused(monkeypatch: pytes
 
 def test_keys_of_a_java_client_and_of_a_schema_registry_pass_and_no_client_of_librdkafka_gets_them() -> None:
     """Confluent Cloud offers such files for download; the clients of the drill and of the spot check read them, too."""
-    both = {"bootstrap.servers": "a:1", "client.dns.lookup": "use_all_dns_ips", "socket.timeout.ms": "9"}
-    java = {"acks": "all", "session.timeout.ms": "45000", "max.request.size": "1", "config.providers.file.class": "x"}
+    both = {"bootstrap.servers": "a:1", "client.id": "mirror", "ssl.ca.location": "/ca.pem"}
+    java = {
+        "client.dns.lookup": "use_all_dns_ips",
+        "socket.timeout.ms": "9",
+        "acks": "all",
+        "session.timeout.ms": "45000",
+        "max.request.size": "1",
+        "config.providers.file.class": "x",
+    }
     ours = {"schema.registry.url": "https://r", "basic.auth.user.info": "x:y", "admin.bootstrap.servers": "c:1"}
     assert ClientConfig(both | java | ours).common() == both
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from airflow_mirror import referee
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import InputError, SpotCheckFellOut
+from airflow_mirror.jobs.driver.verify import against
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.referee import Place, SpotCheck, Stretch, _difference, _drawn, second_look, spot_check
-
-if TYPE_CHECKING:
-    import pytest
+from airflow_mirror.referee import (
+    Place,
+    SpotCheck,
+    Stretch,
+    _difference,
+    _drawn,
+    require_clients,
+    second_look,
+    spot_check,
+)
 
 TP = TopicPartition("orders", 0)
 
@@ -75,6 +84,38 @@ def test_damaged_batch_keeps_no_other_difference_from_being_looked_at(monkeypatc
     places = [
         Place(source=tp, source_offset=7, target=tp, target_offset=7, corrupt=tp.partition == 1) for tp in tps
     ]  # fmt: skip
-    same, bad, again = second_look(places, None, None, isolation="read_committed")  # type: ignore[arg-type]
+    same, bad, again = second_look(places, *[ClientConfig(NOBODY)] * 2, isolation="read_committed")
     assert same == again == "an independent client reads the same record on both sides"
-    assert bad == "an independent client could not read there: bad checksum"
+    assert bad == "an independent client (librdkafka) could not read: bad checksum"
+
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+JAVAS = {"connections.max.idle.ms": "-1", "socket.timeout.ms": "600000", "client.dns.lookup": "default",
+         "retry.backoff.ms": "0", "acks": "all", "fetch.max.wait.ms": "9", "ssl.endpoint.identification.algorithm": "",
+         "schema.registry.url": "x", "reconnect.backoff.ms": "99999", "ssl.ca.pem": ""}  # fmt: skip
+
+
+def test_settings_for_javas_clients_keep_nobody_from_a_second_opinion() -> None:
+    """librdkafka refuses a name that it does not know, and these values."""
+    require_clients(ClientConfig(NOBODY | JAVAS, "source"), ClientConfig(NOBODY, "target"))
+    assert ClientConfig(NOBODY | JAVAS).common() == NOBODY | {"ssl.endpoint.identification.algorithm": "none"}
+
+
+def test_settings_that_the_other_client_refuses_are_named_first_and_a_check_that_fell_out_fails() -> None:
+    secret = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "/s3cr3t"}
+    wrong = ClientConfig(NOBODY | secret | {"security.protocol": "SASL_SSL", "ssl.ca.location": "/s3cr3t"}, "source")
+    with pytest.raises(InputError, match="source settings: an independent client .* ssl.ca.location failed") as caught:
+        require_clients(ClientConfig(NOBODY, "target"), wrong)
+    found = spot_check([stretch(0, 0, 5)], wrong, wrong, places=9, seed=3, isolation="read_committed")
+    assert found.records == 0 and not found.left_out
+    refused = against(found)
+    assert isinstance(refused, SpotCheckFellOut) and "ssl.ca.location failed" in str(refused)
+    assert "s3cr3t" not in str(refused) + str(caught.value) + str(found)
+    assert against(SpotCheck(seed=1)) is None and against(SpotCheck(seed=1, differences=["x"])) is not None
+
+
+def test_a_cluster_with_kerberos_goes_without_a_second_opinion() -> None:
+    kerberos = ClientConfig(NOBODY | {"security.protocol": "SASL_PLAINTEXT"})
+    require_clients(kerberos)
+    found = spot_check([stretch(0, 0, 5)], kerberos, kerberos, places=9, seed=3, isolation="read_committed")
+    assert "GSSAPI" in found.left_out[0] and against(found) is None

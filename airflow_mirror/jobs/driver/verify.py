@@ -1,7 +1,7 @@
 """The comparison of two clusters: every partition of the plan, on Spark, then exit.
 
-Exit status 0: equal. 1: a difference, nothing to compare, or a cluster that could not be read; each on stderr. 2: wrong
-arguments.
+Exit status 0: equal. 1: a difference, nothing to compare, a spot check that fell out, or a cluster that could not be
+read; each on stderr. 2: wrong arguments.
 The last line on stdout is one JSON object.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.errors import InputError, NothingCompared, VerificationFailed
+from airflow_mirror.errors import InputError, NothingCompared, SpotCheckFellOut, VerificationFailed
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.by_hand import plan_to_verify
@@ -31,7 +31,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
-from airflow_mirror.referee import Place, SpotCheck, Stretch, second_look, spot_check
+from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
@@ -74,6 +74,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
+    asks_another = bool(arguments.level != "offsets" and arguments.spot_checks)
+    if asks_another:
+        require_clients(load(arguments.source, "source"), load(arguments.target, "target"))
     job = prepare(arguments, mirror, plan_to_verify, writes=False)
     with WireCluster(load(arguments.source, "source")) as source, window_book(arguments, mirror) as book:
         until = arguments.end or "latest"
@@ -120,7 +123,6 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     summary |= {"open_transactions": list(behind.values())} if behind else {}
-    asks_another = arguments.level != "offsets" and arguments.spot_checks
     if summary["differences"]:
         if asks_another:
             status.update("reading what differs with another client")
@@ -132,8 +134,8 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         kept = held - {name for name, sides in cleaned.items() if "target" in sides}
         checked = _spot_check(verdicts, arguments, mirror.isolation, mapped, kept)
         summary["spot_check"] = checked.to_dict()
-        if checked.differences:
-            return summary, VerificationFailed(checked.differences)
+        if (wrong := against(checked)) is not None:
+            return summary, wrong
     nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job, behind)
     return summary, NothingCompared(nothing) if nothing else None
 
@@ -165,6 +167,13 @@ def _spot_check(
     for line in checked.left_out:
         log.warning("spot check: left out: %s", line)
     return checked
+
+
+def against(checked: SpotCheck) -> VerificationFailed | SpotCheckFellOut | None:
+    """Return why a comparison that has found no difference fails all the same; None: it does not."""
+    if checked.differences:
+        return VerificationFailed(checked.differences)
+    return SpotCheckFellOut(checked.failed) if checked.failed else None
 
 
 def _looked_at_again(
