@@ -66,8 +66,10 @@ def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str,
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether one of the patterns is a name, or matches the whole of it."""
-    return any(p == name or re.fullmatch(p, name) for p in patterns)
+    """Return whether one of the patterns is a name, or matches the whole of it; a dot is any character, as a group's id
+    may have line breaks.
+    """
+    return any(p == name or re.fullmatch(p, name, re.DOTALL) for p in patterns)
 
 
 def is_name(pattern: str) -> bool:

@@ -152,7 +152,7 @@ class Principals:
         found = {
             match.expand(value): key
             for key, value in self.names.items()
-            if is_pattern(key) and (match := re.fullmatch(key[1:-1], principal))
+            if is_pattern(key) and (match := re.fullmatch(key[1:-1], principal, re.DOTALL))
         }
         if len(found) > 1:
             raise InvalidField(

@@ -45,6 +45,14 @@ def test_an_empty_item_is_refused(value: Any) -> None:
         parse("topics", value, commas=True)
 
 
+@pytest.mark.parametrize("group", ["a\nb", "\n", "a\n", "\r\n", "a\u2028b", "\0"], ids=ascii)
+def test_all_groups_are_all_of_them_whatever_is_in_their_ids(group: str) -> None:
+    """A broker takes any text for one."""
+    assert Mirror(name="m", source="a", target="b", topics="t").selects_group(group)
+    excluding = Mirror(name="m", source="a", target="b", topics="t", exclude_groups=[f"{group[:1]}.*"])
+    assert not excluding.selects_group(group)
+
+
 def test_what_is_selected_matches_the_whole_name() -> None:
     mirror = Mirror(name="m", source="s", target="t", topics="orders|pay.*, users", exclude_topics="pay[.]tmp, .*-dlq")
     names = ["orders", "orders2", "payments", "pay.tmp", "pay-dlq", "users", "my-users"]
