@@ -124,10 +124,15 @@ def _watched(runner: LocalRunner, handle: Handle, stopping: threading.Event, say
 
 
 def _ended(runner: LocalRunner, handle: Handle, name: str, say: Callable[[str], None], grace_s: float) -> Kept:
-    clean = runner.cancel(handle, grace_s)
+    asked = time.monotonic()
+    clean, report = runner.cancel(handle, grace_s), runner.progress(handle)
     if clean and runner.status(handle) == SUCCEEDED:
         say("ended cleanly")
         return Kept(name, 0)
-    report = runner.progress(handle)
-    say(report.get("error") or f"it did not end within {grace_s:g} s, and was killed; nothing is lost")
+    if clean and not report.get("error") and report.get("phase", "starting") == "starting":
+        say("ended while it was starting; it had copied nothing")
+        return Kept(name, 0)
+    killed = f"it did not end by itself, and was killed after {time.monotonic() - asked:.0f} s; nothing is lost"
+    gone = f"it ended without a last word; its log: {handle['dir']}/log.txt"
+    say(report.get("error") or (gone if clean else killed))
     return Kept(name, 1)

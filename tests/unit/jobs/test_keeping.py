@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ from airflow_mirror.errors import JobFailed, JobNeedsHuman, JobRefused, MirrorEr
 from airflow_mirror.jobs.runner import keeping
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.keeping import Kept, keep
+from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
+from airflow_mirror.jobs.runner.state import FAILED, LOST, RUNNING, SUCCEEDED
 
 ELSEWHERE = keeping._elsewhere
 SPEC = JobSpec(kind="streaming_tail", mirror={"name": "m"})
@@ -148,7 +151,31 @@ def test_a_tail_that_has_to_be_killed_is_told(kept: Keeping) -> None:
     runner = Runner(stops_cleanly=False)
     end, said, _ = kept(runner)
     assert end == Kept("m", 1)
-    assert said[-1] == "it did not end within 120 s, and was killed; nothing is lost"
+    assert said[-1] == "it did not end by itself, and was killed after 0 s; nothing is lost"
+
+
+def test_a_tail_that_is_stopped_while_it_starts_has_ended_well(elsewhere: Any, tmp_path: Path) -> None:
+    """A process that has just been started dies of SIGTERM before it can write why."""
+    said, stopping = list[str](), threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        stopping.set()
+
+    assert keep(LocalRunner(tmp_path, PlainProcesses()), SPEC, SECRETS, stopping, say) == Kept("m", 0)
+    assert said[1:] == ["ended while it was starting; it had copied nothing"]
+
+
+def test_a_tail_that_has_copied_and_is_gone_without_a_word_has_not_ended_well(kept: Keeping) -> None:
+    class Gone(Runner):
+        def progress(self, handle: Any) -> dict[str, Any]:
+            return {"phase": "tail", "error": None}
+
+        def status(self, handle: Any) -> str:
+            return LOST if self.cancelled else super().status(handle)
+
+    end, said, _ = kept(Gone())
+    assert (end, said[-1]) == (Kept("m", 1), "it ended without a last word; its log: /job/1/log.txt")
 
 
 def test_nothing_begins_that_is_to_stop_already(kept: Keeping) -> None:
