@@ -198,14 +198,15 @@ class MissingRight(InputError):
 
 
 class RequestRefused(InputError):
-    """A broker rejected a request, and would reject it again."""
+    """A broker rejected a request, and would reject it again.
 
-    def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
+    :param detail: what it said. :param means: what the code means, and what to do; empty: only its words can tell.
+    """
+
+    def __init__(self, what: str, code: int, name: str, detail: str = "", means: str = "") -> None:
         self.what, self.code, self.name, self.detail = what, code, name, detail
-        super().__init__(
-            f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}. Correct the request; sending "
-            "it again will not help."
-        )
+        said = ". ".join(filter(None, (detail, means)))
+        super().__init__(f"{what}: broker answered {name} ({code}){': ' + said if said else ''}")
 
 
 class NoAuthorizer(InputError):

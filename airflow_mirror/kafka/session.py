@@ -17,7 +17,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import Router
 
@@ -261,8 +261,10 @@ class AdminSession:
         what = f"{self.config.role} cluster: {what}"
         if code in _NOT_AUTHORIZED:
             return refusal(what, code, right, name, self._cluster.settings.principal)
-        kind = RequestRefused if code in _REFUSED else BrokerError
-        return kind(what, code, error_name(code), self._clean(text or ""))
+        said = self._clean(text or "")
+        if code in _REFUSED:
+            return RequestRefused(what, code, error_name(code), said, meaning(code))
+        return BrokerError(what, code, error_name(code), meaning(code, said))
 
     def _error(self, failure: Failure[Any, Any], what: str, right: str, name: str) -> MirrorError:
         if isinstance(failure, Reply):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from airflow_mirror.plan.again import sentence
@@ -146,19 +147,21 @@ _REFUSED: dict[int, str] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Give it another name there (naming), or delete the topic that is in its way.",
     ErrorCode.INVALID_PARTITIONS: "Create the target topic yourself, or have the target's limit raised.",
     ErrorCode.INVALID_CONFIG: (
-        "Change the setting on the source topic to one that the target accepts, leave it out (exclude_configs), or "
+        "Change the setting on the source topic to one that the target accepts, leave it out ({keys}), or "
         "create the target topic yourself."
     ),
     ErrorCode.POLICY_VIOLATION: (
         "Have the topic exempted from the target's policy, or change on the source topic what the policy names; a "
-        "setting can be left out (exclude_configs)."
+        "setting can be left out ({keys})."
     ),
 }
 
 
 def refused(s: Situation) -> Iterator[Found]:
     """The target would not create the topic."""
+    settings = {t.target_topic: t.configs for t in s.topics}
     for topic, (code, words, hold) in s.refused.items():
+        named = [key for key in settings.get(topic, ()) if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
         if hold:
             cause = f"the target refuses the hold, which keeps old records while they are copied ({words})"
             remedy = (
@@ -166,7 +169,8 @@ def refused(s: Situation) -> Iterator[Found]:
                 f"are not refused. The hold is {', '.join(f'{key}={value}' for key, value in sorted(hold.items()))}."
             )
         else:
-            cause, remedy = f"the target would not create it ({words})", _REFUSED[code]
+            cause = f"the target would not create it ({words})"
+            remedy = _REFUSED[code].format(keys=f"exclude_configs={named}" if named else "exclude_configs")
         yield block(f"target topic {topic!r}", cause, f"{remedy} Or leave the topic out with exclude.")
 
 

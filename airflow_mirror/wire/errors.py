@@ -33,8 +33,25 @@ RETRIABLE = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-# What a transient code means that does not pass by itself, and what to do.
+# What a code means beyond its name, and what to do. Nothing stands here where only the broker's own words can tell.
 _MEANS: dict[int, str] = {
+    ErrorCode.MESSAGE_TOO_LARGE: "a batch is larger than the topic takes: raise its max.message.bytes, or "
+    "message.max.bytes of the brokers",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "a batch is larger than a segment may be: raise the topic's segment.bytes",
+    ErrorCode.CORRUPT_MESSAGE: "the bytes that arrived are not those of their checksum. If that lasts, look at the "
+    "network, and at the disks of the broker that has them",
+    ErrorCode.INVALID_TIMESTAMP: "the topic refuses times so far from its clock: see its message.timestamp.before.max.ms "
+    "and message.timestamp.after.max.ms",
+    ErrorCode.UNSUPPORTED_VERSION: "these brokers, or a proxy in front of them, don't know it in this form",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "give a replication factor for which there are brokers",
+    ErrorCode.INVALID_CONFIG: "where a setting of a topic is at fault, exclude_configs of the Mirror leaves it out",
+    ErrorCode.POLICY_VIOLATION: "a policy of that cluster's owner refuses it (create.topic.policy.class.name, "
+    "alter.config.policy.class.name). Ask for what it allows; exclude_configs of the Mirror leaves a setting out",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "raise transaction.max.timeout.ms of the brokers",
+    ErrorCode.SECURITY_DISABLED: "its brokers have no authorizer (authorizer.class.name is not set)",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
+    ErrorCode.TOPIC_DELETION_DISABLED: "its brokers have delete.topic.enable=false",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker's own log says why",
     ErrorCode.KAFKA_STORAGE_ERROR: "a disk of this broker is full or broken, and it has taken a log directory offline; "
     "its log says which. Make room or replace it, then restart the broker",
     **dict.fromkeys(
@@ -156,7 +173,7 @@ class CoordinatorFenced(Fenced):
 
 def meaning(code: int, said: str = "") -> str:
     """Return what a code means beyond its name, after what the broker said itself; empty if the name says it."""
-    return " ".join(filter(None, (said, _MEANS.get(code, ""))))
+    return ". ".join(filter(None, (said, _MEANS.get(code, ""))))
 
 
 def is_denied(code: int) -> bool:
@@ -177,4 +194,4 @@ def refusal(what: str, code: int, operation: str, name: str, principal: str, det
         return UnknownTopic(what, name)
     if code in RETRIABLE:
         return BrokerError(what, code, error_name(code), meaning(code, detail))
-    return RequestRefused(what, code, error_name(code), detail)
+    return RequestRefused(what, code, error_name(code), detail, meaning(code))

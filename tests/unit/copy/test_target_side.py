@@ -27,6 +27,7 @@ class Answering:
     """A connection to a broker that answers every batch with one error code."""
 
     unsent = ends_soon = False
+    address = "b:1"
 
     def __init__(self, error: int) -> None:
         self._error, self._ends = error, socket.socketpair()

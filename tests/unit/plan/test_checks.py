@@ -378,6 +378,18 @@ def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     assert "The hold is retention_ms=-1." in said(retention_ms="-1") and "source topic" not in said(retention_ms="-1")
 
 
+def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> None:
+    """Kafka 4 refuses segments of less than a megabyte; the source may be older."""
+    source = a_topic(static={"segment.bytes": "10240", "segment.ms": "9", "retention.bytes": "8"})
+    words = "INVALID_CONFIG: Invalid value 10240 for configuration segment.bytes: Value must be at least 1048576"
+    with pytest.raises(PlanBlocked, match=r"leave it out \(exclude_configs=\['segment.bytes'\]\)"):
+        decide(
+            a_mirror(), a_cluster(source), a_cluster(cluster_id="c2"), (), NOW, refused={"orders": Refusal(40, words)}
+        ).raise_if_blocked()
+    out = decide(a_mirror(exclude_configs=["segment.bytes"]), a_cluster(source), a_cluster(cluster_id="c2"), (), NOW)
+    assert all("segment.bytes" not in one for one in (out.topics[0].held_configs, out.topics[0].configs))
+
+
 def test_all_blocks_are_reported_together_with_what_to_do() -> None:
     source = a_cluster(a_topic("a", max_message_bytes="9000000"), a_topic("b"), a_topic("c"))
     target = [a_topic("a", spans=EMPTY), a_topic("b", spans=((0, 0),)), a_topic("c", spans=((0, 1), (0, 0), (0, 0)))]

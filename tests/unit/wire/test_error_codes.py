@@ -6,7 +6,9 @@ import pytest
 from confluent_kafka import KafkaError
 from kafka.errors import for_code
 
+from airflow_mirror.errors import BrokerError, RequestRefused
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.errors import refusal
 
 # Where librdkafka shortens a name (UNKNOWN_TOPIC_OR_PART), kafka-python has Kafka's own, and the other way round.
 RENAMED = {
@@ -21,6 +23,30 @@ def test_each_code_has_the_name_that_other_clients_give_it(code: ErrorCode) -> N
     others = {getattr(for_code(code), "message", None)}
     others |= {name for name, number in vars(KafkaError).items() if number == code}
     assert code.name in others
+
+
+@pytest.mark.parametrize("code", [*(code for code in ErrorCode if code), 9999], ids=error_name)
+def test_no_code_is_told_to_be_a_wrong_request_and_the_brokers_own_words_stay(code: int) -> None:
+    error = refusal("create topic 'x'", code, "Create", "x", "User:mirror", "in its words")
+    assert "sending it again" not in str(error)
+    if isinstance(error, RequestRefused | BrokerError):
+        assert f"{error_name(code)} ({code}): in its words" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (ErrorCode.POLICY_VIOLATION, "a policy of that cluster's owner refuses it"),
+        (ErrorCode.INVALID_CONFIG, "exclude_configs of the Mirror leaves it out"),
+        (ErrorCode.MESSAGE_TOO_LARGE, "raise its max.message.bytes"),
+        (ErrorCode.SECURITY_DISABLED, "no authorizer"),
+        (ErrorCode.INVALID_REPLICATION_FACTOR, "give a replication factor for which there are brokers"),
+    ],
+)
+def test_what_a_code_says_has_its_remedy_behind_the_brokers_words(code: ErrorCode, remedy: str) -> None:
+    refused = refusal("create topic 'x'", code, "Create", "x", "User:mirror", "at most 6 partitions")
+    assert isinstance(refused, RequestRefused) and refused.detail == "at most 6 partitions"
+    assert f"{code.name} ({code}): at most 6 partitions. " in str(refused) and remedy in str(refused)
 
 
 def test_code_of_a_newer_broker_is_shown_by_its_number() -> None:
