@@ -75,16 +75,25 @@ class Reporter:
             host, port, token, certificate = (self._report_to or "").split()
             tls = trusting(certificate)
             while not self._ended.is_set():
+                reached = False
                 try:
                     with (
                         socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
                         tls.wrap_socket(plain) as driver,
                     ):
                         driver.sendall(f"{token}\n".encode())
+                        reached = True
                         self._report(driver)
                         driver.unwrap()  # says that this is all: what came before an end without a word may be lost
                 except OSError as e:
-                    log.info("the driver at %s:%s does not listen: %s", host, port, e)
+                    # One that hangs up has most often come to its end, and so does this task; if not, the next try tells.
+                    log.log(
+                        logging.DEBUG if reached else logging.INFO,
+                        "the driver at %s:%s does not listen: %s",
+                        host,
+                        port,
+                        e,
+                    )
                     self._ended.wait(_RETRY_S)
         except Exception:  # whatever it is, it is no reason to stop the copy
             log.info("progress is no longer reported", exc_info=True)

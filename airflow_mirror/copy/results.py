@@ -23,6 +23,7 @@ class PartitionResult:
     :param final: a retry would find the same, or must not be made: corrupt data, missing rights, a lost lease.
     :param source_gone: the error is that the source's topic was deleted, or created again.
     :param lease_lost: the error is a lost lease, which a driver that withdraws it expects.
+    :param opened: False: its position is a guess, because the target was not looked at.
     :param unheard: the error is that nobody knows how the task ended, and whether it has: it may still write.
     """
 
@@ -47,6 +48,7 @@ class PartitionResult:
     lease_lost: bool = False
     source_gone: bool = False
     unheard: bool = False
+    opened: bool = True
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -78,6 +80,7 @@ class PartitionResult:
             lease_lost=isinstance(p.error, LeaseLost),
             source_gone=isinstance(p.error, SourceGone),
             unheard=isinstance(p.error, TaskUnheard),
+            opened=p.opened or p.done,
         )
 
 
@@ -105,7 +108,9 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     # Without the start of Spark and its workers, for a comparison of engines.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
     ends: dict[str, int] = {}
-    for row in rows:  # with key partitioning several rows cover one source partition: the slowest counts
+    for row in (
+        row for row in rows if row.opened
+    ):  # with key partitioning several rows cover one source partition: the slowest counts
         name = f"{row.target_topic}-{row.partition}"
         ends[name] = min(row.position, ends.get(name, row.position))
     summary["end_offsets"] = ends
@@ -120,4 +125,5 @@ def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionRes
         return row
     sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTERS}
     position = max(before.position, row.position)  # a task that was lost, or began without the lease, knows none
-    return replace(row, **sums, position=position, seconds=round(before.seconds + row.seconds, 3))
+    seconds = round(before.seconds + row.seconds, 3)
+    return replace(row, **sums, position=position, opened=before.opened or row.opened, seconds=seconds)

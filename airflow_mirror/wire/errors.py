@@ -152,7 +152,7 @@ class Fenced(TryAgain):
         self.what, self.code, self.producer_id, self.epoch = what, code, producer_id, epoch
         super().__init__(
             f"{what}: broker answered {error_name(code)} ({code}) to producer {producer_id} epoch {epoch}: another "
-            "writer has taken over. This one must stop; find the other before starting again."
+            "writer has taken over, and this one writes no more."
         )
 
 

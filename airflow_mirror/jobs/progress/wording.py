@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_mirror.copy.phase import Phase
+
 _BATCHES = {"passed": "passed", "reencoded": "re-encoded", "merged": "merged", "dropped": "dropped"}
 _OFFSETS = {"padded": "padded", "primed": "primed"}
 
@@ -24,7 +26,12 @@ def describe(summary: Mapping[str, Any]) -> str:
 def _how_far(summary: Mapping[str, Any]) -> str:
     lag, offsets, partitions = summary.get("lag"), summary.get("offsets"), summary.get("partitions") or 0
     if lag is None:
-        return f"the progress of {_partitions(partitions)} is unknown"
+        begins = (summary.get("states") or {}).get(Phase.OPENING) == partitions
+        return (
+            f"{_partitions(partitions)} being opened"
+            if begins
+            else f"the progress of {_partitions(partitions)} is unknown"
+        )
     if unknown := summary.get("unknown"):
         return f"{lag:,} offsets behind in {_partitions(partitions - unknown)}, unknown for {unknown:,}"
     if offsets:

@@ -205,6 +205,18 @@ def test_a_driver_that_is_gone_costs_the_copy_nothing(
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
 
+def test_a_driver_that_has_come_to_its_end_is_no_news(
+    driver: Listener, table: Table, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs up on its tasks, which end a moment later."""
+    monkeypatch.setattr(report, "_RETRY_S", 60.0)
+    with caplog.at_level(logging.INFO), Reporter(driver.address, copies()):
+        until(lambda: told(table))
+        driver.close()
+        time.sleep(3 * report.EVERY_S)
+    assert "does not listen" not in caplog.text
+
+
 def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_GOODBYE_S", 0.2)
     monkeypatch.setattr(report, "_TIMEOUT_S", 600.0)

@@ -190,7 +190,9 @@ def test_nothing_known_is_said_as_nothing_known() -> None:
     (row,), summary = Job().look(0.0, (tail(), None))
     assert (row.state, row.position, row.lag, row.eta_s) == ("opening", None, None, None)
     assert summary["lag"] is None and summary["eta_s"] is None
-    assert wording.describe(summary).startswith("the progress of 1 partition is unknown; ")
+    assert wording.describe(summary).startswith("1 partition being opened; ")
+    stopped = {**summary, "states": {"stopped": 1}}
+    assert wording.describe(stopped).startswith("the progress of 1 partition is unknown; ")
     _, summary = Job().look(0.0, (tail(), None), (tail(1), told(7, "following", end=7)))
     assert wording.describe(summary).startswith("0 offsets behind in 1 partition, unknown for 1; ")
 

@@ -8,7 +8,7 @@ from kafka.errors import for_code
 
 from airflow_mirror.errors import BrokerError, RequestRefused
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import refusal
+from airflow_mirror.wire.errors import Fenced, refusal
 
 # Where librdkafka shortens a name (UNKNOWN_TOPIC_OR_PART), kafka-python has Kafka's own, and the other way round.
 RENAMED = {
@@ -31,6 +31,12 @@ def test_no_code_is_told_to_be_a_wrong_request_and_the_brokers_own_words_stay(co
     assert "sending it again" not in str(error)
     if isinstance(error, RequestRefused | BrokerError):
         assert f"{error_name(code)} ({code}): in its words" in str(error)
+
+
+def test_a_writer_that_another_one_replaces_sends_nobody_to_find_it() -> None:
+    """Most often that is a takeover that somebody has asked for."""
+    said = str(Fenced("Produce", ErrorCode.PRODUCER_FENCED, 7, 1))
+    assert said.endswith("another writer has taken over, and this one writes no more.") and "find" not in said
 
 
 @pytest.mark.parametrize(
