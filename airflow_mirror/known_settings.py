@@ -131,7 +131,7 @@ def _refuse_java(line: str, goes_on: bool, where: str) -> None:
     """Raise if a line that says nothing to librdkafka says something to Java."""
     found = _LINE_OF_JAVA.match(line)
     if found is not None and _is_known(found[1]):
-        raise InvalidSetting(where, found[1], "is not followed by '='", f"{_JAVA} {found[1]}=...")
+        raise InvalidSetting(where, found[1], "is not followed by '='", f"{_JAVA} {found[1]}=VALUE")
     if goes_on:
         raise InputError(f"{where} goes on a line that ends in a backslash. {_JAVA} all of a value in its line.")
 

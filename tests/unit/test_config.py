@@ -124,9 +124,9 @@ JAVA = "This is librdkafka's format, not Java's: write "
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ("security.protocol: SSL", f"line 2: security.protocol is not followed by '='. {JAVA}security.protocol=..."),
-        ("sasl.password: s3cr3t=abc", f"line 2: sasl.password is not followed by '='. {JAVA}sasl.password=..."),
-        ("sasl.password s3cr3t", f"{JAVA}sasl.password=..."),
+        ("security.protocol: SSL", f"line 2: security.protocol is not followed by '='. {JAVA}security.protocol=VALUE."),
+        ("sasl.password: s3cr3t=abc", f"line 2: sasl.password is not followed by '='. {JAVA}sasl.password=VALUE."),
+        ("sasl.password s3cr3t", f"{JAVA}sasl.password=VALUE."),
         ("ssl.cipher.suites=A,\\\n  s3cr3t", f"line 3 goes on a line that ends in a backslash. {JAVA}all of a value"),
         ('sasl.jaas.config=X required \\\n username="s3cr3t" \\\n password="s3cr3t";', "line 3 goes on a line that ends"),
         ("bootstrap.servers=s3cr3t\\:9092", "line 2: bootstrap.servers has a backslash as Java writes one."),
