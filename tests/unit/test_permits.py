@@ -65,7 +65,7 @@ QUESTIONS = {
 }  # fmt: skip
 # What makes such a request and takes no permit. Whoever calls it needs none, either.
 WITHOUT = {
-    "kafka/topics.py: create_topics": "nothing is overwritten: a topic that exists is an error, or compared",
+    "kafka/topics.py: _creating": "nothing is overwritten: a topic that exists is an error, or compared",
     "kafka/configs.py: _is_incremental": "asks which versions a broker serves",
     "wire/requests.py: write_refusals": "a batch with a wrong checksum, which no broker appends",
     "wire/transactions.py: TransactionClient.init": "it is the fence; its client has the check",
