@@ -48,10 +48,14 @@ class Providers:
                     else:
                         limits[name] = limit
             else:
-                problems.append(
-                    f"config.providers: {name!r} is {class_name or 'no class'!r}, which is code of Java. Use Kafka's "
-                    "FileConfigProvider, DirectoryConfigProvider or EnvVarConfigProvider."
+                # A name that nobody gave a class is a value, and nothing else.
+                what = (
+                    f"config.providers.{name}.class is code of Java"
+                    if class_name
+                    else "config.providers: one has no class"
                 )
+                use = "Use Kafka's FileConfigProvider, DirectoryConfigProvider or EnvVarConfigProvider."
+                problems.append(f"{what}. {use}")
         return cls(classes, limits), problems
 
     def has_reference(self, value: str) -> bool:

@@ -378,8 +378,8 @@ def test_a_file_is_read_without_its_secrets_and_refused_without_a_retry(bag: Any
     assert [one["name"] for one in read({"files": [str(file)], "clusters": ["dc1"]})] == ["dc2-to-dc1"]
     with pytest.raises(AirflowFailException, match="clusters dc3: no enabled flow leads there. Known: dc1, dc2"):
         read({"files": [str(file)], "clusters": ["dc3"]})
-    file.write_text(TWO_WAYS + "dc2.producer.compression.type = zstd\n")
-    with pytest.raises(AirflowFailException, match=r"(?s)KeysRefused: .*dc2\.producer\.compression\.type"):
+    file.write_text(TWO_WAYS + "dc2.ssl.truststore.location = x.jks\n")
+    with pytest.raises(AirflowFailException, match=r"(?s)KeysRefused: .*dc2\.ssl\.truststore\.location"):
         read({"files": [str(file)], "clusters": []})
 
 

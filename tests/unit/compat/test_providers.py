@@ -98,4 +98,6 @@ def test_a_parameter_that_can_not_be_kept_is_named(key: str, value: str, said: s
 def test_another_class_is_named(more: dict[str, str]) -> None:
     _, problems = Providers.declared({"config.providers": "vault"} | more)
     assert len(problems) == 1
-    assert problems[0].startswith(f"config.providers: 'vault' is '{'com.example.Vault' if more else 'no class'}'")
+    assert problems[0].startswith(
+        "config.providers.vault.class is code" if more else "config.providers: one has no class"
+    )

@@ -115,8 +115,8 @@ def a_row(position: int | None, end: int | None, state: Phase, **known: Any) -> 
     [
         (a_row(None, None, Phase.OPENING), None),
         (a_row(9, 9, Phase.FOLLOWING, seen_at=999.0), 0),
-        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(1, 997.0)), 0),
-        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(1, 880.0)), 120),  # nobody knows since
+        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(number=1, heard_at=997.0)), 0),
+        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(number=1, heard_at=880.0)), 120),  # nobody knows since
         (a_row(9, 9, Phase.DONE, seen_at=100.0), 0),
         (a_row(9, 9, Phase.OPENING, seen_at=999.0, level_at=940.0), 60),  # its end may be an old one
         (a_row(5, 9, Phase.COPYING, seen_at=999.0), None),
