@@ -8,24 +8,23 @@ from __future__ import annotations
 import logging
 import time
 
-_EVERY_S = 60.0
-SAY_AGAIN_S = 3600.0
+_EVERY_S, _SAME_EVERY_S = 60.0, 3600.0
 
 
 class Complaints:
     """Belongs to one thread.
 
     :param text: what is logged, with ``%s`` for the error.
-    :param every_s: seconds between two warnings of the same; with :data:`SAY_AGAIN_S` another error is said at once.
+    :param each_change: of what may last for days.
     """
 
-    def __init__(self, log: logging.Logger, text: str, every_s: float = _EVERY_S) -> None:
-        self._log, self._text, self._every_s = log, text, every_s
+    def __init__(self, log: logging.Logger, text: str, *, each_change: bool = False) -> None:
+        self._log, self._text, self._each_change = log, text, each_change
         self._said_at, self._said = float("-inf"), ""
 
     def of(self, error: Exception) -> None:
         """Warn, unless that was done a short time ago."""
-        is_news = self._every_s == SAY_AGAIN_S and str(error) != self._said
-        if is_news or time.monotonic() - self._said_at >= self._every_s:
+        is_news = self._each_change and str(error) != self._said
+        if is_news or time.monotonic() - self._said_at >= (_SAME_EVERY_S if self._each_change else _EVERY_S):
             self._said_at, self._said = time.monotonic(), str(error)
             self._log.warning(self._text, error)

@@ -9,13 +9,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from airflow_mirror.copy.results import PartitionResult, summarise
+from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.wire.errors import StoppedByQuota
-
-log = logging.getLogger(__name__)
 
 # The summary, and the error or None.
 Outcome = tuple[dict[str, Any], MirrorError | None]
@@ -37,9 +34,6 @@ def carry_out(arguments: argparse.Namespace, work: Callable[[argparse.Namespace,
     with reporting(arguments.report, arguments.target, status):
         try:
             summary, error = work(arguments, status)
-        except StoppedByQuota as e:  # nothing was begun
-            log.info("%s", e)
-            summary, error = summarise([], 0.0), None
         except MirrorError as e:
             error = e
         if error is not None:

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
+from airflow_mirror.copy.results import summarise
 from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.complaints import SAY_AGAIN_S, Complaints
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.signals import stop_by_signals
+from airflow_mirror.wire.errors import StoppedByQuota
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +71,13 @@ def keep(
 
     :param again: after which errors it is begun again: () after none.
     """
-    said = Complaints(log, f"{name} begins again every {_AGAIN_S:.0f} s: %s", every_s=SAY_AGAIN_S)
+    said = Complaints(log, f"{name} begins again every {_AGAIN_S:.0f} s: %s", each_change=True)
     while True:
         try:
             summary, error = follow()
+        except StoppedByQuota as e:  # nothing was begun
+            log.info("%s", e)
+            return summarise([], 0.0), None
         except MirrorError as e:
             summary, error = {}, e
         if stopping.is_set() or error is None:

@@ -23,6 +23,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import Owned
+from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
 
 
@@ -178,6 +179,14 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
     given = parse(["--source", "s", "--target", "t"])
     summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given))
     assert (summary, str(error), errors) == ({}, "x", [])
+
+
+def test_a_tail_that_is_stopped_while_a_quota_holds_it_up_has_begun_nothing() -> None:
+    def follow() -> Outcome:
+        raise StoppedByQuota("target", "b:1", 4.1)
+
+    summary, error = together.keep("m", follow, threading.Event(), ())
+    assert (summary["partitions"], summary["errors"], error) == (0, [], None)
 
 
 def test_wrong_input_is_said_and_nothing_runs(theirs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
