@@ -53,7 +53,8 @@ class Reporter:
     asked_to_end = False
 
     def __init__(
-        self, report_to: str | None, partitions: Sequence[PartitionCopy], gauges: Callable[[], dict[str, Any]] = dict
+        self, report_to: str | None, partitions: Sequence[PartitionCopy],
+        gauges: Callable[[], dict[str, Any]] = lambda: {"held": 0},
     ) -> None:  # fmt: skip
         self._report_to, self._partitions, self._gauges = report_to, partitions, gauges
         self._run_id = secrets.token_hex(8)

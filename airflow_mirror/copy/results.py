@@ -108,9 +108,8 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     # Without the start of Spark and its workers, for a comparison of engines.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
     ends: dict[str, int] = {}
-    for row in (
-        row for row in rows if row.opened
-    ):  # with key partitioning several rows cover one source partition: the slowest counts
+    # With key partitioning several rows cover one source partition: the slowest counts.
+    for row in filter(lambda row: row.opened, rows):
         name = f"{row.target_topic}-{row.partition}"
         ends[name] = min(row.position, ends.get(name, row.position))
     summary["end_offsets"] = ends

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 
 from airflow_mirror.compat import flags
@@ -67,19 +66,27 @@ def run(
         for line in flags.describe(given.noticed):
             print(line, file=sys.stderr)
 
-        def settle(job: argparse.Namespace) -> Outcome:
+        def settle(job: argparse.Namespace) -> None:
             if mirror_of(job).name in silent and job.partitioning is None:
                 job.partitioning = partitioning(job)
-            return {}, None
 
         def alone(job: argparse.Namespace, status: StatusFile) -> Outcome:
-            _, error = keep(mirror_of(job).name, partial(settle, job), threading.Event(), waited_for(job))
+            def settled() -> Outcome:
+                settle(job)
+                return {}, None
+
+            _, error = keep(mirror_of(job).name, settled, threading.Event(), waited_for(job))
             return ({}, error) if error is not None else work(job, status)
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
             with of_several(stopping) as one:
-                yield lambda job: (settle(job), _but_what_others_have(job, one))[1]
+
+                def settled(job: argparse.Namespace) -> Outcome:
+                    settle(job)
+                    return _but_what_others_have(job, one)
+
+                yield settled
 
         first, *others = jobs.values()
         return follow_together(jobs, several) if others else entry.carry_out(first, alone)

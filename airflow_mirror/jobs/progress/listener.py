@@ -116,7 +116,7 @@ class Listener:
                 raise ValueError("wrong token")
             while line := await self._line_of(reader):
                 message = json.loads(line)
-                self._table.take(message["run"], message["rows"], message.get("held", 0), message.get("throttled", {}))
+                self._table.take(message["run"], message["rows"], message["held"], message.get("throttled"))
                 await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
         except (OSError, EOFError, TimeoutError, LookupError, TypeError, ValueError, RecursionError) as e:
             log.debug("connection of a task ended: %s", e)

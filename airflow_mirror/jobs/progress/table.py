@@ -24,6 +24,7 @@ from airflow_mirror.copy.results import PartitionResult
 PATIENCE_S = 5.0  # how long a row is valid after its task's last line: a tail's next turn begins sooner
 _LASTS_S = 5.0
 _MAX_OFFSET = 2**63 - 1
+_SIDES = ("source", "target")
 _REMEMBERED_RUNS = 4096  # so that one that reconnects is recognized; a job has far fewer tasks at a time
 
 Key = tuple[str, int, int]  # source topic, source partition, target partition
@@ -163,8 +164,8 @@ class Table:
     @property
     def throttled(self) -> dict[str, int]:
         """The longest time in ms for which brokers of a side throttle a task; sides without a quota are left out."""
-        told = [one for run in self._heard() for one in run.throttled.items()]
-        return {side: max(ms for at, ms in told if at == side) for side, _ in sorted(told)}
+        longest = {side: max((run.throttled.get(side, 0) for run in self._heard()), default=0) for side in _SIDES}
+        return {side: ms for side, ms in longest.items() if ms}
 
     def _heard(self) -> list[Run]:
         heard_since = time.monotonic() - PATIENCE_S
@@ -179,7 +180,7 @@ class Table:
         with self._lock:
             run = self._heard_of(run_id[:64])
             run.held = _count(held)
-            run.throttled = {side: _count(ms) for side in ("source", "target") if (ms := (throttled or {}).get(side))}
+            run.throttled = {side: _count(ms) for side in _SIDES if (ms := (throttled or {}).get(side))}
             for row in rows:
                 try:
                     self._merge(run, row)

@@ -17,6 +17,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.runner.active import Watch, active_tail, keys_of
 from airflow_mirror.jobs.runner.local import TAIL, Handle, LocalRunner
+from airflow_mirror.jobs.runner.place import PLAIN
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -28,7 +29,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0  # before a tail that died is start
 _WELL_AFTER_S = 300.0  # a tail that ran for so long did not die of how it was started
 _ELSEWHERE_EVERY_S = 10.0
 _TELL_EVERY_S = 60.0
-PLAIN = "plain"
 GRACE_S = 120.0  # to finish what is in flight; a broker that does not answer takes a minute
 
 

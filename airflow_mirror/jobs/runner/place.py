@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner.spec import JobSpec
 
+PLAIN = "plain"  # plain processes on this host
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
@@ -29,7 +31,7 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """``client``, ``yarn`` or ``kubernetes``; kept in the handle."""
+        """``client``, ``yarn``, ``kubernetes`` or :data:`PLAIN`; kept in the handle."""
 
     def launch(self, spec: JobSpec, directory: Path, secrets: Mapping[str, ClientConfig]) -> Launch:
         """Return how to submit the job of a job directory.

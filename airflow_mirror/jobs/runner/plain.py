@@ -13,8 +13,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, script_args, without_airflow
-from airflow_mirror.jobs.runner.keeping import PLAIN
-from airflow_mirror.jobs.runner.place import Launch
+from airflow_mirror.jobs.runner.place import PLAIN, Launch
 from airflow_mirror.jobs.runner.spec import JobSpec
 
 
