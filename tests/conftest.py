@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import uuid
 from collections import defaultdict
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror import signals
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
@@ -20,6 +22,17 @@ from sandbox import Cluster, clusters
 from tests.parts import EXAMPLES
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Give each test the signals of a new process. A pool's forked worker that inherits a handler can't be ended."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    signals._asked_to_stop.clear()
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
