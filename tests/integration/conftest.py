@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +11,9 @@ import pytest
 from sandbox import Cluster
 from tests.integration.realms import World, two_realms
 from tests.integration.warm_jobs import WarmJobs
+
+# Of a Spark that a test begins by itself, as of those of our jobs: python3 on PATH may lack every library.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # Assertions that several modules share explain themselves as a test's own do.
 pytest.register_assert_rewrite("tests.integration.parity.flow", "tests.integration.parity.scenarios")
