@@ -35,12 +35,12 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
@@ -292,10 +292,12 @@ class World:
             on, run_dir = Platform.of(self.source, self.target), self.directory / f"run-{number}"
             try:
                 report = run_cutover(
-                    on, self.plan.mirror, self.plan, limits=_LIMITS, keep_fence=False, compared_to=compared,
-                    fence=Profiled(self.source, self.profile),
-                    kept=Kept(on.target.reports(_MIRROR), _MIRROR, run_dir.name, run_dir),
-                    verify=verify_rest(self.plan, *config, compared), accept_ledger_writers=["User:*"],
+                    CutoverRequest(plan=self.plan, limits=_LIMITS, keep_fence=False, accept_ledger_writers=["User:*"]),
+                    Clusters(
+                        on=on, fence=Profiled(self.source, self.profile), compared_to=compared,
+                        verify=verify_rest(self.plan, *config, compared),
+                    ),
+                    Kept(on.target.reports(_MIRROR), _MIRROR, run_dir.name, run_dir),
                 )  # fmt: skip
             except MirrorError:
                 if (left := CutoverReport.load(run_dir)) is not None:

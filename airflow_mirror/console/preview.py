@@ -6,24 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.console.clusters import config_of
 from airflow_mirror.console.command import command
-from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.console.request import add_request, last_plan, request_of
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.cutover.preview import Preview
+from airflow_mirror.cutover.request import connected
 from airflow_mirror.cutover.run import preview_cutover
-from airflow_mirror.errors import UnknownMirror
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.state import names_below, state_of
-from airflow_mirror.plan.kept import fetch, last_hash
-from airflow_mirror.plan.life import target_ids
 from airflow_mirror.rollback.foresee import with_way_back
-from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.verify.proof import Proofs, keys_of
-from airflow_mirror.verify.remaining import verify_rest
-from airflow_mirror.verify.result import LEVELS
 
 _TEXT = """\
 Look at what a cutover of the mirror's last plan would meet now: its tail, lag, what is left to compare, transactions,
@@ -41,53 +30,14 @@ examples:
 def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "preview", "what a cutover would meet now, and how long its fence would last", _TEXT, _run)
-    add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
-    add_fence(p)
-    p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
-    p.add_argument("--max-fence-s", type=float, default=Limits().max_fence_s, metavar="S", help="default: %(default)g")
-    p.add_argument(
-        "--accept-still-groups", nargs="+", default=(), metavar="GROUP",
-        help="groups that may stand still with members and lag, as for CutoverOperator",
-    )  # fmt: skip
-    p.add_argument(
-        "--leave-out-groups", nargs="+", default=(), metavar="GROUP",
-        help="groups that don't move, as for CutoverOperator",
-    )  # fmt: skip
-    p.add_argument(
-        "--accept-ledger-writers", nargs="+", default=(), metavar="PRINCIPAL",
-        help="who else may write to the target's ledger, as for CutoverOperator",
-    )  # fmt: skip
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_request(p)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    found = _look(arguments)
+    name, plan = arguments.mirror, last_plan(arguments)
+    request, source = request_of(arguments, plan), config_of(arguments.source or plan.mirror.source, "source")
+    with connected(request, source, config_of(arguments.target, "target")) as clusters:
+        never = Kept(clusters.on.target.reports(name), name, "preview", None)  # names a run that never is
+        found = with_way_back(preview_cutover(request, clusters, never), plan, clusters)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))
     return 1 if found.blocks else 0
-
-
-def _look(arguments: argparse.Namespace) -> Preview:
-    name, level = arguments.mirror, arguments.level
-    with target_of(arguments) as target:
-        ledger = Side(target).ledger
-        values = ledger.values()
-        plan_hash = last_hash(values, name)
-        if plan_hash is None:
-            raise UnknownMirror(name, names_below(values, "plan/"))
-        plan = fetch(plan_hash, name, target, ledger)
-        config = config_of(arguments.source or plan.mirror.source, "source")
-        proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, target_ids(plan, target), level)
-        with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
-            fence = fence_of(arguments.fence, source, open_by_default(arguments))
-            on = Platform.of(source, target)
-            never = Kept(on.target.reports(name), name, "preview", None)  # names a run that never is
-            found = preview_cutover(
-                on, plan.mirror, plan, fence=fence, kept=never, limits=Limits(max_fence_s=arguments.max_fence_s),
-                verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
-                accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
-                accept_ledger_writers=arguments.accept_ledger_writers,
-                tail_positions=maps.positions, translate_offset=maps.to_target,
-            )  # fmt: skip
-            return with_way_back(found, plan, source, target, fence)

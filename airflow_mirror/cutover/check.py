@@ -54,8 +54,8 @@ def precheck(run: Run) -> None:
     :raises JobNotRunning: the target is behind and no tail copies.
     :raises NoAuthorizer, OpenByDefaultUnknown, MissingRight, FencedByAnother: the fence can't be raised, or not lifted.
     """
-    if run.shown_at is not None and time.time() - run.shown_at > run.limits.approval_valid_s:
-        seen = datetime.fromtimestamp(run.shown_at, UTC).isoformat(timespec="seconds")
+    if run.request.shown_at is not None and time.time() - run.request.shown_at > run.limits.approval_valid_s:
+        seen = datetime.fromtimestamp(run.request.shown_at, UTC).isoformat(timespec="seconds")
         raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
     for _, _, check in CHECKS:
         check(run)
@@ -90,7 +90,7 @@ def _possible(run: Run) -> None:
         )
     require_alone(run.plan, "cut over")
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
-    if mapped and (run.tail_positions is None or run.translate_offset is None):
+    if mapped and (run.clusters.tail_positions is None or run.clusters.translate_offset is None):
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
@@ -106,7 +106,7 @@ def _fence(run: Run) -> None:
 
 
 def _alone_in_ledger(run: Run) -> None:
-    if others := ledger_writers(run.target, run.mirror, run.accept_ledger_writers):
+    if others := ledger_writers(run.target, run.mirror, run.request.accept_ledger_writers):
         raise LedgerOpen(
             run.target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
         )
@@ -119,7 +119,7 @@ def _ours(run: Run) -> None:
 def _planned(run: Run) -> None:
     if found := drift(run):
         raise PlanOutdated(found)
-    for revision in run.compared:
+    for revision in run.request.compared:
         if revision != run.plan.revision:
             since = added_since(run.plan, revision)
             raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -17,26 +17,23 @@ from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
 from airflow_mirror.jobs.runner.active import heard_by
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit, recently
-from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.groups import Translate
-from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
 
 _SAY_EVERY_S = 1.0
-
-Offsets = Mapping[TopicPartition, int]
-Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
+_LOG = logging.getLogger("airflow_mirror.cutover")
 
 
 class Log(Protocol):
@@ -58,63 +55,17 @@ class Settled:
     positions: dict[TopicPartition, GroupPosition]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Time limits of the steps, in seconds.
-
-    :param max_fence_s: for everything from the fence to the opening. It caps every limit below by what is left of it.
-    :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence; longer where the pauses
-        between two writes are longer. ``quiet_at_most_s``: so long they are watched for that, before the fence.
-    :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
-    :param proof_timeout_s: for every broker to learn of the fence and to refuse writers.
-    :param transactions_timeout_s: for transactions that were open at the fence to end.
-    :param wait_groups_s: for consumer groups on the source to come to rest.
-    :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
-        every 5 s by default, and between two commits no position moves.
-    :param approval_valid_s: how old it may be what was shown before the cutover.
-    :param poll_s: between two polls.
-    """
-
-    max_fence_s: float = 60.0
-    drain_timeout_s: float = 300.0
-    quiet_s: float = 3.0
-    quiet_at_most_s: float = 10.0
-    settle_s: float = 1.0
-    proof_timeout_s: float = 10.0
-    transactions_timeout_s: float = 90.0
-    wait_groups_s: float = 60.0
-    group_quiet_s: float = 6.0
-    approval_valid_s: float = 3600.0
-    poll_s: float = 0.2
-
-
 @dataclass(kw_only=True)
 class Run:
     """One attempt of a cutover: the state that its steps share.
 
-    :param on: both clusters, their ledgers, and time.
+    :param request: what is wanted. :param clusters: what it is done with.
     :param kept: where the report is written, and found by the next process.
-    :param verify: compares up to the given source ends; called while the source is fenced.
-    :param mirror: selects the consumer groups that move.
-    :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
-    :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
+    :param additions: what is done beside the steps. :param signer: signs the report's link in the chain of reports.
     :param require_guard: raises if nobody would lift the fence were this process killed.
-    :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
-        group is refused.
-    :param accept_still_groups: groups with members and lag whose positions count once they stand still.
-    :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target.
-    :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's; see :mod:`.check`.
-    :param fence_name: as it was asked for, for people.
-    :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
-        None: nobody knows.
-    :param compared: revisions of the plan that were compared, or shown, before.
-    :param shown_at: when was seen what was shown before; seconds since the epoch. None: nothing was.
-    :param signer: signs the report's link in the chain of reports.
-    :param require: raises what else refuses this cutover, before anything is touched.
-    :param decide_with: what is decided in the record that opens the target.
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process, and this attempt, in decisions.
+    :ivar fence: as it is wanted, or as an earlier attempt has raised it that this one goes on with.
     :ivar before: what was decided about the mirror's fence when the attempt began; ``turned``: about its direction.
     :ivar intent: what the fence changes.
     :ivar up: what is decided about this attempt's fence, or may be; None: nothing was.
@@ -130,32 +81,17 @@ class Run:
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
-    mirror: Mirror
-    plan: Plan
-    on: Platform
-    fence: Fence
-    keep_fence: bool
-    verify: Verify
-    limits: Limits
+    request: CutoverRequest
+    clusters: Clusters
     report: CutoverReport
     kept: Kept
-    log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
-    tail_positions: Callable[[], Offsets] | None = None
-    translate_offset: Translate | None = None
-    require_guard: Callable[[], object] = lambda: None
-    allow_rewind: bool = False
-    accept_still_groups: Collection[str] = ()
-    leave_out_groups: Collection[str] = ()
-    accept_ledger_writers: Collection[str] = ()
-    fence_name: str = ""
-    compared_to: Offsets | None = None
-    compared: Sequence[str] = ()
-    shown_at: float | None = None
+    log: Log = _LOG
+    additions: Additions = ALONE
     signer: Signer | None = None
-    require: Callable[[], object] = lambda: None
-    decide_with: Callable[[Values], Values] = lambda _: {}
+    require_guard: Callable[[], object] = lambda: None
     stop: threading.Event = field(default_factory=threading.Event)
     me: str = ""
+    fence: Fence = field(init=False)
     before: FenceState | None = None
     turned: Direction | None = None
     intent: Intent = field(default_factory=lambda: Intent(topics=()))
@@ -173,7 +109,27 @@ class Run:
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.me = self.me or self.on.new_id()
+        self.me, self.fence = self.me or self.on.new_id(), self.clusters.fence
+
+    @property
+    def on(self) -> Platform:
+        """Both clusters, their ledgers, and time."""
+        return self.clusters.on
+
+    @property
+    def plan(self) -> Plan:
+        """What is cut over."""
+        return self.request.plan
+
+    @property
+    def mirror(self) -> Mirror:
+        """Selects the consumer groups that move."""
+        return self.request.plan.mirror
+
+    @property
+    def limits(self) -> Limits:
+        """Time limits of the steps."""
+        return self.request.limits
 
     @property
     def source(self) -> ClusterAdmin:

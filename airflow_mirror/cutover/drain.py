@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_mirror.cutover.context import Offsets, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
+from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
 from airflow_mirror.partition import TopicPartition
@@ -67,7 +68,7 @@ def positions(run: Run, ends: Offsets | None = None) -> Offsets:
     stable = run.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
     found: dict[TopicPartition, int] = {}
     all_identical = len(identical) == len(run.plan.topics)
-    mapped = {} if all_identical or run.tail_positions is None else run.tail_positions()
+    mapped = {} if all_identical or run.clusters.tail_positions is None else run.clusters.tail_positions()
     for source, target in routes.items():
         if source.topic not in identical:
             found[source] = mapped.get(source, 0)
@@ -115,4 +116,4 @@ def compare_watched(run: Run, ends: Offsets) -> Sequence[PartitionComparison]:
             still_quiet(run)
             looked = run.now()
 
-    return run.on.beside(lambda: run.verify(ends), meanwhile, run.limits.poll_s)
+    return run.on.beside(lambda: run.clusters.verify(ends), meanwhile, run.limits.poll_s)

@@ -23,10 +23,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from airflow_mirror.cutover.context import Offsets, Run, Settled
+from airflow_mirror.cutover.context import Run, Settled
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import (
     CutoverTakenOver,
     GroupActive,
@@ -134,7 +135,8 @@ def settle(run: Run) -> dict[str, Settled]:
                 seen[group] = positions, run.now()
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
             still_s, quiet_s = asked - seen[group][1], run.limits.group_quiet_s
-            accepted_s = quiet_s if group in run.accept_still_groups or not groups[group].has_members else math.inf
+            accepted = group in run.request.accept_still_groups or not groups[group].has_members
+            accepted_s = quiet_s if accepted else math.inf
             why = at_rest(groups[group], positions, ends, still_s, accepted_s, unread)
             if why is None:
                 pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
@@ -184,7 +186,7 @@ def at_rest(
 def selected(run: Run) -> list[str]:
     """Return the groups on the source that move, if they have a position in these topics."""
     found = [group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)]
-    return [group for group in found if group not in run.leave_out_groups]
+    return [group for group in found if group not in run.request.leave_out_groups]
 
 
 def moving(run: Run) -> dict[str, Positions]:
@@ -218,12 +220,12 @@ def require_free_groups(run: Run) -> None:
     for group, what in run.report.left_out.items():
         run.log.warning("group %s is left out: %s", group, what)
     # The target first: read second, a group that reads on, and that a tail lets follow, would seem ahead.
-    there = {} if run.allow_rewind else run.target.groups_offsets(selected(run))
+    there = {} if run.request.allow_rewind else run.target.groups_offsets(selected(run))
     positions = moving(run)
     for group, state in run.target.group_states(sorted(positions)).items():
         if state not in NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
-    if not run.allow_rewind:
+    if not run.request.allow_rewind:
         # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
         moves = [move for move in translate(run, positions, strict=False).moves if move.group in there]
         _require_none_ahead(run, sync.decide(moves, there, allow_rewind=False))
@@ -235,14 +237,14 @@ def require_free_groups(run: Run) -> None:
 def _left_out(run: Run) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
     there = {group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)}
-    if unknown := sorted(set(run.leave_out_groups) - there):
+    if unknown := sorted(set(run.request.leave_out_groups) - there):
         raise InputError(
             f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
             "Correct the name, or take it out."
         )
-    if unknown := sorted(set(run.accept_still_groups) - there):
+    if unknown := sorted(set(run.request.accept_still_groups) - there):
         run.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))
-    found, errors = run.target.groups_offsets_apart(sorted(run.leave_out_groups))
+    found, errors = run.target.groups_offsets_apart(sorted(run.request.leave_out_groups))
     targets = set(run.routes.values())
     starts = {group: _starts_at(len(targets & positions.keys())) for group, positions in found.items()}
     starts |= {group: f"its positions on the target can't be read ({error})" for group, error in errors.items()}
@@ -259,7 +261,7 @@ def _starts_at(partitions: int) -> str:
 
 
 def _require_none_ahead(run: Run, moves: Iterable[sync.GroupMove]) -> None:
-    if not run.allow_rewind and (found := sync.ahead(moves)):
+    if not run.request.allow_rewind and (found := sync.ahead(moves)):
         raise GroupAhead(found)
 
 
@@ -274,7 +276,7 @@ def translate(
         run.source_log.log_starts(routes),
         run.target_log.log_starts(routes.values()),
         run.target_log.last_stable(routes.values()),
-        run.translate_offset,
+        run.clusters.translate_offset,
         strict,
     )
 
@@ -393,7 +395,7 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
     there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
-    moves = sync.decide(translated.moves, there, run.allow_rewind)
+    moves = sync.decide(translated.moves, there, run.request.allow_rewind)
     _require_none_ahead(run, moves)
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.seen import Seen
 from airflow_mirror.errors import CutoverBlocked, MissingRight
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,15 +16,14 @@ from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.check import precheck, refusals, reverify
-from airflow_mirror.cutover.context import Limits, Log, Offsets, Run, Verify
+from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
-from airflow_mirror.cutover.fence import Fence
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised, locked
-from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.writers import hold_lease
@@ -34,12 +33,9 @@ from airflow_mirror.errors import (
     NotUndone,
     OpeningUnfinished,
 )
-from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.plan.model import Finding, Plan
+from airflow_mirror.plan.model import Finding
 from airflow_mirror.signals import set_in_handler
-from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _AGAIN_S = 1.0
@@ -47,34 +43,9 @@ _GUARDED_S = 30.0  # within this time a guard lifts the fence of one that died
 
 
 def run_cutover(
-    on: Platform,
-    mirror: Mirror,
-    plan: Plan,
-    *,
-    fence: Fence,
-    keep_fence: bool,
-    kept: Kept,
-    verify: Verify,
-    limits: Limits | None = None,
-    log: Log = _LOG,
-    stop: threading.Event | None = None,
-    tail_positions: Callable[[], Offsets] | None = None,
-    translate_offset: Translate | None = None,
-    allow_rewind: bool = False,
-    accept_still_groups: Collection[str] = (),
-    leave_out_groups: Collection[str] = (),
-    accept_ledger_writers: Collection[str] = (),
-    fence_name: str = "",
-    alarm: str = "",
-    compared: Sequence[str] = (),
-    compared_to: Offsets | None = None,
-    shown_at: float | None = None,
-    approved: Mapping[str, str] | None = None,
-    signer: Signer | None = None,
-    require: Callable[[], object] = lambda: None,
-    decide_with: Callable[[Values], Values] = lambda _: {},
-    afterwards: Callable[[], object] = lambda: None,
-) -> CutoverReport:
+    request: CutoverRequest, clusters: Clusters, kept: Kept, *, log: Log = _LOG, stop: threading.Event | None = None,
+    signer: Signer | None = None, additions: Additions = ALONE,
+) -> CutoverReport:  # fmt: skip
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
     The tail must be running, unless the target already holds everything. If a cutover backs out after it took the
@@ -86,33 +57,12 @@ def run_cutover(
     :func:`lift_leftover_fence`. Who comes second, in opening or in lifting, stops (:mod:`.decision`). A call for a
     finished cutover changes nothing: it compares once more and returns the report.
 
-    :param on: both clusters, and what else this process shares with others; of this call alone.
-    :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
-    :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
+    :param request: what is wanted. :param clusters: what it is done with (:func:`.connected`).
     :param kept: the run's report on the target. Its directory, if it has one, holds a lock, and for people
         ``report.json`` and ``report.html``.
-    :param verify: compares up to the given source ends. It runs while the source is fenced, so it should compare only
-        what was not compared before.
-    :param limits: time limits of the steps.
     :param stop: set it from another thread or a signal handler to make the cutover back out.
-    :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
-    :param translate_offset: exact offset translation; needed for mapped topics.
-    :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
-    :param leave_out_groups: selected groups that don't move; the report says what that means for each of them.
-    :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's own, and are trusted
-        with that; ``User:*``: everybody.
-    :param fence_name: what ``fence`` was made of: the path of a function, say. By it this call's guard makes the fence
-        that it lifts; others are told it.
-    :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind
-        its fence.
-    :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
-    :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
-    :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
-    :param approved: who has approved it, for the report: ``answer, by, at``.
     :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
-    :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
-    :param decide_with: what is decided in the record that opens the target.
-    :param afterwards: what is left to do then, also for a finished cutover. While it runs guards watch over this process.
+    :param additions: what is done beside the steps.
     :raises InvalidField: ``alarm`` can't be called.
     :raises LedgerOpen, NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver,
         GroupActive, GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
@@ -124,49 +74,27 @@ def run_cutover(
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
     """
-    stop, limits = stop or on.event(), limits or Limits()
-    if alarm:
-        alarm_of(alarm)
+    on, plan = clusters.on, request.plan
+    stop = stop or on.event()
+    if request.alarm:
+        alarm_of(request.alarm)
     report = CutoverReport(
-        mirror=mirror.name, plan_hash=plan.hash, max_fence_s=limits.max_fence_s,
-        approved=None if approved is None else dict(approved),
+        mirror=plan.mirror.name, plan_hash=plan.hash, max_fence_s=request.limits.max_fence_s,
+        approved=None if request.approved is None else dict(request.approved),
     )  # fmt: skip
     with (
         locked(kept),
         _interruptible(stop),
         on.signs_of_life(report),
-        on.guarded(mirror.name, kept.guard_log, alarm, fence_name) as ready,
+        on.guarded(plan.mirror.name, kept.guard_log, request.alarm, request.fence) as ready,
     ):
         run = Run(
-            on=on,
-            mirror=mirror,
-            plan=plan,
-            fence=fence,
-            keep_fence=keep_fence,
-            verify=verify,
-            limits=limits,
-            report=report,
-            require_guard=ready,
-            kept=kept,
-            log=log,
-            tail_positions=tail_positions,
-            translate_offset=translate_offset,
-            allow_rewind=allow_rewind,
-            accept_still_groups=accept_still_groups,
-            leave_out_groups=leave_out_groups,
-            accept_ledger_writers=accept_ledger_writers,
-            fence_name=fence_name,
-            compared=compared,
-            compared_to=compared_to,
-            shown_at=shown_at,
-            signer=signer,
-            require=require,
-            decide_with=decide_with,
-            stop=stop,
-        )
+            request=request, clusters=clusters, report=report, kept=kept, log=log, additions=additions,
+            signer=signer, require_guard=ready, stop=stop,
+        )  # fmt: skip
         try:
             done = _run(run)
-            afterwards()
+            additions.afterwards()
             return done
         finally:
             _seal(run, run.report)
@@ -194,7 +122,7 @@ def _run(run: Run) -> CutoverReport:
     run.before = _before(run)
     run.turned = direction(run.life.values(), run.mirror.name)
     precheck(run)
-    run.require()
+    run.additions.require()
     found = ask_first(run)
     for line in found.lines():
         run.log.info("%s", line)
@@ -221,13 +149,13 @@ def _preview_of(run: Run, findings: Sequence[Finding], expected: Forecast | None
     )  # fmt: skip
 
 
-def preview_cutover(on: Platform, mirror: Mirror, plan: Plan, **given: Any) -> Preview:
-    """Return what a cutover would meet that is given the same as :func:`run_cutover`. Errors as :func:`preview`.
-
-    :param given: fields of :class:`Run`.
-    """
-    report = CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
-    return preview(Run(on=on, mirror=mirror, plan=plan, keep_fence=True, report=report, **given))
+def preview_cutover(
+    request: CutoverRequest, clusters: Clusters, kept: Kept, *, log: Log = _LOG, stop: threading.Event | None = None
+) -> Preview:
+    """Return what a cutover would meet that is given the same (:func:`run_cutover`). Errors as :func:`preview`."""
+    report = CutoverReport(mirror=request.plan.mirror.name, plan_hash=request.plan.hash)
+    stop = stop or clusters.on.event()
+    return preview(Run(request=request, clusters=clusters, report=report, kept=kept, log=log, stop=stop))
 
 
 def preview(run: Run) -> Preview:

@@ -13,13 +13,14 @@ from functools import partial
 from typing import TypeVar
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.context import Offsets, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
 from airflow_mirror.cutover.groups import lag, moving, positions_of, translate, unread_in
 from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
+from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.kafka.model import Replicas
@@ -196,7 +197,7 @@ class _Groups:
             before, after = self.positions[group], now[group]
             if after != before or (behind := lag(after, ends)) and watched_s < ENOUGH_S:
                 commits = True
-            elif behind and group in run.accept_still_groups:
+            elif behind and group in run.request.accept_still_groups:
                 quiet = run.limits.group_quiet_s
             elif any(p.offset < ends_before[tp] and unread(tp, p.offset, ends_before[tp]) for tp, p in after.items()):
                 still.append(f"{group} (lag {behind})")
@@ -231,10 +232,10 @@ def _bytes_an_offset(sign: Sign | None) -> float | None:
 
 def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
     """Return how much is still to be compared, and a comparison of some of it, as it is made behind the fence."""
-    if run.compared_to is None:
+    if run.clusters.compared_to is None:
         return None, None
     starts = {TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in run.plan.topics for p in range(t.partitions)}
-    starts = {tp: max(start, run.compared_to.get(tp, 0)) for tp, start in starts.items()}
+    starts = {tp: max(start, run.clusters.compared_to.get(tp, 0)) for tp, start in starts.items()}
     rest = sum(max(0, ends[tp] - start) for tp, start in starts.items())
     most = max(1, _COMPARED_AT_MOST // max(1, len(starts)))
     until = {tp: max(start, min(reached[tp], start + most)) for tp, start in starts.items()}

@@ -83,7 +83,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
     run.intent, run.report.id = intent, run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
-        name=run.fence_name or run.fence.kind,
+        name=run.request.fence,
         intent=as_recorded(intent),
         requested=time.time(),
         proof=proof,
@@ -134,7 +134,7 @@ def open_target(run: Run) -> dict[str, Any]:
     run.check_stop()
     run.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.decide_with)
+    run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.additions.decide_with)
     run.fenced_until = None
     return {"topics": len(ids), **_opened(run)}
 
@@ -142,8 +142,8 @@ def open_target(run: Run) -> dict[str, Any]:
 def _opened(run: Run) -> dict[str, Any]:
     assert run.report.fence is not None
     run.report.fence.opened = time.time()
-    run.report.fence.kept = run.keep_fence
-    return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
+    run.report.fence.kept = kept = run.request.keep_fence
+    return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
 
 
 STEPS = (  # name          leads from    to            does

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Limits, Log, Run
+from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.held import look_for_unseen
@@ -36,6 +36,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
@@ -225,8 +226,8 @@ def _prove(on: Platform, plan: Plan, raised: Raised, kept: Kept, limits: Limits,
     report = raised.report
     assert report is not None and report.fence is not None
     run = Run(
-        on=on, mirror=plan.mirror, plan=found, fence=raised.fence, keep_fence=True, verify=lambda _: [], limits=limits,
-        kept=kept, log=log, up=raised.state, intent=raised.intent, stop=on.event(),
+        request=CutoverRequest(plan=found, limits=limits), kept=kept, log=log, up=raised.state, intent=raised.intent,
+        clusters=Clusters(on=on, fence=raised.fence, verify=lambda _: []), stop=on.event(),
         report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
     )  # fmt: skip
     report.fence.unseen = look_for_unseen(run)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
-from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import (
     MirrorOperator,
     PlannedOperator,
@@ -25,19 +25,20 @@ from airflow_mirror.operators.summaries import compact
 from airflow_mirror.signals import set_in_handler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.cutover.kept import Kept
+    from airflow_mirror.cutover.request import Clusters, CutoverRequest
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
 
 
-# Of airflow_mirror.cutover.context.Limits.
+# Of airflow_mirror.cutover.request.Limits.
 _LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
 
@@ -93,54 +94,37 @@ class _OfACutover(PlannedOperator):
         self.wait_groups_s, self.group_quiet_s = wait_groups_s, group_quiet_s
         self._stop = threading.Event()
 
-    @contextmanager
-    def _given(self, mirror: Mirror, context: Context, **limits: float) -> Iterator[dict[str, Any]]:
-        """Yield the arguments, with connections that are open for the block.
+    def _request(self, mirror: Mirror, context: Context) -> CutoverRequest:
+        """Return what is wanted, by the rendered fields. Nothing was asked of a cluster but the plan."""
+        from airflow_mirror.cutover.request import CutoverRequest, Limits
 
-        :param limits: more of them.
-        """
-        from airflow_mirror.cutover.context import Limits
-        from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.kept import Kept
-        from airflow_mirror.cutover.platform import Platform
-        from airflow_mirror.hooks.kafka import configs_of
-        from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.plan.life import target_ids
-        from airflow_mirror.sync.maps import OffsetMaps
-        from airflow_mirror.verify.remaining import verify_rest
-
-        stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
-        given_limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS}, **limits)
-        plan, configs = self.stored_plan(mirror), configs_of(mirror)
+        plan = self.stored_plan(mirror)
         results = upstream_results(self, "compares_plan", mirror, context)
-        with (
-            ClusterAdmin(configs["source"]) as source,
-            ClusterAdmin(configs["target"]) as target,
-            OffsetMaps(plan, configs["source"], configs["target"]) as maps,
-        ):
-            fence = fence_of(self.fence, source, stated)
-            on, run_dir = Platform.of(source, target), report_dir(mirror, context["ti"].run_id)
-            verified = proofs_of(mirror, target).ends(plan, target_ids(plan, target), self.level)
-            partitions = sum(t.partitions for t in plan.topics)
-            self.log.info("%d of %d partitions were compared before", len(verified), partitions)
-            yield {
-                "mirror": mirror,
-                "plan": plan,
-                "on": on,
-                "fence": fence,
-                "kept": Kept(on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir),
-                "verify": verify_rest(plan, configs["source"], configs["target"], verified, self.level),
-                "limits": given_limits,
-                "stop": self._stop,
-                "tail_positions": maps.positions,
-                "translate_offset": maps.to_target,
-                "allow_rewind": flag("allow_rewind", self.allow_rewind),
-                "accept_still_groups": names(self.accept_still_groups),
-                "leave_out_groups": names(self.leave_out_groups),
-                "accept_ledger_writers": names(self.accept_ledger_writers),
-                "compared": [str(r["revision"]) for r in results if r.get("plan") == plan.hash],
-                "compared_to": verified,
-            }
+        return CutoverRequest(
+            plan=plan,
+            fence=self.fence,
+            open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
+            level=self.level,
+            limits=Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS}),
+            allow_rewind=flag("allow_rewind", self.allow_rewind),
+            accept_still_groups=names(self.accept_still_groups),
+            leave_out_groups=names(self.leave_out_groups),
+            accept_ledger_writers=names(self.accept_ledger_writers),
+            compared=[str(r["revision"]) for r in results if r.get("plan") == plan.hash],
+        )
+
+    @contextmanager
+    def _connected(self, request: CutoverRequest, mirror: Mirror, context: Context) -> Iterator[tuple[Clusters, Kept]]:
+        """Yield the clusters for the block, and where the run of this DAG run is kept."""
+        from airflow_mirror.cutover.kept import Kept
+        from airflow_mirror.cutover.request import connected
+        from airflow_mirror.hooks.kafka import configs_of
+
+        configs, run_dir = configs_of(mirror), report_dir(mirror, context["ti"].run_id)
+        with connected(request, configs["source"], configs["target"]) as clusters:
+            partitions = sum(t.partitions for t in request.plan.topics)
+            self.log.info("%d of %d partitions were compared before", len(clusters.compared_to or ()), partitions)
+            yield clusters, Kept(clusters.on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir)
 
     def on_kill(self) -> None:
         """Make it stop, and a cutover back out, at its next step. Airflow calls this from a signal handler."""
@@ -169,11 +153,11 @@ class PreviewCutoverOperator(_OfACutover):
         from airflow_mirror.jobs.runner.directory import write_json
         from airflow_mirror.rollback.foresee import with_way_back
 
-        with self._given(mirror, context) as given:
-            found = preview_cutover(**given)
-            on, kept = given["on"], given["kept"]
-            found = with_way_back(found, given["plan"], on.source.admin, on.target.admin, given["fence"])
-            path = kept.directory / "preview.json"
+        request = self._request(mirror, context)
+        with self._connected(request, mirror, context) as (clusters, kept):
+            found = preview_cutover(request, clusters, kept, stop=self._stop)
+            found = with_way_back(found, request.plan, clusters)
+        path = report_dir(mirror, context["ti"].run_id) / "preview.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, found.to_dict())
         if found.forecast is not None:
@@ -240,31 +224,39 @@ class CutoverOperator(_OfACutover):
         super().__init__(**kwargs)
         self.keep_fence, self.approval_valid_s, self.fence_again = keep_fence, approval_valid_s, fence_again
 
+    def _refuses(self, kept: Kept, context: Context, again: bool) -> Callable[[], object]:
+        """Return what a retry is refused by whose attempt before was killed behind its fence.
+
+        :param again: it may raise another one.
+        """
+        return partial(require_never_fenced, kept) if is_retry(self, context) and not again else lambda: None
+
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Cut over; see the class.
 
         :raises FencedOnce: it backed out behind its fence for a temporary cause.
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
+        from airflow_mirror.cutover.request import Additions
         from airflow_mirror.cutover.run import run_cutover
 
         signer = report_signer()
         again = flag("fence_again", self.fence_again)
         keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
-        with self._given(mirror, context, approval_valid_s=valid_s) as given:
-            previews = upstream_results(self, "previews_cutover", mirror, context)
-            shown = [r for r in previews if r.get("plan") == given["plan"].hash]
-            given["compared"] += [str(r["revision"]) for r in shown]
-            shown_at = min((float(r["at"]) for r in shown), default=None)
-            run_dir = given["kept"].directory
+        request = self._request(mirror, context)
+        previews = upstream_results(self, "previews_cutover", mirror, context)
+        shown = [r for r in previews if r.get("plan") == request.plan.hash]
+        request = replace(
+            request, keep_fence=keep_fence, limits=replace(request.limits, approval_valid_s=valid_s), alarm=alarm(),
+            compared=[*request.compared, *(str(r["revision"]) for r in shown)], approved=approval_of(self, context),
+            shown_at=min((float(r["at"]) for r in shown), default=None),
+        )  # fmt: skip
+        run_dir = report_dir(mirror, context["ti"].run_id)
+        with self._connected(request, mirror, context) as (clusters, kept):
             show_links(self, context, run_dir)
-            if is_retry(self, context) and not again:
-                given["require"] = partial(require_never_fenced, given["kept"])
+            additions = Additions(require=self._refuses(kept, context, again))
             with fencing_once(run_dir, again):
-                report = run_cutover(
-                    **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
-                    approved=approval_of(self, context), signer=signer, alarm=alarm(),
-                )  # fmt: skip
+                report = run_cutover(request, clusters, kept, stop=self._stop, signer=signer, additions=additions)
         summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
         tell_assets(self, context, summary)
         return summary

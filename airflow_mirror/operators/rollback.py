@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_mirror.hooks.home import alarm
+from airflow_mirror.hooks.home import alarm, report_dir
 from airflow_mirror.operators.base import MirrorOperator, flag, names
-from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, is_retry, report_signer, require_never_fenced
+from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["ArmReverseMirrorOperator", "PrepareFailbackOperator", "RollbackCutoverOperator"]
-
-_OF_THE_WAY = ("mirror", "plan", "on")  # which `roll_back` knows by itself
 
 
 def reached_from_here(reverse: Mirror, mirror: Mirror) -> Mirror:
@@ -168,14 +165,12 @@ class RollbackCutoverOperator(CutoverOperator):
                     self.log.info("%s", line)
                 return compact({**found.to_dict(), **name})
         self.plan = way.plan.hash
-        with self._given(reverse, context) as given:
-            how = {key: value for key, value in given.items() if key not in _OF_THE_WAY}
-            if is_retry(self, context) and not again:
-                how["require"] = partial(require_never_fenced, given["kept"])
-            with fencing_once(given["kept"].directory, again):
-                report = roll_back(
-                    way, given["on"].turned(), accepted=accepted, log=cast("Any", self.log),
-                    fence_name=self.fence, signer=signer, alarm=alarm(), **how,
-                )  # fmt: skip
-        path = str(given["kept"].directory / "report.json")
+        request = replace(self._request(reverse, context), alarm=alarm())
+        run_dir = report_dir(reverse, context["ti"].run_id)
+        with self._connected(request, reverse, context) as (clusters, kept), fencing_once(run_dir, again):
+            report = roll_back(
+                way, request, clusters, kept, accepted=accepted, log=cast("Any", self.log), stop=self._stop,
+                signer=signer, require=self._refuses(kept, context, again),
+            )  # fmt: skip
+        path = str(run_dir / "report.json")
         return compact({**report.summary(), **name, "report": path}, full=path)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.preview import Preview
+from airflow_mirror.cutover.request import Clusters
 from airflow_mirror.cutover.spared import spare
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -19,9 +20,11 @@ from airflow_mirror.rollback.arm import BY_CALLABLE, MAY_END, own_on, reverse_pl
 from airflow_mirror.rollback.reverse import not_reversible
 
 
-def with_way_back(preview: Preview, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Preview:
+def with_way_back(preview: Preview, plan: Plan, clusters: Clusters) -> Preview:
     """Return a preview that says at its end what :func:`foresee` finds."""
-    return replace(preview, findings=[*preview.findings, foresee(plan, source, target, fence)])
+    on = clusters.on
+    found = foresee(plan, on.source.admin, on.target.admin, clusters.fence)
+    return replace(preview, findings=[*preview.findings, found])
 
 
 def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Finding:

@@ -14,18 +14,20 @@ the clusters swapped. Three things are its own:
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from airflow_mirror.cutover.context import Log
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -75,25 +77,29 @@ def way_back(mirror: str, on: Platform) -> WayBack:
 
 
 def roll_back(
-    way: WayBack, on: Platform, *, kept: Kept, accepted: Collection[str] = (), log: Log = _LOG,
-    accept_still_groups: Collection[str] = (), require: Callable[[], object] = lambda: None, **how: Any,
+    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: Kept, *, accepted: Collection[str] = (),
+    log: Log = _LOG, stop: threading.Event | None = None, signer: Signer | None = None,
+    require: Callable[[], object] = lambda: None,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
-    :param on: the mirror's source, which is opened, and its target, which is fenced.
-    :param kept: as for :func:`run_cutover`, of the reverse mirror.
+    :param request: of the reverse mirror's cutover, of the plan of ``way``; its fence is kept in any case.
+    :param clusters: of the reverse mirror: its source is fenced, its target opened. :param kept: of the reverse mirror.
     :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
         lag.
-    :param require: as for :func:`run_cutover`, before what a rollback itself asks.
-    :param how: what else :func:`run_cutover` takes.
+    :param require: as in :class:`.Additions`, before what a rollback itself asks.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
     """
+    on = clusters.on.turned()
+    still = {*accepted, *request.accept_still_groups}
     return run_cutover(
-        on.turned(), way.plan.mirror, way.plan, keep_fence=True, kept=kept, log=log,
-        require=partial(_require, way, on.source.admin, on.target.admin, accepted, log, require),
-        decide_with=partial(turned, way, kept.run), accept_still_groups={*accepted, *accept_still_groups},
-        afterwards=partial(_open_source, way, on, log), **how,
+        replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
+        additions=Additions(
+            require=partial(_require, way, on.source.admin, on.target.admin, accepted, log, require),
+            decide_with=partial(turned, way, kept.run),
+            afterwards=partial(_open_source, way, on, log),
+        ),
     )  # fmt: skip
 
 

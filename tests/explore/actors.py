@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
-from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
     FenceGone,
@@ -29,9 +28,10 @@ from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
-from airflow_mirror.rollback.run import roll_back, way_back
+from airflow_mirror.rollback.run import way_back
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
+from tests.cutting_over import cut_over, go_back
 from tests.explore.scheduler import Actor
 from tests.explore.world import ANOTHER, APP, GROUP, MIRROR, OTHER, OWN, PLAN, REVERSE, TOPICS, TPS
 from tests.memory.applications import Consumer, Producer, add_partitions, create_topic
@@ -54,9 +54,9 @@ def owner(w: World, name: str, run: str, *, keep_fence: bool = True, **when: Any
 
     def body() -> Any:
         on = w.platform()
-        return run_cutover(
-            on, MIRROR, PLAN, fence=AclFence(on.source.admin, clock=on.clock), keep_fence=keep_fence,
-            kept=Kept(on.target.reports(MIRROR.name), MIRROR.name, run, None), verify=lambda _: [], limits=LIMITS,
+        return cut_over(
+            on, PLAN, Kept(on.target.reports(MIRROR.name), MIRROR.name, run, None), keep_fence=keep_fence,
+            fence=AclFence(on.source.admin, clock=on.clock), verify=lambda _: [], limits=LIMITS,
             stop=actor.stop,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -107,8 +107,8 @@ def rollback(w: World, name: str, run: str, **when: Any) -> Actor:
 
     def body() -> Any:
         on, back = w.platform(), REVERSE.mirror.name
-        return roll_back(
-            way_back(MIRROR.name, on), on, kept=Kept(on.source.reports(back), back, run, None),
+        return go_back(
+            way_back(MIRROR.name, on), on, Kept(on.source.reports(back), back, run, None),
             fence=AclFence(on.target.admin, clock=on.clock), verify=lambda _: [], limits=LIMITS, stop=actor.stop,
         )  # fmt: skip
 

@@ -17,13 +17,13 @@ from typing import Any
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import decision, preview
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
+from tests.cutting_over import cut_over
 from tests.integration.cutover_world import HeardFence, kept_in
 
 # Short times: these tests are about the order of things.
@@ -76,9 +76,9 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
     with ClusterAdmin(source, timeout_s=120) as admin, ClusterAdmin(target, timeout_s=120) as there:
         on = Platform.of(admin, there)
-        run_cutover(
-            on, plan.mirror, plan, fence=HeardFence(admin), keep_fence=False,
-            kept=kept_in(on, plan.mirror.name, run_dir), verify=verify_rest(plan, source, target),
+        cut_over(
+            on, plan, kept_in(on, plan.mirror.name, run_dir), fence=HeardFence(admin), keep_fence=False,
+            verify=verify_rest(plan, source, target),
             limits=replace(LIMITS, max_fence_s=float(os.environ["MAX_FENCE_S"])),
             alarm="tests.integration.cutover_once.page", accept_ledger_writers=["User:*"],
         )  # fmt: skip

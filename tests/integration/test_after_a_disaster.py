@@ -31,13 +31,14 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, kept
 from airflow_mirror.plan.life import begin, claim
-from airflow_mirror.rollback.run import roll_back, way_back
+from airflow_mirror.rollback.run import way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
 from tests.builders import rule
+from tests.cutting_over import go_back
 from tests.integration.copying import assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -237,7 +238,7 @@ def test_source_dies_returns_is_fenced_and_applications_go_back(world: World, tm
     how |= {"accept_ledger_writers": ["User:*"]}
     on = Platform.of(world.source, world.target)
     back_of = kept_in(on.turned(), way.plan.mirror.name, tmp_path / "back")
-    report = roll_back(way, on, kept=back_of, **how)
+    report = go_back(way, on, back_of, **how)
     assert report.fence is not None
     print(f"failed back: nobody could write for {report.fence.seconds:.1f} s")
     wait_until(lambda: world.answers(old, "alice", back) == {MAY}, "applications write to the old source again")

@@ -23,14 +23,13 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.after import After, look_after
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.request import Additions, Limits
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import (
     CutoverCancelled,
@@ -62,6 +61,7 @@ from airflow_mirror.plan.life import owned_topics
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
+from tests import cutting_over
 from tests.builders import rule, shut_again
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
@@ -85,14 +85,13 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
     plan = changes.pop("plan", None) or world.plan()
     arguments: dict[str, Any] = {
         "fence": HeardFence(world.source),
-        "keep_fence": True,
         "accept_ledger_writers": ["User:*"],
         "kept": world.kept(changes.pop("run_dir", None)),
         "verify": verify_rest(plan, world.source.config, world.target.config),
         "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
         **changes,
     }
-    return run_cutover(world.on, world.mirror, world.keep(plan), **arguments)
+    return cutting_over.cut_over(world.on, world.keep(plan), **arguments)
 
 
 def decided(world: World) -> FenceState:
@@ -420,7 +419,7 @@ def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
             raise RuntimeError("its direction is another one")
 
         with pytest.raises(RuntimeError, match="direction"):
-            cut_over(world, decide_with=refuse)
+            cut_over(world, additions=Additions(decide_with=refuse))
     assert opened_by(world) is None
     assert world.positions(had) == {0: 2} and world.positions(new) == {}
     assert elsewhere not in world.target.group_offsets(had)

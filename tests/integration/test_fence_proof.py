@@ -36,7 +36,7 @@ from sandbox.versions import RELEASES
 from tests.builders import plan_of, rule, topic_plan
 from tests.integration.copying import wait_until
 from tests.integration.cutover_world import Writer
-from tests.unit.cutover.builders import a_run, go_up, open_behind, target_of
+from tests.unit.cutover.builders import a_run, go_up, open_behind, target_of, want
 
 PARTITIONS = 3
 # What a topic may be set to that decides about batches: whose times, which codec, which format, how long.
@@ -96,9 +96,9 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
 
 def planned(run: Run, wire: WireCluster, topic: str, partitions: int) -> None:
     """Have a run cut one topic over, to the cluster itself."""
-    run.mirror = replace(run.mirror, topics=[topic])
     topic_id = run.source.topics([topic])[topic].topic_id
-    run.plan = plan_of(run.mirror, topic_plan(topic, dict.fromkeys(range(partitions), 0), source_topic_id=topic_id))
+    its = topic_plan(topic, dict.fromkeys(range(partitions), 0), source_topic_id=topic_id)
+    want(run, plan=plan_of(replace(run.mirror, topics=[topic]), its))
     run.on.source.log, run.on.target.admin = wire, run.source
 
 
@@ -134,7 +134,7 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
         back_out(run)
         assert not run.report.is_fenced
         if by == "answers":
-            run.limits = replace(run.limits, proof_timeout_s=0.5)
+            want(run, limits=replace(run.limits, proof_timeout_s=0.5))
             with pytest.raises(FenceGone):
                 prove(run)
 
@@ -157,13 +157,13 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         planned(run, wire, topic_name, 3)
         raise_fence(run)
         assert run.report.fence is not None and run.report.fence.unseen == ""
-        run.limits = replace(run.limits, transactions_timeout_s=0.5, quiet_s=0.2, settle_s=0.1)
+        want(run, limits=replace(run.limits, transactions_timeout_s=0.5, quiet_s=0.2, settle_s=0.1))
         who = rf"'{topic_name}-billing' \(producer {producer_id}, epoch {epoch}, Ongoing since 20.*\) holds {tp}"
         with pytest.raises(TransactionsOpen, match=who) as caught:
             prove_fence(run)
         assert not caught.value.open_at and wire.last_stable([tp]) == wire.log_ends([tp]) == {tp: 0}
         client.commit(tp, topic_name, 0, "", producer_id, epoch)
-        run.limits = replace(run.limits, transactions_timeout_s=60)
+        want(run, limits=replace(run.limits, transactions_timeout_s=60))
         prove_fence(run)
         assert run.ends[tp] == 1, "its marker"
         back_out(run)
@@ -232,7 +232,8 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
         wait_until(lambda: answers(alice) == allowed, "the application may write")
         run, users = a_run(tmp_path, AclFence(root), root), three.properties("alice")
         topics = (topic_plan(t, {0: 0}, source_topic_id="") for t in (granted, everybodys))
-        run.plan = plan = plan_of(run.mirror, *topics)
+        plan = plan_of(run.mirror, *topics)
+        want(run, plan=plan)
         target_of(tmp_path).write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
         with Writer(users, granted) as one, Writer(users, everybodys) as two, Writer(users, other) as free:
             run.intent = run.fence.intent([granted, everybodys])

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.cutover.report import DONE
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
@@ -28,6 +27,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionPair
 from sandbox.ports import reserve
 from sandbox.spark import SparkCluster
+from tests.cutting_over import cut_over
 from tests.integration import cutover_world
 from tests.integration.copying import assert_equal, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
@@ -78,9 +78,9 @@ def test_a_migration_from_realm_to_realm(migration: Migration, realms: World) ->
     alice = world.source_cluster.properties("alice")
     with Writer(alice, world.topic) as writer, EngineTail(world), Member(world, f"{world.topic}-live"):
         wait_until(lambda: world.behind() < 50, "the tail catches up")
-        report = run_cutover(
-            world.on, world.mirror, plan, fence=HeardFence(world.source, writer), keep_fence=True,
-            kept=world.kept(), verify=verify_rest(plan, world.source.config, world.target.config),
+        report = cut_over(
+            world.on, plan, world.kept(), fence=HeardFence(world.source, writer),
+            verify=verify_rest(plan, world.source.config, world.target.config),
             limits=replace(LIMITS, wait_groups_s=120), accept_ledger_writers=["User:*"],
         )  # fmt: skip
         assert writer.refused > 0

@@ -30,7 +30,7 @@ from airflow_mirror.cutover.decision import OPENED, UP
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import GroupRecord
-from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
@@ -68,6 +68,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import rule
+from tests.cutting_over import cut_over
 from tests.integration.copying import config, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -246,11 +247,11 @@ class World:
         try:
             with self.admins(user) as (source, target), self.maps(plan, user) as maps:
                 on = Platform.of(source, target)
-                report = run_cutover(
-                    on, self.mirror, plan, fence=HeardFence(source), keep_fence=keep_fence,
-                    kept=kept_in(on, self.mirror.name, run_dir),
+                report = cut_over(
+                    on, plan, kept_in(on, self.mirror.name, run_dir), fence=HeardFence(source), keep_fence=keep_fence,
                     verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
-                    tail_positions=maps.positions, translate_offset=maps.to_target, decide_with=decide_with,
+                    tail_positions=maps.positions, translate_offset=maps.to_target,
+                    additions=Additions(decide_with=decide_with),
                     accept_ledger_writers=["User:*"] if user == ROOT else (),
                 )  # fmt: skip
             assert [g.group for g in report.groups] == list(self.mirror.groups)

@@ -22,7 +22,6 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
@@ -34,12 +33,13 @@ from airflow_mirror.plan import Plan, build, kept
 from airflow_mirror.plan.life import begin, claim
 from airflow_mirror.rollback.arm import arm, cutover_of
 from airflow_mirror.rollback.foresee import foresee
-from airflow_mirror.rollback.run import counted, roll_back, way_back
+from airflow_mirror.rollback.run import counted, way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
+from tests.cutting_over import cut_over, go_back
 from tests.integration.copying import abort_transaction, assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -118,10 +118,7 @@ class World:
     def cut_over(self) -> Kept:
         run_dir = self.directory / "there"
         report_of = kept_in(self.on, self.mirror.name, run_dir)
-        run_cutover(
-            self.on, self.mirror, self.plan, keep_fence=True, kept=report_of,
-            **self.how(self.plan, self.source, self.target),
-        )  # fmt: skip
+        cut_over(self.on, self.plan, report_of, **self.how(self.plan, self.source, self.target))
         return report_of
 
     def answers(self, cluster: Cluster, user: str) -> set[int]:
@@ -198,16 +195,16 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     wait_until(lambda: not counted(way, world.source, world.target).problems, "nobody is in it any more")
     world.commit(world.source, "reads-on", 61)
     with pytest.raises(RollbackRefused, match="committed on both sides"):
-        roll_back(
+        go_back(
             way,
             world.on,
-            kept=kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "refused"),
+            kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "refused"),
             **world.how(way.plan, world.target, world.source),
         )
     assert world.answers(new, "alice") == {MAY}, "nothing was touched"
     how = world.how(way.plan, world.target, world.source)
     back = kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "back")
-    report = roll_back(way, world.on, kept=back, accepted=[f"{topic}-reads-on"], **how)
+    report = go_back(way, world.on, back, accepted=[f"{topic}-reads-on"], **how)
     assert report.outcome == "cut_over" and report.fence is not None
     print(f"rolled back: nobody could write for {report.fence.seconds:.1f} s")
     assert [read(old, topic, p) for p in range(PARTITIONS)] == written
@@ -218,7 +215,7 @@ def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world:
     assert world.answers(new, "alice") == {MAY_NOT}
     assert not world.source.describe_acls(resource_type="TOPIC", name=topic)
     back = kept_in(world.on.turned(), way.plan.mirror.name, tmp_path / "back")
-    again = roll_back(way, world.on, kept=back, **how)
+    again = go_back(way, world.on, back, **how)
     assert again.steps[-1].name == "verify_again"
     with pytest.raises(NoWayBack, match="decided to be the primary"):
         arm(world.on, report_of, world.plan)

@@ -19,7 +19,6 @@ from airflow_mirror.console.main import main
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform, Side
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import VerificationFailed
 from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.hooks.remembered import proofs_of
@@ -36,6 +35,7 @@ from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
+from tests.cutting_over import cut_over as cut
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
 from tests.integration.cutover_once import LIMITS, SLOW_S
 from tests.integration.cutover_world import kept_in
@@ -222,8 +222,8 @@ def test_wave_of_a_running_mirror_is_cut_over_alone(
 def cut_over(world: World, plan: Plan, **changed: Any) -> None:
     given = {"verify": verify_rest(plan, world.source.config, world.target.config), **changed}
     on = Platform.of(world.source, world.target)
-    run_cutover(
-        on, plan.mirror, plan, fence=CallableFence(lambda: None, lambda: None), keep_fence=False,
-        kept=kept_in(on, plan.mirror.name, world.directory / "run"), limits=LIMITS,
+    cut(
+        on, plan, kept_in(on, plan.mirror.name, world.directory / "run"), keep_fence=False, limits=LIMITS,
+        fence=CallableFence(lambda: None, lambda: None),
         accept_ledger_writers=["User:*"], **given,
     )  # fmt: skip

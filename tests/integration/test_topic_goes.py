@@ -14,7 +14,6 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import PlanOutdated
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
@@ -28,6 +27,7 @@ from airflow_mirror.plan.life import begin, owned_topics
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule
+from tests.cutting_over import cut_over
 from tests.integration.copying import create, ends, wait_until, write
 from tests.integration.cutover_once import LIMITS, SLOW_S
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -91,9 +91,9 @@ class World:
 
     def cut_over(self, plan: Plan, run: str) -> str:
         on = Platform.of(self.source, self.target)
-        return run_cutover(
-            on, self.mirror, plan, fence=HeardFence(self.source), keep_fence=True, limits=LIMITS,
-            kept=kept_in(on, self.mirror.name, self.directory / run), accept_ledger_writers=["User:*"],
+        return cut_over(
+            on, plan, kept_in(on, self.mirror.name, self.directory / run), fence=HeardFence(self.source), limits=LIMITS,
+            accept_ledger_writers=["User:*"],
             verify=verify_rest(plan, self.source.config, self.target.config),
         ).outcome  # fmt: skip
 

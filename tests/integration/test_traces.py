@@ -10,7 +10,6 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.failover.run import run as fail_over
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
@@ -19,6 +18,7 @@ from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
+from tests.cutting_over import cut_over
 from tests.integration.copying import config, read, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
 from tests.integration.cutover_world import kept_in
@@ -102,9 +102,9 @@ def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
         with w.maps() as maps:
             on = Platform.of(w.source, w.target)
             kept.keep_on(w.target, w.plan, w.ledger())
-            report = run_cutover(
-                on, w.mirror, w.plan, fence=CallableFence(lambda: None, lambda: None), keep_fence=True,
-                kept=kept_in(on, w.mirror.name, tmp_path / "run"), verify=verify_rest(w.plan, *configs), limits=LIMITS,
+            report = cut_over(
+                on, w.plan, kept_in(on, w.mirror.name, tmp_path / "run"),
+                fence=CallableFence(lambda: None, lambda: None), verify=verify_rest(w.plan, *configs), limits=LIMITS,
                 tail_positions=maps.positions, translate_offset=maps.to_target, accept_ledger_writers=["User:*"],
             )  # fmt: skip
         (group,) = (one.group for one in report.groups)

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -27,6 +26,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionPair
 from sandbox import Cluster, clusters
 from sandbox.versions import RELEASES
+from tests.cutting_over import cut_over
 from tests.integration.copying import assert_equal, copy, ranges_of, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import EngineTail, HeardFence, World, Writer, wait_for
@@ -162,8 +162,8 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
         idle = world.group("idle", {0: 3})
         plan = world.plan()
         world.keep(plan)
-        report = run_cutover(
-            world.on, world.mirror, plan, fence=HeardFence(world.source, writer), keep_fence=True, kept=world.kept(),
+        report = cut_over(
+            world.on, plan, world.kept(), fence=HeardFence(world.source, writer),
             verify=verify_rest(plan, world.source.config, world.target.config), limits=replace(LIMITS, wait_groups_s=120),
             accept_ledger_writers=["User:*"],
         )  # fmt: skip

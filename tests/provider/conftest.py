@@ -89,7 +89,12 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
 def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
     """What its state says."""
     one = MemoryState()
-    for module in ("airflow_mirror.ledger.state", "airflow_mirror.drill.kept", "airflow_mirror.cutover.platform"):
+    for module in (
+        "airflow_mirror.ledger.state",
+        "airflow_mirror.drill.kept",
+        "airflow_mirror.cutover.platform",
+        "airflow_mirror.cutover.request",
+    ):
         monkeypatch.setattr(f"{module}.state_of", lambda *_, **__: one)
     return one
 

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import BACKED_OUT, RUNNING, CutoverReport, FenceRecord
+from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import DrainTimedOut, InputError, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -58,13 +59,18 @@ def directory(mirror: dict[str, Any]) -> Path:
 def test_preview_returns_its_lines_and_keeps_them(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **given: asked.append(given) or seen(WARN))
+    asked: list[CutoverRequest] = []
+
+    def preview(request: CutoverRequest, *_: Any, **__: Any) -> Preview:
+        asked.append(request)
+        return seen(WARN)
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", preview)
     found = PreviewCutoverOperator(
         task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20", accept_still_groups=["a", "7"], leave_out_groups="bad"
     ).execute(context)
-    assert asked[0]["limits"].max_fence_s == 20.0
-    assert (asked[0]["accept_still_groups"], asked[0]["leave_out_groups"]) == (["a", "7"], ["bad"])
+    assert asked[0].limits.max_fence_s == 20.0
+    assert (asked[0].accept_still_groups, asked[0].leave_out_groups) == (["a", "7"], ["bad"])
     assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
     assert found["lines"] == [
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
@@ -78,7 +84,7 @@ def test_preview_returns_its_lines_and_keeps_them(
 def test_preview_says_why_there_will_be_no_way_back(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **_: seen(WARN))
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda *_, **__: seen(WARN))
     monkeypatch.setattr("airflow_mirror.rollback.foresee.foresee", lambda *_: NO_WAY)
     found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
     assert found["no_way_back"] == NO_WAY.evidence and found["lines"][-1].startswith("warn: way_back: old source: no way")
@@ -87,7 +93,7 @@ def test_preview_says_why_there_will_be_no_way_back(
 def test_preview_that_blocks_fails_with_all_of_it(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **_: seen(BLOCK, WARN))
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda *_, **__: seen(BLOCK, WARN))
     with pytest.raises(
         AirflowException, match="CutoverBlocked: .*nothing was touched:\n  - lag: orders-0: stands still"
     ) as e:
@@ -100,7 +106,7 @@ def test_cutover_tells_its_assets_what_became_of_it(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = CutoverReport(mirror="m", plan_hash=PLAN, outcome="cut_over")
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", lambda **_: report)
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", lambda *_, **__: report)
     switched = Asset("switched")
     context["outlet_events"] = {switched: SimpleNamespace(extra={})}
     found = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, outlets=[switched]).execute(context)
@@ -112,8 +118,8 @@ def test_cutover_is_told_what_was_shown_and_when(
 ) -> None:
     told: list[tuple[Any, ...]] = []
 
-    def cut_over(*, compared: Any, shown_at: Any, limits: Any, **_: Any) -> None:
-        told.append((compared, shown_at, limits.approval_valid_s))
+    def cut_over(request: CutoverRequest, *_: Any, **__: Any) -> None:
+        told.append((request.compared, request.shown_at, request.limits.approval_valid_s))
         raise InputError("far enough")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -144,7 +150,7 @@ def test_retry_raises_no_second_fence_unless_asked(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, outcome: str, fenced: bool,
     again: bool, final: bool,
 ) -> None:  # fmt: skip
-    def cut_over(*, kept: Kept, **_: Any) -> None:
+    def cut_over(_request: CutoverRequest, _clusters: Clusters, kept: Kept, **_: Any) -> None:
         report = CutoverReport(mirror="m", plan_hash=PLAN, outcome=outcome)
         if fenced:
             report.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 9, lifted=time.time())
@@ -180,8 +186,8 @@ def test_retry_after_a_kill_raises_no_second_fence_either(
         before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 30, lifted=time.time() - 21)
     Kept(reports, "m", directory(mirror).name, None).save(before)
 
-    def cut_over(*, require: Any = lambda: None, **_: Any) -> None:
-        require()
+    def cut_over(*_: Any, additions: Additions, **__: Any) -> None:
+        additions.require()
         raise TryAgain("far enough")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -201,7 +207,7 @@ def test_failure_before_the_fence_is_tried_again_whatever_came_before(
     before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 90, lifted=time.time() - 80)
     before.save(directory(mirror))
 
-    def cut_over(**_: Any) -> None:
+    def cut_over(*_: Any, **__: Any) -> None:
         raise TryAgain("a broker is down")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)

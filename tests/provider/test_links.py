@@ -89,7 +89,7 @@ def test_page_of_a_cutover_is_linked_while_it_runs_and_afterwards(
     pushed, task, seen = Pushed(), cutover_of(mirror), []
     context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
 
-    def cut_over(*_: Any, kept: Kept, **__: Any) -> None:
+    def cut_over(_request: Any, _clusters: Any, kept: Kept, **_: Any) -> None:
         seen.append(pushed.shown_by(task, monkeypatch))
         assert kept.directory == served / "m" / "runs" / "manual__1"
         raise InputError("far enough")

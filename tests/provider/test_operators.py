@@ -26,9 +26,9 @@ from airflow.sdk.execution_time.task_runner import _run_execute_callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.failback import FailbackReport
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
@@ -368,8 +368,8 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     """By all comparisons of its plan upstream, also mapped ones."""
     seen = []
 
-    def cut_over(*_: Any, compared: Any, **__: Any) -> None:
-        seen.append(compared)
+    def cut_over(request: CutoverRequest, *_: Any, **__: Any) -> None:
+        seen.append(request.compared)
         raise InputError("far enough")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -456,8 +456,8 @@ def test_every_limit_of_a_cutover_is_the_tasks_own(
     }  # fmt: skip
     seen = []
 
-    def cut_over(*_: Any, limits: Any, **__: Any) -> None:
-        seen.append(limits)
+    def cut_over(request: CutoverRequest, *_: Any, **__: Any) -> None:
+        seen.append(request.limits)
         raise InputError("far enough")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)

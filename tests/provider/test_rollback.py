@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, PlanOfAnother
 from airflow_mirror.hooks import kafka
 from airflow_mirror.mirror import Mirror
@@ -108,34 +109,36 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
     """What the core was asked for by a rollback."""
     found = WayBack(mirror="flow", plan=ELSEWHERE, decided=cast("Any", None), report_of=cast("Any", None))
 
-    def rolled(way: WayBack, on: Platform, **how: Any) -> CutoverReport:
-        asked.append((way.plan, on.source.admin, on.target.admin, how))
+    def rolled(way: WayBack, request: CutoverRequest, clusters: Clusters, kept: Kept, **how: Any) -> CutoverReport:
+        assert (request.plan, request.fence, request.alarm, kept) == (way.plan, "acl", "", KEPT)
+        asked.append((way.plan, clusters.on.source.admin, clusters.on.target.admin, how))
         return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")
 
     def counted(_way: WayBack, source: str, target: str, accepted: list[str]) -> Divergence:
         asked.append((source, target, accepted))
         return Divergence(written=(), problems=("group 'g' has members",))
 
-    def given(task: Any, mirror: Any, _: Any) -> Any:
-        on = Platform.of(mirror.source, mirror.target)
-        return nullcontext({"mirror": mirror, "plan": task.plan, "on": on, "kept": KEPT, "level": "as asked"})
+    def connected(_task: Any, _request: Any, mirror: Mirror, _: Any) -> Any:
+        there: Any = (mirror.source, mirror.target)
+        return nullcontext((Clusters(on=Platform.of(*there), fence=cast("Any", None), verify=lambda _: []), KEPT))
 
     monkeypatch.setattr(run, "way_back", lambda *_: found)
     monkeypatch.setattr(run, "counted", counted)
     monkeypatch.setattr(run, "roll_back", rolled)
-    monkeypatch.setattr(RollbackCutoverOperator, "_given", given)
+    monkeypatch.setattr(RollbackCutoverOperator, "_connected", connected)
+    monkeypatch.setattr(RollbackCutoverOperator, "stored_plan", lambda task, _: {ELSEWHERE.hash: ELSEWHERE}[task.plan])
     return asked
 
 
 def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
     """Whatever connections that has: those of the task lead to the clusters."""
     task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS, accept_groups="g")
-    found = task.execute(cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0)}))
+    found = task.execute(cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0, run_id="manual__1")}))
     plan, source, target, how = way.pop()
-    assert (plan, source, target) == (ELSEWHERE, "old", "new")
+    assert (plan, source, target) == (ELSEWHERE, "new", "old")
     assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
-    unset = {"signer": None, "alarm": ""}
-    assert how == {"accepted": ["g"], "fence_name": "acl", "kept": KEPT, "level": "as asked", **unset}
+    assert how.pop("stop") is task._stop and how.pop("require")() is None
+    assert how == {"accepted": ["g"], "signer": None}
     assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", ELSEWHERE.hash)
 
 

@@ -135,7 +135,8 @@ def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(file
 _SECRET = "Zq9xZq9xZq9x"
 _KEYS = st.sampled_from([*scala_keys.CONSUMER.keys, "no.such", "config.providers", "config.providers.f.class"])
 _VALUES = st.lists(
-    st.sampled_from([_SECRET, "SSL", "a:1", "9", "=", ";", "\\u00", "\\", '"', "${f:x:y}", " "]) | st.characters(codec="utf-8"),
+    st.sampled_from([_SECRET, "SSL", "a:1", "9", "=", ";", "\\u00", "\\", '"', "${f:x:y}", " "])
+    | st.characters(codec="utf-8"),
     max_size=4,
 ).map("".join)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import decision
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import FenceState, fence_state
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
@@ -240,9 +242,17 @@ def open_behind(run: Run) -> None:
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
     plan = a_plan("orders", "payments")
     on = platform_in(tmp_path, source or Acls())
+    limits = Limits(poll_s=0.001, quiet_at_most_s=0.0)
     return Run(
-        on=on, mirror=plan.mirror, plan=plan, fence=fence, keep_fence=True, verify=lambda _: [],
-        limits=Limits(poll_s=0.001, quiet_at_most_s=0.0),
+        request=CutoverRequest(plan=plan, limits=limits, accept_ledger_writers=["User:*"]),
+        clusters=Clusters(on=on, fence=fence, verify=lambda _: []),
         report=CutoverReport(mirror="flow", plan_hash=plan.hash), kept=kept_in(tmp_path),
-        before=fence_state(on.target.ledger.values(), plan.mirror.name), accept_ledger_writers=["User:*"],
+        before=fence_state(on.target.ledger.values(), plan.mirror.name),
     )  # fmt: skip
+
+
+def want(run: Run, **changed: Any) -> None:
+    """Change what is wanted of a run, or what it is done with. :param changed: fields of either, or of Additions."""
+    for name, value in changed.items():
+        part = next(p for p in ("request", "clusters", "additions") if hasattr(getattr(run, p), name))
+        setattr(run, part, replace(getattr(run, part), **{name: value}))

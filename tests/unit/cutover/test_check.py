@@ -42,7 +42,7 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from tests.builders import rule, shut_again, topic_plan
-from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind
+from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind, want
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
@@ -99,16 +99,16 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
 def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> None:
     """Nobody has compared them, or approved a cutover that includes them."""
     before = run.plan
-    run.compared = [before.revision]
+    want(run, compared=[before.revision])
     precheck(run)
     refunds = topic_plan("refunds", {0: 0}, source_topic_id="id-refunds")
-    run.plan = amended(before, [next_amendment(before, [refunds], [], "2026-02-01T00:00:00+00:00")])
+    want(run, plan=amended(before, [next_amendment(before, [refunds], [], "2026-02-01T00:00:00+00:00")]))
     run.on.source.admin = run.on.target.admin = Topics("orders", "payments", "refunds")  # type: ignore[assignment]
     run.on.source.log = run.on.target.log = Logs({ORDERS: 100, PAYMENTS: 50, TopicPartition("refunds", 0): 0})  # type: ignore[assignment]
     with pytest.raises(PlanAmended, match=r"1 topic\(s\) joined the plan.*: refunds .*Clear the comparison") as caught:
         precheck(run)
     assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
-    run.compared = [run.plan.revision, run.plan.revision]
+    want(run, compared=[run.plan.revision, run.plan.revision])
     precheck(run)
 
 
@@ -116,9 +116,9 @@ def test_what_was_shown_too_long_ago_is_shown_again(run: Run, monkeypatch: pytes
     """Whoever approved it has seen another lag, and other transactions."""
     monkeypatch.setattr("airflow_mirror.cutover.check.time.time", lambda: 10_000.0)
     for shown_at in (None, 6_400.0):
-        run.shown_at = shown_at
+        want(run, shown_at=shown_at)
         precheck(run)
-    run.shown_at = 6_399.0
+    want(run, shown_at=6_399.0)
     with pytest.raises(
         PreviewTooOld, match=r"seen at 1970-01-01T01:46:39\+00:00, more than 3600 s ago .*Clear the preview"
     ):
@@ -167,7 +167,7 @@ def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> Non
         f"source topic 'payments' was deleted: {left}",
     ]
     planned = tuple(replace(t, partitions=2, source_topic_id="another") for t in run.plan.topics)
-    run.plan = replace(run.plan, topics=planned)
+    want(run, plan=replace(run.plan, topics=planned))
     run.on.source.admin = run.on.target.admin = Topics("orders", payments=4)  # type: ignore[assignment]
     assert drift(run) == [
         f"source topic 'orders' was re-created: {left}",
@@ -178,14 +178,15 @@ def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> Non
 
 def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
     mapped = tuple(replace(t, mode="mapped") for t in run.plan.topics)
-    whole, run.plan = run.plan, replace(run.plan, topics=mapped)
+    whole = run.plan
+    want(run, plan=replace(run.plan, topics=mapped))
     with pytest.raises(InputError, match=r"mapped offsets \(orders, payments\): pass tail_positions"):
         precheck(run)
-    run.plan = replace(whole, mirror=replace(whole.mirror, partitioning="by_key"))
+    want(run, plan=replace(whole, mirror=replace(whole.mirror, partitioning="by_key")))
     with pytest.raises(InputError, match="neither groups nor proofs can be translated"):
         precheck(run)
     shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
-    run.plan = replace(whole, mirror=replace(whole.mirror, **shared))
+    want(run, plan=replace(whole, mirror=replace(whole.mirror, **shared)))
     with pytest.raises(TopicsShared, match="can't cut over"):
         precheck(run)
 
@@ -208,9 +209,10 @@ def test_group_further_on_the_target_blocks_before_the_fence(run: Run) -> None:
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     with pytest.raises(GroupAhead, match="group 'billing' at orders-0: 41 on the target, 40 on the source"):
         precheck(run)
-    run.allow_rewind = True
+    want(run, allow_rewind=True)
     precheck(run)
-    run.allow_rewind, run.target.offsets = False, {"billing": at(40)}  # type: ignore[attr-defined]
+    want(run, allow_rewind=False)
+    run.target.offsets = {"billing": at(40)}  # type: ignore[attr-defined]
     precheck(run)
 
 
@@ -268,7 +270,7 @@ def test_group_left_out_by_name_is_never_read_and_its_consequence_said(run: Run,
     monkeypatch.setattr(run.source, "group_offsets", refuse)
     with pytest.raises(BrokerError, match="'broken'"):
         precheck(run)
-    run.leave_out_groups = ["new", "broken"]
+    want(run, leave_out_groups=["new", "broken"])
     precheck(run)
     left_out = run.report.summary()["left_out"]
     assert list(left_out) == ["broken", "new"] and run.report.left_behind == []
@@ -280,14 +282,14 @@ def test_group_left_out_by_name_is_never_read_and_its_consequence_said(run: Run,
 def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Run) -> None:
     """Somebody believes that a group is left out, and it moves."""
     run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
-    run.leave_out_groups = ["biling", "billing"]
+    want(run, leave_out_groups=["biling", "billing"])
     with pytest.raises(InputError, match=r"leave_out_groups names 'biling', and the source has no such group"):
         precheck(run)
 
 
 def test_group_accepted_by_a_name_that_no_group_has_is_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
-    run.accept_still_groups = ["biling", "billing"]
+    want(run, accept_still_groups=["biling", "billing"])
     precheck(run)
     assert "accept_still_groups names no group that would move: 'biling'\n" in caplog.text
 

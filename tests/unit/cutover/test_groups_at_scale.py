@@ -22,7 +22,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from tests.builders import plan_of, topic_plan
-from tests.unit.cutover.builders import Logs, a_run
+from tests.unit.cutover.builders import Logs, a_run, want
 from tests.unit.kafka.world import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -98,7 +98,10 @@ def moved(stack: ExitStack, run_dir: Path, count: int) -> tuple[Groups, Groups]:
     source = Groups(stack.enter_context(world()), names, "Stable", END)
     target = Groups(stack.enter_context(world()), names, "Empty", None)
     run: Run = a_run(run_dir, CallableFence(lambda: None, lambda: None))
-    run.plan = plan_of(run.mirror, topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders"))
+    want(
+        run,
+        plan=plan_of(run.mirror, topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders")),
+    )
     ends = {TopicPartition("orders", p): END for p in range(PARTITIONS)}
     run.on.source.admin, run.on.target.admin = source.broker.admin, target.broker.admin
     run.on.source.log = run.on.target.log = Logs(ends)  # type: ignore[assignment]

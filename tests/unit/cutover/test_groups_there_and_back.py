@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import check, groups, steps
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.run import recover
 from airflow_mirror.errors import (
     GroupActive,
@@ -34,7 +35,7 @@ from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.traces import last
 from airflow_mirror.sync.traces.formats import Checkpoint, read_checkpoint
-from tests.unit.cutover.builders import Described, Logs, a_run, go_up
+from tests.unit.cutover.builders import Described, Logs, a_run, go_up, want
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -89,7 +90,7 @@ class World:
         self.run.on.source.log, self.run.on.target.log = Log(ENDS), Log(ENDS)  # type: ignore[assignment]
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
         self.run.may_set = unfenced
-        self.run.limits = replace(self.run.limits, group_quiet_s=0.0)
+        want(self.run, limits=replace(self.run.limits, group_quiet_s=0.0))
 
     def up(self) -> None:
         """Decide that its fence is up."""
@@ -257,7 +258,7 @@ def test_position_that_a_tail_sets_right_behind_ours_is_set_again(tmp_path: Path
 def test_a_group_that_never_rests_ends_the_attempt(tmp_path: Path) -> None:
     world = World(tmp_path, {ORDERS: 50}, {})
     world.source.then = [{ORDERS: offset} for offset in range(51, 90)]
-    world.run.limits = replace(world.run.limits, wait_groups_s=0.0)
+    want(world.run, limits=replace(world.run.limits, wait_groups_s=0.0))
     with pytest.raises(GroupsStillMoving):
         groups.commit_groups(world.run)
 
@@ -409,10 +410,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.limits = Limits()
+    want(world.run, limits=Limits())
     world.run.on.source.admin = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
-    world.run.accept_still_groups = ["billing"]
+    want(world.run, accept_still_groups=["billing"])
     (settled,) = groups.settle(world.run).values()
     assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
@@ -427,14 +428,16 @@ def test_time_to_stand_still_runs_while_the_source_is_watched(
 
     monkeypatch.setattr("airflow_mirror.cutover.quiet.stand_still", watch)
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.on.source.admin, world.run.accept_still_groups = Alive({ORDERS: 90}), ["billing"]  # type: ignore[assignment]
+    world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
+    want(world.run, accept_still_groups=["billing"])
     steps.stand_still(world.run)
     assert groups.settle_groups(world.run) == {"billing": "stood still"} and clock[0] == world.run.limits.group_quiet_s
 
 
 def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {ORDERS: 90}, {})
-    world.run.on.source.admin, world.run.accept_still_groups = Alive({ORDERS: 90}), ["another"]  # type: ignore[assignment]
+    world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
+    want(world.run, accept_still_groups=["another"])
     with pytest.raises(GroupsStillMoving, match=r"billing \(lag 10, stands still\).*accept_still_groups names it"):
         groups.settle_groups(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
@@ -444,7 +447,8 @@ def test_streams_group_is_waited_for_until_nobody_is_in_it(tmp_path: Path, clock
     """Neither a yes nor its being at the end makes up for commits that come every 30 s."""
     world = World(tmp_path, {ORDERS: 100}, {})
     world.run.on.source.admin = source = Alive({ORDERS: 100})  # type: ignore[assignment]
-    world.run.accept_still_groups, source.application = ["billing"], STREAMS
+    want(world.run, accept_still_groups=["billing"])
+    source.application = STREAMS
     with pytest.raises(GroupsStillMoving, match=r"billing \(Kafka Streams, has members\)"):
         groups.settle_groups(world.run)
     source.leaves = 3

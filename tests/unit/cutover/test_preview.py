@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.seen import Compared, Holder, Seen
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight

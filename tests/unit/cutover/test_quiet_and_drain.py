@@ -32,7 +32,7 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
-from tests.unit.cutover.builders import Acls, Logs, a_run
+from tests.unit.cutover.builders import Acls, Logs, a_run, want
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -108,7 +108,7 @@ def test_fence_is_proven_by_ends_that_stand_still_throughout(world: World) -> No
 
 def test_ends_stand_still_for_the_longest_pause_of_a_producer(world: World) -> None:
     """Between two writes to one partition: others that write more often say nothing about it."""
-    world.run.limits = replace(world.run.limits, quiet_at_most_s=10.0, poll_s=0.5)
+    want(world.run, limits=replace(world.run.limits, quiet_at_most_s=10.0, poll_s=0.5))
     for wait in (2, 3, 4, 13):  # half a second each
         world.at[wait] = lambda: world.source.ends.update({PAYMENTS: world.source.ends[PAYMENTS] + 1})
     for wait in range(1, 20):
@@ -236,7 +236,6 @@ def test_leak_that_the_tail_has_copied_is_no_other_writer_of_the_target(world: W
 @pytest.mark.parametrize("what", [{"partitions": 2}, {"names": ["orders", "payments", "refunds"]}])
 def test_what_came_since_the_fence_was_planned_ends_it(world: World, what: dict[str, Any]) -> None:
     """It may have taken records before the fence; nobody copies them."""
-    world.run.mirror = world.run.plan.mirror
     vars(world.transactions).update(what)
     with pytest.raises(PlanOutdated, match="partitions|refunds"):
         prove_fence(world.run)
@@ -280,7 +279,7 @@ def compared(topic: str, *, equal: bool) -> PartitionComparison:
 @pytest.mark.parametrize("last_is_equal", [True, False])
 def test_one_partition_that_differs_fails_the_whole_verification(world: World, last_is_equal: bool) -> None:
     found: Sequence[PartitionComparison] = [compared("orders", equal=True), compared("payments", equal=last_is_equal)]
-    world.proven().run.verify = lambda _: found
+    want(world.proven().run, verify=lambda _: found)
     if last_is_equal:
         assert verify(world.run) == {"partitions": 2, "records": 14}
     else:
@@ -292,7 +291,7 @@ def test_error_of_the_comparison_is_the_cutovers(world: World) -> None:
     def fail(_: object) -> Sequence[PartitionComparison]:
         raise BrokerError("fetch", 6, "NOT_LEADER_OR_FOLLOWER")
 
-    world.proven().run.verify = fail
+    want(world.proven().run, verify=fail)
     with pytest.raises(BrokerError, match="NOT_LEADER"):
         verify(world.run)
 
@@ -312,7 +311,7 @@ def test_long_comparison_is_abandoned_on_stop_or_leak(
         return world.clock
 
     monkeypatch.setattr(Run, "now", tick)
-    world.proven().run.verify = endless
+    want(world.proven().run, verify=endless)
     if what == "stop":
         world.run.stop.set()
     else:
@@ -329,9 +328,9 @@ def test_long_comparison_is_abandoned_on_stop_or_leak(
 def test_partitions_with_mapped_offsets_are_drained_by_the_map(world: World) -> None:
     """What the target's log says is in the offsets of the other side."""
     topics = world.run.plan.topics
-    world.run.plan = replace(world.run.plan, topics=(topics[0], replace(topics[1], mode="mapped")))
+    want(world.run, plan=replace(world.run.plan, topics=(topics[0], replace(topics[1], mode="mapped"))))
     reached = {PAYMENTS: 5}
-    world.run.tail_positions = lambda: reached
+    want(world.run, tail_positions=lambda: reached)
     world.proven().target.ends[PAYMENTS] = 4_000
     world.at[3] = lambda: reached.update({PAYMENTS: 7})
     assert drain(world.run) == {"lag_at_start": 2}

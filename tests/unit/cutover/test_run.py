@@ -20,7 +20,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
@@ -30,6 +30,7 @@ from airflow_mirror.cutover.lifting import lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     CutoverBlocked,
@@ -46,6 +47,7 @@ from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.chain import Link, add, links
 from airflow_mirror.plan.model import Finding
 from tests.builders import rule
+from tests.cutting_over import cut_over
 from tests.unit.cutover.builders import (
     Acls,
     GivenSide,
@@ -57,6 +59,7 @@ from tests.unit.cutover.builders import (
     open_behind,
     platform_in,
     target_of,
+    want,
 )
 
 DENY = rule("orders", "WRITE", "DENY")
@@ -151,7 +154,7 @@ class Steps:
     def _walk(self, run: Run) -> None:
         self._note("walk")
         run.report.fence = FenceRecord(
-            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.keep_fence
+            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.request.keep_fence
         )
         go_up(run)
         open_behind(run)
@@ -165,7 +168,7 @@ def test_first_attempt_checks_first_and_lifts_fence_under_lease(
     """A fence that is to be kept stays up."""
     seen = Steps(monkeypatch)
     run = a_run(tmp_path, seen.fence)
-    run.keep_fence = keep_fence
+    want(run, keep_fence=keep_fence)
     assert cutover._run(run).attempt == 1
     assert seen.calls == ["precheck", "walk"] + ([] if keep_fence else ["hold_lease", "off"])
     assert keep_fence or not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
@@ -190,7 +193,7 @@ def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: py
 def test_what_else_refuses_a_cutover_is_asked_behind_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch, broken="groups")
     run = a_run(tmp_path, seen.fence)
-    run.require = lambda: seen._note("groups")
+    want(run, require=lambda: seen._note("groups"))
     with pytest.raises(RuntimeError, match="groups"):
         cutover._run(run)
     assert seen.calls == ["precheck", "groups"] and kept_in(tmp_path).load() is None
@@ -377,9 +380,8 @@ def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     """Start a cutover between clusters that nobody asks."""
     plan = a_plan("orders")
     on = platform_in(run_dir, NOWHERE, NOWHERE)
-    return cutover.run_cutover(
-        on, plan.mirror, plan, fence=None, keep_fence=True, kept=kept_in(run_dir), verify=lambda _: [], **options
-    )  # type: ignore[arg-type]
+    nobody: Any = None
+    return cut_over(on, plan, kept_in(run_dir), fence=nobody, verify=lambda _: [], **options)
 
 
 def test_alarm_that_cannot_be_called_refuses_the_cutover(tmp_path: Path) -> None:
@@ -413,7 +415,7 @@ def test_limits_that_are_given_are_the_ones_in_force(tmp_path: Path, at_work: An
 def test_directory_of_another_plans_cutover_is_refused(tmp_path: Path) -> None:
     fenced(tmp_path, "acl", reports.DONE)
     other = a_run(tmp_path, AclFence(Acls()), Acls())  # type: ignore[arg-type]
-    other.plan = a_plan("something-else")
+    want(other, plan=a_plan("something-else"))
     with pytest.raises(InputError, match="holds the cutover of another plan"):
         cutover._run(other)
 

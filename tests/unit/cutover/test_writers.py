@@ -46,6 +46,7 @@ from tests.unit.cutover.builders import (
     ledger_of,
     open_behind,
     target_of,
+    want,
 )
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -213,7 +214,7 @@ def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases:
 
 
 def test_opening_is_one_record_with_its_topics_and_what_else_belongs_to_it(world: World, leases: Leases) -> None:
-    world.run.decide_with = lambda _: {"direction/flow": {"v": 1}}
+    want(world.run, decide_with=lambda _: {"direction/flow": {"v": 1}})
     sealed(world.run)
     records = len(ledger_of(dir_of(world.run)).records)
     steps.open_target(world.run)
@@ -224,8 +225,8 @@ def test_opening_is_one_record_with_its_topics_and_what_else_belongs_to_it(world
 
 def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases) -> None:
     topics = tuple(dataclasses.replace(t, mode="mapped") for t in world.run.plan.topics)
-    world.run.plan = dataclasses.replace(world.run.plan, topics=topics)
-    world.run.tail_positions = lambda: ENDS
+    want(world.run, plan=dataclasses.replace(world.run.plan, topics=topics))
+    want(world.run, tail_positions=lambda: ENDS)
     world.target.ends[ORDERS] = 5_000
     sealed(world.run)
     steps.open_target(world.run)
@@ -343,7 +344,7 @@ def test_killed_behind_its_decision_to_open_a_cutover_goes_forward(
 ) -> None:
     monkeypatch.setattr(cutover, "reverify", lambda run: None)
     found = cut_off_behind_opening(world)
-    found.run.keep_fence = keep_fence
+    want(found.run, keep_fence=keep_fence)
     report = cutover._run(found.run)
     assert report.outcome == reports.DONE and report.undone == []
     assert report.fence is not None and report.fence.opened is not None and report.fence.kept == keep_fence
@@ -404,7 +405,7 @@ def test_opening_that_is_not_decided_is_backed_out(world: World, leases: Leases)
     def refuse(_: object) -> dict[str, Any]:
         raise RuntimeError("its direction is another one")
 
-    world.run.decide_with = refuse
+    want(world.run, decide_with=refuse)
     done = [dataclasses.replace(step, do=lambda _: {}) for step in steps.STEPS if step.name in ("fence", "drain")]
     last = [step for step in steps.STEPS if step.name in ("stop_writers", "seal_target", "open_target")]
     with pytest.raises(RuntimeError, match="direction"):

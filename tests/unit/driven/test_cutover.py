@@ -21,14 +21,14 @@ from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FenceNotLifted,
@@ -48,6 +48,7 @@ from airflow_mirror.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from tests.builders import CommitsMany, shut_again
+from tests.cutting_over import cut_over
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
@@ -137,9 +138,9 @@ class World:
 
         with self.platform() as on:
             kept = Kept(on.target.reports(PLAN.mirror.name), PLAN.mirror.name, self.run_dir.name, self.run_dir)
-            return run_cutover(
-                on, PLAN.mirror, PLAN, fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True,
-                kept=kept, verify=lambda _: [], limits=LIMITS,
+            return cut_over(
+                on, PLAN, kept, fence=CallableFence(lambda: note("on"), lambda: note("off")),
+                verify=lambda _: [], limits=LIMITS,
                 accept_ledger_writers=["User:*"],
             )  # fmt: skip
 

@@ -27,7 +27,7 @@ from tests.builders import plan_of, rule, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.script import Fault, Rule
-from tests.unit.cutover.builders import Acls, a_run
+from tests.unit.cutover.builders import Acls, a_run, want
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 BROKERS = (1, 2)
@@ -49,7 +49,7 @@ class World(Acls):
         self.fence = AclFence(self)  # type: ignore[arg-type]
         self.run = a_run(tmp_path, self.fence, self)
         topic = topic_plan("orders", dict.fromkeys(range(len(ORDERS)), 0), source_topic_id="id")
-        self.run.plan = plan_of(self.run.mirror, topic)
+        want(self.run, plan=plan_of(self.run.mirror, topic))
         self.run.on.source.log = wire  # type: ignore[misc]
         patch.setattr(Run, "now", lambda _: self.clock)
         patch.setattr(Run, "pause", lambda _, seconds=None: self._pause())
@@ -200,7 +200,8 @@ def test_fence_in_force_is_proven_again_right_before_opening(world: World) -> No
 def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     """Adopted as somebody's own DENY, it would be gone as soon as the other mirror lifts it."""
     raise_fence(world.run)
-    ours = replace(world.run, mirror=replace(world.run.mirror, name="another"), fenced_until=None)
+    another = replace(world.run.plan, mirror=replace(world.run.mirror, name="another"))
+    ours = replace(world.run, request=replace(world.run.request, plan=another), fenced_until=None)
     before = set(world.acls)
     with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+\. Their owner"):
         raise_fence(ours)
@@ -234,6 +235,6 @@ def test_who_got_through_is_named_by_its_batches(world: World) -> None:
 
 
 def test_callable_fence_is_nothing_that_a_broker_knows_of(world: World) -> None:
-    world.run = replace(world.run, fence=CallableFence(lambda: None, lambda: None))
+    world.run.fence = CallableFence(lambda: None, lambda: None)
     assert world.raised()["by"] == "check"
     assert proof.prove(world.run)["by"] == "check" and not world.cluster.asked("Produce")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.preview import judge
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.run import preview
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight
@@ -22,7 +23,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.script import Fault
-from tests.unit.cutover.builders import Acls, AllAllowed, a_plan, a_run
+from tests.unit.cutover.builders import Acls, AllAllowed, a_plan, a_run, want
 
 T = TopicPartition("t", 0)
 _MIN = {"min.insync.replicas": ConfigEntry(value="1")}
@@ -78,12 +79,12 @@ class World:
         self.source, self.target = source, target
         self.admins = Admin(source.config), Admin(target.config)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None))
-        self.run.plan = a_plan("t")
+        want(self.run, plan=a_plan("t"))
         self.run.on.source.admin, self.run.on.target.admin = self.admins
         for side, admin in zip((self.run.on.source, self.run.on.target), self.admins, strict=True):
             side.log = admin.wire  # type: ignore[misc]
-        self.run.limits = Limits(quiet_at_most_s=10.0, poll_s=1.0)
-        self.run.verify = verify_rest(self.run.plan, source.config, target.config, {})
+        want(self.run, limits=Limits(quiet_at_most_s=10.0, poll_s=1.0))
+        want(self.run, verify=verify_rest(self.run.plan, source.config, target.config, {}))
         self.clock = 0.0
         self.each_s: Callable[[], object] = lambda: None
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
@@ -140,8 +141,8 @@ def test_rate_of_the_tail_says_how_long_the_rest_takes(world: World) -> None:
 
 def test_what_is_left_is_compared_to_know_how_long_it_takes(world: World) -> None:
     world.write(40)
-    world.run.compared_to = {T: 15}
-    world.run.verify = verify_rest(world.run.plan, world.source.config, world.target.config, {T: 15})
+    want(world.run, compared_to={T: 15})
+    want(world.run, verify=verify_rest(world.run.plan, world.source.config, world.target.config, {T: 15}))
     world.write(5, copied=False)
     seen = look(world.run)
     assert seen.rest == 30 and seen.compared is not None
@@ -228,10 +229,11 @@ def test_group_that_stands_still_without_a_yes_is_named(world: World) -> None:
     assert seen.still == ["still (lag 7)"] and not seen.times.quiet
     (found,) = [f for f in judge(seen, world.run.limits)[0] if f.check == "groups"]
     assert found.level == "block" and "still (lag 7)" in found.evidence and "accept_still_groups" in found.remedy
-    world.run.accept_still_groups = ["still"]
+    want(world.run, accept_still_groups=["still"])
     seen = look(world.run)
     assert (seen.still, seen.times.quiet) == ([], world.run.limits.group_quiet_s)
-    world.run.accept_still_groups, source.positions["still"] = [], {T: GroupPosition(10)}
+    want(world.run, accept_still_groups=[])
+    source.positions["still"] = {T: GroupPosition(10)}
     world.each_s = lambda: world.write(1)
     assert not look(world.run).still
 
@@ -241,7 +243,7 @@ def test_streams_group_with_members_blocks_unless_the_fence_may_stop_it(world: W
     source = world.admins[0]
     source.positions = {"totals": {T: GroupPosition(7)}, "sink": {T: GroupPosition(3)}}
     source.states, source.applications = {"totals": "Stable", "sink": "Empty"}, {"totals": STREAMS}
-    world.run.accept_still_groups = ["totals"]
+    want(world.run, accept_still_groups=["totals"])
 
     def groups() -> list[tuple[str, str]]:
         found, _ = judge(look(world.run), world.run.limits)
@@ -251,14 +253,14 @@ def test_streams_group_with_members_blocks_unless_the_fence_may_stop_it(world: W
     assert level == "warn" and "totals (Kafka Streams)" in said, "a fence of one's own may scale it to 0"
     world.run.fence = as_acl_fence(world)
     assert [level for level, _ in groups()] == ["block"]
-    world.run.leave_out_groups = ["totals"]
+    want(world.run, leave_out_groups=["totals"])
     world.run.report.left_out = {"totals": "what that means"}
     assert groups() == [("warn", "left out by name: what that means")]
 
 
 def test_groups_that_stand_still_are_waited_for(world: World) -> None:
     world.write(10)
-    world.run.accept_still_groups = ["g"]
+    want(world.run, accept_still_groups=["g"])
     source = world.admins[0]
     source.positions, source.states = {"g": {T: GroupPosition(4)}}, {"g": "Stable"}
     assert (look(world.run).times.quiet, look(world.run).times.commits) == (world.run.limits.group_quiet_s, False)

@@ -11,7 +11,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, name_of
@@ -21,6 +20,7 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     ClusterUnreachable,

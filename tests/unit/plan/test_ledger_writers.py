@@ -14,7 +14,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.ledger_writers import Writer, ledger_writers
 from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_run
+from tests.unit.cutover.builders import Acls, a_run, want
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW
 
@@ -113,8 +113,8 @@ def test_cutover_wants_them_accepted_by_name(tmp_path: Any) -> None:
     run.on.target.admin = target = Acls(*OURS, rule(STATE, "WRITE", "ALLOW", "User:b"))  # type: ignore[assignment]
     target.principal = OWN  # type: ignore[attr-defined]
     check(run)
-    run.accept_ledger_writers = ["User:other"]
+    want(run, accept_ledger_writers=["User:other"])
     with pytest.raises(LedgerOpen, match=r"User:b \(ALLOW.*kafka-acls --remove.*accept_ledger_writers=\['User:b'\]"):
         check(run)
-    run.accept_ledger_writers = ["User:b"]
+    want(run, accept_ledger_writers=["User:b"])
     check(run)

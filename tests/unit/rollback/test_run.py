@@ -13,6 +13,7 @@ from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
+from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.kafka.permit import unfenced
@@ -57,21 +58,27 @@ class Back(World):
         for one in (self.old, self.new):
             one.config = None  # type: ignore[attr-defined]
 
-    def _cut_over(self, on: Any, mirror: Any, plan: Any, **how: Any) -> CutoverReport:
-        assert (mirror, plan, on.source.admin, on.target.admin) == (REVERSE.mirror, REVERSE, self.new, self.old)
-        assert on.target.ledger is self.old.ledger and how["keep_fence"]
-        self.may_stand_still = set(how["accept_still_groups"])
+    def _cut_over(
+        self, request: CutoverRequest, clusters: Clusters, kept: Kept, *, additions: Additions, **_: Any
+    ) -> CutoverReport:
+        on: Any = clusters.on
+        mirror, plan = request.plan.mirror, request.plan
+        assert (plan, on.source.admin, on.target.admin) == (REVERSE, self.new, self.old)
+        assert on.target.ledger is self.old.ledger and request.keep_fence
+        self.may_stand_still = set(request.accept_still_groups)
         if fence_state(self.old.ledger.values(), mirror.name) is None:
-            how["require"]()
-            opens(self.old.ledger, how["decide_with"])
+            additions.require()
+            opens(self.old.ledger, additions.decide_with)
         self.done.append("opened")
         self.old.shut = False
-        how["afterwards"]()  # inside, where guards watch
+        additions.afterwards()  # inside, where guards watch
         return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
 
-    def roll_back(self, **how: Any) -> CutoverReport:
-        kept = Kept(self.old.state, "flow-reverse", "back", None)
-        return roll_back(way_back("flow", self.on), self.on, kept=kept, **how)
+    def roll_back(self, *still: str, **how: Any) -> CutoverReport:
+        kept, way = Kept(self.old.state, "flow-reverse", "back", None), way_back("flow", self.on)
+        fence: Any = None
+        clusters = Clusters(on=self.on.turned(), fence=fence, verify=lambda _: [])
+        return roll_back(way, CutoverRequest(plan=way.plan, accept_still_groups=still), clusters, kept, **how)
 
 
 @pytest.fixture
@@ -168,5 +175,5 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
 
 def test_groups_that_are_accepted_may_stand_still_too(back: Back) -> None:
     """Whoever says that their positions count has said it of those that nobody moves while the fence is up."""
-    back.roll_back(accepted=["billing"], accept_still_groups=["audit"])
+    back.roll_back("audit", accepted=["billing"])
     assert back.may_stand_still == {"billing", "audit"}

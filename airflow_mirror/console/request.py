@@ -1,0 +1,77 @@
+"""What a person asks of a cutover on a command line: the options of ``preview``, ``cutover`` and ``rollback``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+
+from airflow_mirror.console.clusters import HELP, add_fence, add_target, open_by_default, target_of
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.request import CutoverRequest, Limits
+from airflow_mirror.errors import UnknownMirror
+from airflow_mirror.ledger.state import names_below
+from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.verify.result import LEVELS
+
+# Of Limits; the others are those of an operator's page alone, or of tests.
+_SECONDS = {
+    "max_fence_s": "how long producers may be kept out before the target is open; then the cutover backs out",
+    "drain_timeout_s": "for the tail to reach the fenced log end offsets",
+    "quiet_s": "how long log end offsets must not move",
+    "transactions_timeout_s": "for transactions that were open at the fence to end",
+    "wait_groups_s": "for consumer groups to come to rest",
+    "group_quiet_s": "how long a group with lag must have committed nothing",
+}
+
+
+def add_request(p: argparse.ArgumentParser) -> None:
+    """Add the options of a cutover, and of what it would meet."""
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    add_fence(p)
+    p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
+    limits = p.add_argument_group("seconds")
+    for one in fields(Limits):
+        if one.name in _SECONDS:
+            option, text = f"--{one.name.replace('_', '-')}", f"{_SECONDS[one.name]} (default: %(default)g)"
+            limits.add_argument(option, type=float, default=one.default, metavar="S", help=text)
+    accepted = p.add_argument_group("what else is accepted, as for CutoverOperator")
+    accepted.add_argument(
+        "--accept-still-groups", nargs="+", default=(), metavar="GROUP",
+        help="groups that may stand still with members and lag",
+    )  # fmt: skip
+    accepted.add_argument("--leave-out-groups", nargs="+", default=(), metavar="GROUP", help="groups that don't move")
+    accepted.add_argument(
+        "--accept-ledger-writers", nargs="+", default=(), metavar="PRINCIPAL",
+        help="who else may write to the target's ledger; User:*: everybody, also where nobody can tell",
+    )  # fmt: skip
+    accepted.add_argument(
+        "--allow-rewind", action="store_true", help="also set positions that are below the group's own on the target"
+    )
+    p.add_argument("--json", action="store_true", help="print JSON")
+
+
+def request_of(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
+    """Return what the options ask for."""
+    return CutoverRequest(
+        plan=plan, fence=arguments.fence, open_by_default=open_by_default(arguments), level=arguments.level,
+        limits=Limits(**{name: getattr(arguments, name) for name in _SECONDS}), allow_rewind=arguments.allow_rewind,
+        accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
+        accept_ledger_writers=arguments.accept_ledger_writers,
+    )  # fmt: skip
+
+
+def last_plan(arguments: argparse.Namespace) -> Plan:
+    """Return the mirror's last plan, as the target keeps it.
+
+    :raises UnknownMirror: the target has none of that name.
+    """
+    with target_of(arguments) as target:
+        ledger = Side(target).ledger
+        values = ledger.values()
+        plan_hash = last_hash(values, arguments.mirror)
+        if plan_hash is None:
+            raise UnknownMirror(arguments.mirror, names_below(values, "plan/"))
+        return fetch(plan_hash, arguments.mirror, target, ledger)

@@ -1,0 +1,163 @@
+"""What a cutover is asked for, and what it is carried out with: the same from an operator, a command and a rollback.
+
+Who asks makes a :class:`CutoverRequest` of what a person said. :func:`connected` makes the :class:`Clusters` of it, which
+live as long as the call does. What one attempt then does is :class:`airflow_mirror.cutover.context.Run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.fence import Fence, fence_of
+from airflow_mirror.cutover.intent import ACL
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import target_ids
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.groups import Translate
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.verify.result import PartitionComparison
+
+Offsets = Mapping[TopicPartition, int]
+Verify = Callable[[Offsets], Sequence[PartitionComparison]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Time limits of the steps, in seconds.
+
+    :param max_fence_s: for everything from the fence to the opening. It caps every limit below by what is left of it.
+    :param drain_timeout_s: for the tail to reach the fenced ends.
+    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence; longer where the pauses
+        between two writes are longer. ``quiet_at_most_s``: so long they are watched for that, before the fence.
+    :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
+    :param proof_timeout_s: for every broker to learn of the fence and to refuse writers.
+    :param transactions_timeout_s: for transactions that were open at the fence to end.
+    :param wait_groups_s: for consumer groups on the source to come to rest.
+    :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
+        every 5 s by default, and between two commits no position moves.
+    :param approval_valid_s: how old it may be what was shown before the cutover.
+    :param poll_s: between two polls.
+    """
+
+    max_fence_s: float = 60.0
+    drain_timeout_s: float = 300.0
+    quiet_s: float = 3.0
+    quiet_at_most_s: float = 10.0
+    settle_s: float = 1.0
+    proof_timeout_s: float = 10.0
+    transactions_timeout_s: float = 90.0
+    wait_groups_s: float = 60.0
+    group_quiet_s: float = 6.0
+    approval_valid_s: float = 3600.0
+    poll_s: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutoverRequest:
+    """What is wanted, as plain values.
+
+    :param plan: what is cut over. Its Mirror selects the consumer groups that move.
+    :param fence: ``acl``, or the path of a function; see :func:`.fence_of`. By it a guard makes the fence that it lifts,
+        and others are told it. ``open_by_default``: for an ACL fence; None: the brokers are asked.
+    :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
+    :param level: of the comparison behind the fence.
+    :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
+        group is refused.
+    :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
+    :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target;
+        the report says what that means for each of them.
+    :param accept_ledger_writers: principals who may write to the target's ledger beside the mirror's own, and are trusted
+        with that; ``User:*``: everybody.
+    :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
+    :param shown_at: when was seen what a preview has shown before; seconds since the epoch. None: nothing was.
+    :param approved: who has approved it, for the report: ``answer, by, at``.
+    :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind its
+        fence.
+    """
+
+    plan: Plan
+    fence: str = ACL
+    open_by_default: bool | None = None
+    keep_fence: bool = True
+    level: str = "batches"
+    limits: Limits = Limits()
+    allow_rewind: bool = False
+    accept_still_groups: Collection[str] = ()
+    leave_out_groups: Collection[str] = ()
+    accept_ledger_writers: Collection[str] = ()
+    compared: Sequence[str] = ()
+    shown_at: float | None = None
+    approved: Mapping[str, str] | None = None
+    alarm: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Both clusters as one cutover reaches them, and what it compares and translates with. Of one call alone.
+
+    :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
+    :param verify: compares up to the given source ends. It runs while the source is fenced, so it should compare only
+        what was not compared before.
+    :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
+        None: nobody knows.
+    :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
+    :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
+    """
+
+    on: Platform
+    fence: Fence
+    verify: Verify
+    compared_to: Offsets | None = None
+    tail_positions: Callable[[], Offsets] | None = None
+    translate_offset: Translate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Additions:
+    """What a cutover does beside its steps, for whom it is a part of something else.
+
+    :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
+    :param decide_with: what is decided in the record that opens the target.
+    :param afterwards: what is left to do then, also for a finished cutover. While it runs guards watch over this process.
+    """
+
+    require: Callable[[], object] = lambda: None
+    decide_with: Callable[[Values], Values] = lambda _: {}
+    afterwards: Callable[[], object] = lambda: None
+
+
+ALONE = Additions()  # of a cutover that is nothing but one
+
+
+@contextmanager
+def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfig) -> Iterator[Clusters]:
+    """Yield both clusters for the block. What comparisons have proven, on whichever host, is not compared again.
+
+    :raises InputError: the fence is none. Errors of the connections.
+    """
+    plan, name = request.plan, request.plan.mirror.name
+    with (
+        ClusterAdmin(source) as source_admin,
+        ClusterAdmin(target) as target_admin,
+        OffsetMaps(plan, source, target) as maps,
+    ):
+        fence = fence_of(request.fence, source_admin, request.open_by_default)
+        proofs = Proofs(state_of(target_admin, keys_of(name)), name)
+        proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
+        yield Clusters(
+            on=Platform.of(source_admin, target_admin),
+            fence=fence,
+            verify=verify_rest(plan, source, target, proven, request.level),
+            compared_to=proven,
+            tail_positions=maps.positions,
+            translate_offset=maps.to_target,
+        )

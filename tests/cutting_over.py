@@ -1,0 +1,41 @@
+"""A cutover and its rollback, as tests ask for them: what is wanted, and what it is done with, in one call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+from airflow_mirror.cutover.fence import Fence
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Offsets, Verify
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.signing import Signer
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.rollback.run import WayBack, roll_back
+from airflow_mirror.sync.groups import Translate
+
+
+def cut_over(
+    on: Platform, plan: Plan, kept: Kept, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
+    tail_positions: Callable[[], Offsets] | None = None, translate_offset: Translate | None = None,
+    additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None, **wanted: Any,
+) -> CutoverReport:  # fmt: skip
+    """Cut over. :param wanted: fields of :class:`CutoverRequest`."""
+    clusters = Clusters(
+        on=on, fence=fence, verify=verify, compared_to=compared_to, tail_positions=tail_positions,
+        translate_offset=translate_offset,
+    )  # fmt: skip
+    request = CutoverRequest(plan=plan, **wanted)
+    return run_cutover(request, clusters, kept, additions=additions, signer=signer, stop=stop)
+
+
+def go_back(
+    way: WayBack, on: Platform, kept: Kept, *, fence: Fence, verify: Verify, accepted: Collection[str] = (),
+    stop: threading.Event | None = None, **wanted: Any,
+) -> CutoverReport:  # fmt: skip
+    """Roll back. :param on: the mirror's source and target. :param wanted: fields of :class:`CutoverRequest`."""
+    clusters = Clusters(on=on.turned(), fence=fence, verify=verify)
+    return roll_back(way, CutoverRequest(plan=way.plan, **wanted), clusters, kept, accepted=accepted, stop=stop)
