@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 _MEMORY_BYTES = 48 << 20
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker responds within the request's timeout
 _IDLE_S = 0.25  # how often an idle loop wakes up for stop requests and retries
+_TICK_S = 0.001  # no selector waits for less, and no clock need move in less: it would spin
 _HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched data while others starve
 LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed, unless its options say otherwise
 _OPENERS = 4  # threads
@@ -205,7 +206,7 @@ class CopyLoop:
     def _idle_s(self) -> float:
         """Return how long to sleep when nothing happens: until the first throttle, rate or retry pause ends."""
         pauses = chain(self._in.pauses(), self._out.pauses(), self._retries.pauses())
-        return min([_IDLE_S, *(pause for pause in pauses if pause > 0)])
+        return min([_IDLE_S, *(max(pause, _TICK_S) for pause in pauses if pause > 0)])
 
     def _advance(self, p: PartitionCopy) -> None:
         """Start a partition's next step, or queue the partition if it has a batch to send."""

@@ -97,6 +97,15 @@ def test_copy_limited_by_rate_alone_uses_all_of_it(largest: int, monkeypatch: py
     assert sum(sent) / (clock.now - started) == pytest.approx(rate, rel=0.1)
 
 
+def test_what_is_left_of_a_pause_is_waited_for_until_the_clock_moves() -> None:
+    """Found at random by the explorer: a loop that slept for less than its clock can tell never came out of it."""
+    side = Mock(**{"pauses.return_value": [7e-15]})
+    clock, loop = Clock(), Mock(_in=side, _out=side, _retries=side)
+    begun = clock.now = 1e6
+    clock.now += CopyLoop._idle_s(loop)
+    assert clock.now > begun
+
+
 def test_a_pause_is_not_followed_by_a_flood() -> None:
     clock = Clock()
     pace = Pace(1000, clock)
