@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,7 +30,7 @@ from sandbox.ports import ReservedPort, reserve
 from sandbox.process import stands_still
 from sandbox.program import Installed, Program, install
 from sandbox.settings import SUPER_USER, USERS, BrokerLogin, NodeAddresses, jaas, node_settings
-from sandbox.versions import DEFAULT_VERSION, release
+from sandbox.versions import DEFAULT_VERSION, Release, release
 from sandbox.zookeeper import ZooKeeper
 
 T = TypeVar("T")
@@ -51,6 +52,7 @@ class Cluster:
     :param zookeeper: with a ZooKeeper beside the nodes; by default only where the release needs it.
     :param kerberos: a started realm; the second listener lets its principals in as well, see :meth:`kerberos_properties`.
         Needs ``authorizer``.
+    :param classes: a directory of compiled classes that the nodes find, such as a policy of yours.
     :param heap_mb: maximum heap of a node in MB.
     :param min_free_mb: free space that the data directory's file system must have at the start, in MB.
     :param ready_timeout_s: how long a node may take to become ready, in seconds.
@@ -69,6 +71,7 @@ class Cluster:
         version: str = DEFAULT_VERSION,
         zookeeper: bool | None = None,
         kerberos: Realm | None = None,
+        classes: str | Path | None = None,
         heap_mb: int = 512,
         min_free_mb: int = 256,
         ready_timeout_s: float = 240.0,
@@ -87,7 +90,7 @@ class Cluster:
             raise InputError(f"cluster {name!r}: Kafka {version} needs ZooKeeper; 3.3 is the first that does without.")
         if kerberos is not None and not authorizer:
             raise InputError(f"cluster {name!r}: kerberos needs a listener for users; start it with authorizer=True.")
-        self.realm = kerberos
+        self.realm, self._classes = kerberos, classes
         self._overrides = {key: str(value) for key, value in (overrides or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._ports, self._heap_mb, self._min_free_mb = ports, heap_mb, min_free_mb
@@ -113,7 +116,7 @@ class Cluster:
             if self._nodes:
                 return self
             # Before anything is taken: it may need the user's hands.
-            installed = install(self.release, kerberos=self.realm is not None)
+            installed = self._install(self.release)
             _running.add(self)
             self._cancel.clear()
             try:
@@ -194,7 +197,7 @@ class Cluster:
         """
         node = self._node(node_id)
         if version is not None:
-            node.installed = install(release(version), kerberos=self.realm is not None)
+            node.installed = self._install(release(version))
         node.end(_STOP_TIMEOUT_S)
         self._start(node)
         self.wait_ready([node_id])
@@ -300,6 +303,12 @@ class Cluster:
         return own
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _install(self, wanted: Release) -> Installed:
+        found = install(wanted, kerberos=self.realm is not None)
+        return (
+            found if self._classes is None else replace(found, classpath=f"{self._classes}{os.pathsep}{found.classpath}")
+        )
 
     def _prepare(self, installed: Installed) -> None:
         self._home = Home(self.name, self._data_dir)

@@ -19,8 +19,9 @@ from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.config_diff import shown
 from airflow_mirror.plan.kept import last_between
-from airflow_mirror.sync.configs import ConfigsReport, shown, sync_configs
+from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics

@@ -34,6 +34,7 @@ from airflow_mirror.kafka.model import (
     GroupCommit,
     GroupInfo,
     GroupPosition,
+    NewConfigs,
     NewTopicSpec,
     Replicas,
     TopicInfo,
@@ -176,7 +177,15 @@ class ClusterAdmin:
 
         Before 2.3 all overrides are written at once, so somebody else's concurrent change is lost.
         """
-        configs.alter_topic_configs(self._session, topic, set or {}, delete, permit)
+        configs.alter_topic_configs(self._session, topic, NewConfigs(set or {}, delete), permit)
+
+    def refused_configs(self, changes: Mapping[str, NewConfigs], patience_s: float = 5.0) -> dict[str, RequestRefused]:
+        """Return why the brokers would not change overrides of topics that exist, by name. Nothing is changed.
+
+        Only what is against the change itself. Nothing is said of a topic that this principal may not alter, or that the
+        brokers can't judge within ``patience_s``.
+        """
+        return configs.refused_configs(self._session, changes, patience_s)
 
     # --- offsets ---
 

@@ -7,12 +7,12 @@ it counted as a default, retention that is set in a broker's file would be dropp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, RequestRefused
 from airflow_mirror.kafka.cluster import describe_cluster
-from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire.connection import Connection
@@ -64,25 +64,34 @@ def broker_configs(session: AdminSession, most: int | None = None) -> dict[int, 
     return {int(broker): entries for broker, entries in found.items()}
 
 
-def alter_topic_configs(
-    session: AdminSession, topic: str, set: Mapping[str, str], delete: Collection[str], permit: Permit
-) -> None:
+def alter_topic_configs(session: AdminSession, topic: str, change: NewConfigs, permit: Permit) -> None:
     """Set and remove overrides of a topic; other keys stay as they are.
 
     Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
     Somebody else's change in between is lost; brokers of that age offer no other way.
     """
-    if not set and not delete:
+    if not change:
         return
 
-    def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
+    def ask(_: list[str]) -> Iterator[Reply[str, bool]]:
         connection = session.anywhere()
-        if _is_incremental(connection):
-            yield from _alter(session, connection, topic, set, delete, permit)
-        else:
-            yield from _replace(session, connection, topic, set, delete, permit)
+        yield from _altered(session.request(connection, *_alteration(session, connection, {topic: change}), permit))
 
-    session.each(lambda name: f"alter configs of topic {name!r}", [topic], ask, "AlterConfigs")
+    session.each(_named, [topic], ask, "AlterConfigs")
+
+
+def refused_configs(
+    session: AdminSession, changes: Mapping[str, NewConfigs], patience_s: float
+) -> dict[str, RequestRefused]:  # fmt: skip
+    """Return what the target has against changes; see ``ClusterAdmin.refused_configs``."""
+
+    def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
+        connection, some = session.anywhere(), {topic: changes[topic] for topic in topics}
+        yield from _altered(session.request(connection, *_alteration(session, connection, some, validate_only=True)))
+
+    topics = [topic for topic, change in changes.items() if change]
+    _, errors = session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)
+    return {topic: e for topic, e in errors.items() if isinstance(e, RequestRefused)}
 
 
 def _describe(
@@ -124,51 +133,49 @@ def _valued(config: Any, source: str) -> ConfigEntry:
     )
 
 
-def _is_incremental(connection: Connection) -> bool:
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest as Request
-
-    return connection.serves(Request.API_KEY, 0)
+def _named(topic: str) -> str:
+    return f"alter configs of topic {topic!r}"
 
 
-def _alter(
-    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str],
-    permit: Permit,
-) -> Iterator[Reply[str, bool]]:  # fmt: skip
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest as Request
+def _alteration(
+    session: AdminSession, connection: Connection, changes: Mapping[str, NewConfigs], *, validate_only: bool = False
+) -> tuple[Any, int]:
+    """Return the request for changes, by topic, and its version."""
+    from kafka.protocol.admin import AlterConfigsRequest, IncrementalAlterConfigsRequest
 
-    resource = Request.AlterConfigsResource
-    asked: Callable[..., Any] = resource.AlterableConfig
-    changes = [asked(name=key, config_operation=_SET, value=value) for key, value in sorted(set.items())]
-    changes += [asked(name=key, config_operation=_DELETE, value=None) for key in sorted(delete)]
-    version = connection.newest(Request.API_KEY, 0, 1)
-    one = resource(resource_type=_TOPIC, resource_name=topic, configs=changes)
-    message = Request(resources=[one], validate_only=False, version=version)
-    yield from _altered(session.request(connection, message, version, permit))
-
-
-def _replace(
-    session: AdminSession, connection: Connection, topic: str, set: Mapping[str, str], delete: Collection[str],
-    permit: Permit,
-) -> Iterator[Reply[str, bool]]:  # fmt: skip
-    from kafka.protocol.admin import AlterConfigsRequest as Request
-
-    entries = {key: entry for key, entry in topic_configs(session, [topic])[topic].items() if entry.is_override}
-    hidden = sorted(key for key, entry in entries.items() if entry.value is None and key not in {*set, *delete})
-    if hidden:
-        raise InputError(
-            f"{session.config.role} cluster: topic {topic!r} overrides {', '.join(hidden)}, whose value the broker "
-            "hides. Brokers before 2.3 only take all overrides at once, so it would be lost. Change this topic by hand."
-        )
-    values = {key: entry.value for key, entry in entries.items() if key not in delete} | dict(set)
-    resource = Request.AlterConfigsResource
-    asked: Callable[..., Any] = resource.AlterableConfig
-    everything = [asked(name=key, value=value) for key, value in sorted(values.items())]
-    version = connection.newest(Request.API_KEY, 0, 1)
-    one = resource(resource_type=_TOPIC, resource_name=topic, configs=everything)
-    message = Request(resources=[one], validate_only=False, version=version)
-    yield from _altered(session.request(connection, message, version, permit))
+    incremental = connection.serves(IncrementalAlterConfigsRequest.API_KEY, 0)
+    request: Any = IncrementalAlterConfigsRequest if incremental else AlterConfigsRequest
+    resource = request.AlterConfigsResource
+    asked = (_increments if incremental else _everything)(session, resource.AlterableConfig, changes)
+    resources = [resource(resource_type=_TOPIC, resource_name=topic, configs=its) for topic, its in asked.items()]
+    version = connection.newest(request.API_KEY, 0, 1)
+    return request(resources=resources, validate_only=validate_only, version=version), version
 
 
 def _altered(response: Any) -> Iterator[Reply[str, bool]]:
     for result in response.responses:
         yield Reply(result.resource_name, result.error_code, result.error_message, True)
+
+
+def _increments(_: AdminSession, asked: Any, changes: Mapping[str, NewConfigs]) -> dict[str, list[Any]]:
+    return {
+        topic: [
+            *(asked(name=key, config_operation=_SET, value=value) for key, value in sorted(change.set.items())),
+            *(asked(name=key, config_operation=_DELETE, value=None) for key in sorted(change.delete)),
+        ]
+        for topic, change in changes.items()
+    }
+
+
+def _everything(session: AdminSession, asked: Any, changes: Mapping[str, NewConfigs]) -> dict[str, list[Any]]:
+    found = {}
+    for topic, entries in topic_configs(session, changes).items():
+        set, delete = changes[topic].set, changes[topic].delete
+        own = {key: entry.value for key, entry in entries.items() if entry.is_override and key not in {*set, *delete}}
+        if hidden := sorted(key for key, value in own.items() if value is None):
+            raise InputError(
+                f"{session.config.role} cluster: topic {topic!r} overrides {', '.join(hidden)}, whose value the broker "
+                "hides. Brokers before 2.3 only take all overrides at once: it would be lost. Change this topic by hand."
+            )
+        found[topic] = [asked(name=key, value=value) for key, value in sorted({**own, **set}.items())]
+    return found

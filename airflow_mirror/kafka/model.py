@@ -6,7 +6,7 @@ no value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_mirror.errors import MirrorError
@@ -72,6 +72,17 @@ class NewTopicSpec:
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewConfigs:
+    """Overrides of a topic to write, and keys of those to remove, so that the cluster's own default applies."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    delete: Collection[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.delete)
 
 
 # Kinds of applications that commit seldom: every 30 s, and every 60 s, by default.

@@ -18,7 +18,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
 from airflow_mirror.plan.model import Finding, Plan, TopicPlan
-from airflow_mirror.plan.target_configs import Refusal, refusals
+from airflow_mirror.plan.refusals import Refusal, refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 
 # What they found concerns the mirror, not a topic: the plan has said it.
@@ -98,7 +98,8 @@ def draft(
     here, new = ({name: state for name, state in some.items() if name not in again} for some in (here, new))
     samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed")
     found = decide_each(plan, here, there, samples, now)
-    if refused := refusals(target, found.topics):
+    added = [t for t in found.topics if t.source_topic in new]
+    if refused := refusals(target, mirror, added, new, there):
         found = decide_each(plan, here, there, samples, now, refused)
     replaced = {name: ". ".join(sentence(topic)) for name, topic in again.items()}
     return replace(found, left_out=found.left_out | returning | replaced, upstream=upstream)

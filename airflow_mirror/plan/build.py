@@ -31,8 +31,9 @@ from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
+from airflow_mirror.plan.refusals import Refusal, refusals
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.plan.target_configs import Refusal, refusals, try_configs
+from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.plan.traces import unfit
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
@@ -47,6 +48,7 @@ def build(
     now: datetime | None = None,
     *,
     probe_target: bool = True,
+    to_copy: bool = True,
     begun: Begun | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
     decisions: Values = MappingProxyType({}),
@@ -56,6 +58,7 @@ def build(
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
     :param probe_target: test on a scratch topic of the target what the principal may do there. The topic is deleted
         again; planning writes nothing else.
+    :param to_copy: topics will be created, and put on hold: the target says whether it would take that.
     :param begun: where this mirror has already begun, if that is a moment's (``Mirror.begins_once``).
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
     :param decisions: the target's: which source topics its topics hold, and which mirrors there are.
@@ -94,7 +97,7 @@ def build(
     capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
     when = now or datetime.now(UTC)
     draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost, earlier=earlier)
-    refused = refusals(target, draft.topics)
+    refused = refusals(target, mirror, draft.topics, here.topics, there) if to_copy else {}
     if not refused:
         return draft
     return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused, earlier)
@@ -117,7 +120,7 @@ def decide(
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
     :param lost: what the source's brokers are too old to report.
-    :param refused: why the target would not create topics as planned, by target topic.
+    :param refused: why the target would not take topics as planned, by target topic.
     :param earlier: as in :func:`build`.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()

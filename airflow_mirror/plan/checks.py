@@ -221,7 +221,7 @@ CHECKS: tuple[Check, ...] = (
     ("message_size", "the target takes the largest batch", topic_checks.message_size),
     ("request_size", "the target's brokers take the largest batch", topic_checks.request_size),
     ("min_insync", "every topic has the replicas that acks=all asks for", topic_checks.min_insync),
-    ("refused_configs", "the target takes the settings of the topics to create", topic_checks.refused),
+    ("refused_configs", "the target takes every topic, and its settings on hold and afterwards", topic_checks.refused),
     ("timestamp_type", "record times are kept", topic_checks.timestamp_type),
     ("compression", "batches are kept as they are", topic_checks.compression),
     ("retention", "no arriving record would be deleted", topic_checks.retention),

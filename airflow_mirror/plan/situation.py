@@ -9,7 +9,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.model import Capabilities, TopicPlan
-from airflow_mirror.plan.target_configs import Refusal
+from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.wire.served import Without
 
 
@@ -19,7 +19,7 @@ class Situation:
 
     :param unreadable: source topics that could not be sampled, and why.
     :param lost: what the source's brokers are too old to report.
-    :param refused: why the target would not create topics as planned, by target topic.
+    :param refused: why the target would not take topics as planned, by target topic.
     """
 
     mirror: Mirror

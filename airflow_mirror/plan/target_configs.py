@@ -1,4 +1,4 @@
-"""The topic settings that the target knows, their defaults there, and the topics that it would not create.
+"""The topic settings that the target knows, and their defaults there.
 
 Versions and vendors differ: a cluster may reject a setting that another one has, and with it the whole topic. A fixed
 list would become outdated, so the target is queried.
@@ -7,13 +7,10 @@ list would become outdated, so the target is queried.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
-from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # Key -> the value that applies on the target without an override; None if that could not be seen.
@@ -58,36 +55,3 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
             return None
         known[key] = None
     return known
-
-
-class Refusal(NamedTuple):
-    """Why the target would not create a topic.
-
-    :param code: of the controller. :param words: its name and what else it says.
-    :param hold: the settings that it has on hold only, if the topic would be taken without them.
-    """
-
-    code: int
-    words: str
-    hold: Mapping[str, str] = {}
-
-
-def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, Refusal]:
-    """Have the target validate each topic to create, on hold and as it is afterwards; return what it refuses."""
-    missing = {t.target_topic: t for t in topics if not t.target_exists}
-    held = target.refused_topics([_spec(t, t.held_configs) for t in missing.values()])
-    later = target.refused_topics([_spec(t, t.configs) for t in missing.values()])
-    found = {}
-    for name, e in sorted((held | later).items()):
-        t = missing[name]
-        hold = {
-            key: t.held_configs[key]
-            for key in HELD_OPEN
-            if name not in later and t.held_configs.get(key) not in (None, t.configs.get(key))
-        }
-        found[name] = Refusal(e.code, f"{e.name}: {e.detail}" if e.detail else e.name, hold)
-    return found
-
-
-def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:
-    return NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, configs)

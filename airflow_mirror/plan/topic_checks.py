@@ -147,31 +147,43 @@ _REFUSED: dict[int, str] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Give it another name there (naming), or delete the topic that is in its way.",
     ErrorCode.INVALID_PARTITIONS: "Create the target topic yourself, or have the target's limit raised.",
     ErrorCode.INVALID_CONFIG: (
-        "Change the setting on the source topic to one that the target accepts, leave it out ({keys}), or "
+        "Change the setting on the source topic to one that the target accepts, leave it out (exclude_configs{keys}), or "
         "create the target topic yourself."
     ),
     ErrorCode.POLICY_VIOLATION: (
         "Have the topic exempted from the target's policy, or change on the source topic what the policy names; a "
-        "setting can be left out ({keys})."
+        "setting can be left out (exclude_configs{keys})."
     ),
 }
 
 
 def refused(s: Situation) -> Iterator[Found]:
-    """The target would not create the topic."""
-    settings = {t.target_topic: t.configs for t in s.topics}
-    for topic, (code, words, hold) in s.refused.items():
-        named = [key for key in settings.get(topic, ()) if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
+    """The target would not create the topic, or would not change its settings."""
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        if pair.target_topic not in s.refused:
+            continue
+        code, words, hold = s.refused[pair.target_topic]
+        named = [key for key in topic.configs if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
+        keys = f"={named}" if named else ""
+        level = "block"
         if hold:
             cause = f"the target refuses the hold, which keeps old records while they are copied ({words})"
             remedy = (
                 "Have the topic exempted from that rule until the cutover, which gives it the source's settings: those "
                 f"are not refused. The hold is {', '.join(f'{key}={value}' for key, value in sorted(hold.items()))}."
             )
+        elif pair.target is None:
+            cause, remedy = f"the target would not create it ({words})", _REFUSED[code].format(keys=keys)
         else:
-            cause = f"the target would not create it ({words})"
-            remedy = _REFUSED[code].format(keys=f"exclude_configs={named}" if named else "exclude_configs")
-        yield block(f"target topic {topic!r}", cause, f"{remedy} Or leave the topic out with exclude.")
+            # A mirror that has begun goes on: the source was changed since, and that matters after the cutover.
+            level = "warn" if pair.ours else "block"
+            cause = f"the target would not give it the source's settings after the cutover ({words})"
+            remedy = (
+                "Have the topic exempted from that rule, change the setting on the source topic to one that the target "
+                f"accepts, or let the target topic keep its own (keep_configs{keys})."
+            )
+        remedy += " Or leave the topic out (exclude_topics)." if level == "block" else ""
+        yield Found(level, f"target topic {pair.target_topic!r}", cause, remedy)
 
 
 def timestamp_type(s: Situation) -> Iterator[Found]:

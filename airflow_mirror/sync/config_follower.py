@@ -24,13 +24,13 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
+from airflow_mirror.plan.config_diff import Change, diff, own_values, shown
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
 from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.brief import LONGEST, brief, told
-from airflow_mirror.sync.configs import Change, diff, own_values, shown
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 

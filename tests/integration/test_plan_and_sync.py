@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.store import write as write_plan
-from airflow_mirror.plan.target_configs import refusals, try_configs
+from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.groups import commit_groups, read_positions, translate_positions
 from airflow_mirror.sync.topics import create_target_topics
@@ -160,9 +159,8 @@ def test_what_the_sources_broker_file_keeps_the_target_keeps(
 
 def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, target: Any, topic_name: str) -> None:
     make(source)
-    plan = build(mirror_of(topic_name), source, target)
-    vendors = [replace(t, configs={"vendor.tier": "gold"}) for t in plan.topics]
-    assert "vendor.tier" in refusals(target, vendors)[topic_name].words
+    vendors = NewTopicSpec(topic_name, 1, 1, {"vendor.tier": "gold"})
+    assert "vendor.tier" in target.refused_topics([vendors])[topic_name].detail
     entries = {
         "vendor.tier": ConfigEntry(value="gold"),
         "retention.ms": ConfigEntry(value="5"),

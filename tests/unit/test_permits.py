@@ -66,7 +66,7 @@ QUESTIONS = {
 # What makes such a request and takes no permit. Whoever calls it needs none, either.
 WITHOUT = {
     "kafka/topics.py: _creating": "nothing is overwritten: a topic that exists is an error, or compared",
-    "kafka/configs.py: _is_incremental": "asks which versions a broker serves",
+    "kafka/configs.py: refused_configs": "only validates",
     "wire/requests.py: write_refusals": "a batch with a wrong checksum, which no broker appends",
     "wire/transactions.py: TransactionClient.init": "it is the fence; its client has the check",
     "wire/transactions.py: TransactionClient.begin": "its client has the check",
@@ -77,7 +77,7 @@ WITHOUT = {
     "wire/transactions.py: write_txn_markers": "copies give a check; what a probe writes is its own",
 }
 # What makes the message of such a request; who sends it has the permit.
-MESSAGES = {"kafka/groups.py: _to_commit", "wire/transactions.py: _markers_body"}
+MESSAGES = {"kafka/configs.py: _alteration", "kafka/groups.py: _to_commit", "wire/transactions.py: _markers_body"}
 # What changes something by another client than ours.
 OTHER_CLIENTS = {"drill/clean_up.py": {"delete_consumer_groups"}}  # the drill's own group
 CONFLUENTS = {

@@ -143,15 +143,17 @@ def plan_clusters(
 ) -> Plan:  # fmt: skip
     """Plan for a job without a plan.
 
-    :param known: target topics whose records are the mirror's; None: as if all were, and whoever compares finds out.
+    :param known: target topics whose records are the mirror's; None: as if all were, and whoever compares finds out; then
+        nothing is to be copied.
     :param earlier: as in :func:`.plan.build`, as ``decisions``.
     """
+    to_copy = known is not None
     if known is None:
         known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
     return build(
-        mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun, earlier=earlier,
-        decisions=decisions,
+        mirror, source, target, known_topics=known, probe_target=probe_target, to_copy=to_copy, begun=begun,
+        earlier=earlier, decisions=decisions,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import configs as command
 from airflow_mirror.console.main import main
+from airflow_mirror.plan.config_diff import Change
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.configs import Change, ConfigsReport
+from airflow_mirror.sync.configs import ConfigsReport
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

@@ -10,6 +10,7 @@ from kafka.protocol.admin import AlterConfigsResponse, DescribeConfigsResponse, 
 
 from airflow_mirror.errors import BrokerError, InputError, RequestRefused
 from airflow_mirror.kafka.admin import ConfigEntry
+from airflow_mirror.kafka.model import NewConfigs
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, METADATA, World, world
@@ -107,6 +108,39 @@ def test_change_names_only_the_keys_that_change() -> None:
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "a is no number"))
         with pytest.raises(RequestRefused, match="alter configs of topic 't'.*INVALID_CONFIG.*a is no number"):
             w.admin.alter_topic_configs("t", unfenced, set={"a": "x"})
+
+
+def refusing(request: Any) -> Any:
+    """Refuse what would be kept for ever; of topic ``mute`` nothing can be said."""
+    response = changed()(request)
+    for asked, result in zip(request.resources, response.responses, strict=True):
+        if ("retention.ms", "-1") in [(c.name, c.value) for c in asked.configs]:
+            result.error_code, result.error_message = 44, "not for ever"
+        if asked.resource_name == "mute":
+            result.error_code = 29
+    return response
+
+
+def test_changes_of_all_topics_are_validated_in_one_request() -> None:
+    wanted = dict.fromkeys(("a", "mute"), NewConfigs({"retention.ms": "-1"}))
+    wanted |= {"b": NewConfigs({"x": "1"}, {"y"}), "same": NewConfigs()}
+    with world() as w:
+        w.answer(INCREMENTAL_ALTER_CONFIGS, refusing)
+        found = w.admin.refused_configs(wanted)
+        assert {name: (e.code, e.detail) for name, e in found.items()} == {"a": (44, "not for ever")}
+        (request,) = w.asked(INCREMENTAL_ALTER_CONFIGS)
+        assert request.validate_only and [r.resource_name for r in request.resources] == ["a", "mute", "b"]
+        assert [(c.name, c.config_operation) for c in request.resources[2].configs] == [("x", 0), ("y", 1)]
+
+
+def test_changes_are_validated_by_an_old_broker_with_all_overrides() -> None:
+    with world() as w:
+        old(w).answer(ALTER_CONFIGS, altered(44, "not for ever"))
+        (refused,) = w.admin.refused_configs({"t": NewConfigs({"retention.ms": "-1"}, {"segment.ms"})}).values()
+        assert refused.detail == "not for ever"
+        (request,) = w.asked(ALTER_CONFIGS)
+        ((resource,), validate_only) = request.resources, request.validate_only
+        assert validate_only and [(c.name, c.value) for c in resource.configs] == [("retention.ms", "-1")]
 
 
 def test_nothing_to_change_asks_nobody() -> None:

@@ -14,7 +14,7 @@ from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import HoleEstimate
-from airflow_mirror.plan.target_configs import Refusal
+from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.policy import Policy
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic

@@ -12,7 +12,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.target_configs import Refusal
+from airflow_mirror.plan.refusals import Refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -376,6 +376,21 @@ def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     assert "exclude_configs" in said() and "hold" not in said()
     assert "the target refuses the hold" in said(retention_ms="-1")
     assert "The hold is retention_ms=-1." in said(retention_ms="-1") and "source topic" not in said(retention_ms="-1")
+
+
+def test_refused_settings_of_a_topic_that_exists_block_until_the_mirror_has_begun() -> None:
+    """Then the source was changed, and a tail that begins again must not stay down for what matters after the cutover."""
+    here, there = a_cluster(a_topic(retention_ms="9")), a_cluster(a_topic(spans=((0, 0),) * 3), cluster_id="c2")
+    refused = {"orders": Refusal(44, "POLICY_VIOLATION: retention.ms is at most 5")}
+    made = decide(a_mirror(), here, there, (), NOW, refused=refused)
+    [(level, _, evidence)] = findings(made, "refused_configs")
+    assert level == "block" and "source's settings after the cutover (POLICY_VIOLATION: retention.ms" in evidence
+    with pytest.raises(PlanBlocked, match=r"keep_configs=\['retention.ms'\]"):
+        made.raise_if_blocked()
+    begun = decide(a_mirror(), here, there, ["orders"], NOW, refused=refused)
+    assert [level for level, _, _ in findings(begun, "refused_configs")] == ["warn"]
+    hold = {"orders": Refusal(44, "POLICY_VIOLATION: not for ever", {"retention.ms": "-1"})}
+    assert levels(decide(a_mirror(), here, there, ["orders"], NOW, refused=hold), "refused_configs") == ["block"]
 
 
 def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> None:

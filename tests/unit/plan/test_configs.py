@@ -6,8 +6,8 @@ import pytest
 
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules, goal, kept, left_out, overrides, same_value
-from airflow_mirror.sync.configs import diff
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
 

@@ -1,0 +1,66 @@
+"""What the target would refuse of a plan: topics to create, and changes to the settings of those that it has.
+
+Its rules are code of its own (``create.topic.policy.class.name``, ``alter.config.policy.class.name``), so the target is
+asked. It judges what will be sent, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.config_diff import diff
+from airflow_mirror.plan.configs import HELD_OPEN, Rules
+from airflow_mirror.plan.inventory import Inventory, TopicState
+from airflow_mirror.plan.model import TopicPlan
+
+
+class Refusal(NamedTuple):
+    """Why the target would not take a topic as it is planned.
+
+    :param code: of the broker. :param words: its name and what else it says.
+    :param hold: the settings that it would have on hold only, if the topic would be taken without them.
+    """
+
+    code: int
+    words: str
+    hold: Mapping[str, str] = {}
+
+
+def refusals(
+    target: ClusterAdmin, mirror: Mirror, topics: Iterable[TopicPlan], here: Mapping[str, TopicState], there: Inventory
+) -> dict[str, Refusal]:
+    """Have the target validate each topic, on hold and as it is afterwards; return what it refuses.
+
+    :param here: the source's topics. :param there: the target as it is.
+    """
+    planned = {t.target_topic: t for t in topics}
+    missing = [t for t in planned.values() if not t.target_exists]
+    rules, own = Rules.of(mirror), there.own_configs
+
+    def changes(hold: bool) -> dict[str, NewConfigs]:
+        return {
+            name: diff(here[t.source_topic].configs, there.topics[name].configs, hold, own, rules, t.configs)
+            for name, t in planned.items()
+            if t.target_exists
+        }
+
+    on_hold = changes(hold=True)
+    held = target.refused_topics([_spec(t, t.held_configs) for t in missing]) | target.refused_configs(on_hold)
+    later = target.refused_topics([_spec(t, t.configs) for t in missing]) | target.refused_configs(changes(hold=False))
+    found = {}
+    for name, e in sorted((held | later).items()):
+        t = planned[name]
+        asked = on_hold[name].set if t.target_exists else t.held_configs
+        hold = {
+            key: asked[key] for key in HELD_OPEN if name not in later and asked.get(key) not in (None, t.configs.get(key))
+        }
+        found[name] = Refusal(e.code, f"{e.name}: {e.detail}" if e.detail else e.name, hold)
+    return found
+
+
+def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:
+    return NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, configs)

@@ -1,0 +1,97 @@
+"""A target with rules of its own, in Java: all that they refuse is in the plan, by topic, in the target's words."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.jobs.runner.java import find_java
+from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan, build
+from sandbox import Cluster, jars
+from sandbox.versions import DEFAULT_VERSION
+from tests.integration.copying import wait_until
+
+pytestmark = pytest.mark.versions
+
+_LIMITS = Path(__file__).parents[1] / "java" / "Limits.java"
+DAY_MS, MONTH_MS = "86400000", "2592000000"
+
+
+@pytest.fixture(scope="module", params=[DEFAULT_VERSION, "3.4.1"])
+def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterAdmin]:
+    """A target whose brokers have the policies of ``Limits.java``: KRaft, and brokers with a ZooKeeper."""
+    version, classes = request.param, tmp_path_factory.mktemp("classes")
+    javac = find_java().home / "bin" / "javac"
+    release = "11" if version == DEFAULT_VERSION else "8"
+    command = [str(javac), "-Xlint:-options", "--release", release, "-cp", jars.classpath("broker", version=version)]
+    done = subprocess.run([*command, "-d", str(classes), str(_LIMITS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    policies = {"create.topic.policy.class.name": "Limits$OnCreate", "alter.config.policy.class.name": "Limits$OnAlter"}
+    with (
+        Cluster(
+            "strict",
+            overrides=policies,
+            version=version,
+            zookeeper=version != DEFAULT_VERSION,
+            classes=classes,
+            ready_timeout_s=240,
+        ) as cluster,  # fmt: skip
+        ClusterAdmin(ClientConfig({"bootstrap.servers": cluster.bootstrap}, "target"), timeout_s=120) as admin,
+    ):
+        yield admin
+
+
+@pytest.fixture
+def source(source_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120) as admin:
+        yield admin
+
+
+def make(admin: ClusterAdmin, name: str, partitions: int = 1, **configs: str) -> None:
+    admin.create_topics([NewTopicSpec(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})])
+    wait_until(lambda: name in admin.topics([name]), "the topic is there")
+
+
+def blocks(plan: Plan) -> dict[str, tuple[str, str]]:
+    return {f.object: (f.evidence, f.remedy) for f in plan.blocks if f.check == "refused_configs"}
+
+
+def test_each_topic_that_the_target_refuses_has_its_own_reason(
+    source: ClusterAdmin, strict: ClusterAdmin, topic_name: str
+) -> None:
+    """Also one that exists: only the copy found out, when it put the first one on hold, after it had created others."""
+    wide, scratch, new, there, old = (f"{p}{topic_name}" for p in ("wide-", "tmp-", "new-", "there-", "old-"))
+    make(source, wide, 8, retention_ms=DAY_MS)
+    make(source, scratch, retention_ms=DAY_MS)
+    make(source, new, retention_ms=DAY_MS)
+    make(source, there, retention_ms=DAY_MS)
+    make(source, old, retention_ms=MONTH_MS)
+    make(strict, there, retention_ms=DAY_MS)
+    make(strict, old, retention_ms=DAY_MS)
+    before = strict.topic_configs([there, old])
+    try:
+        mirror = Mirror(name="m", source="a", target="b", topics=[f".*{topic_name}"])
+        found = blocks(build(mirror, source, strict, probe_target=False))
+        assert found.keys() == {f"target topic {name!r}" for name in (wide, scratch, new, there, old)}
+        evidence = {name: found[f"target topic {name!r}"][0] for name in (wide, scratch, new, there, old)}
+        remedy = {name: found[f"target topic {name!r}"][1] for name in (wide, scratch, new, there, old)}
+        assert "would not create it (POLICY_VIOLATION: at most 6 partitions, not 8)" in evidence[wide]
+        assert f"POLICY_VIOLATION: no topic {scratch}" in evidence[scratch]
+        for name in (new, there):
+            assert "refuses the hold" in evidence[name] and f"retention.ms of {name} is -1" in evidence[name]
+            assert "retention.ms=-1" in remedy[name] and "source topic" not in remedy[name]
+        assert (
+            f"source's settings after the cutover (POLICY_VIOLATION: retention.ms of {old} is {MONTH_MS}" in evidence[old]
+        )
+        assert "keep_configs=['retention.ms']" in remedy[old]
+        assert strict.topic_configs([there, old]) == before and not {wide, scratch, new} & {*strict.topic_names()}
+    finally:
+        source.delete_topics([wide, scratch, new, there, old], unfenced)
+        strict.delete_topics([there, old], unfenced)

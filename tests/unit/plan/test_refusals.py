@@ -1,0 +1,98 @@
+"""What the target would refuse of a plan: of topics to create, and of changes to those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.inventory import TopicState
+from airflow_mirror.plan.refusals import Refusal, refusals
+from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
+from tests.unit.plan.test_checks import NOW
+
+DAY, WEEK = "86400000", "604800001"  # a default of a week needs no override
+MIRROR = a_mirror(topics=[".*"])
+
+
+class Target:
+    """A cluster that keeps nothing for longer than a day, unless it is for ever."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics, self.forever = topics, True
+        self.created, self.altered = list[str](), list[Mapping[str, NewConfigs]]()
+
+    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, RequestRefused]:
+        said: dict[str, tuple[int, str, str]] = {}
+        for spec in specs:
+            self.created.append(spec.name)
+            if unknown := set(spec.configs) - set(DEFAULTS):
+                said[spec.name] = 40, "INVALID_CONFIG", f"Unknown topic config name: {unknown.pop()}"
+            elif too_long := self._too_long(spec.configs):
+                said[spec.name] = too_long
+            elif spec.partitions > 6:
+                said[spec.name] = 44, "POLICY_VIOLATION", "at most 6 partitions"
+            elif spec.name.replace(".", "_") in self.topics:
+                said[spec.name] = 17, "INVALID_TOPIC_EXCEPTION", f"collides with {spec.name.replace('.', '_')}"
+        return {name: RequestRefused("create", *words) for name, words in said.items()}
+
+    def refused_configs(self, changes: Mapping[str, NewConfigs]) -> dict[str, RequestRefused]:
+        self.altered.append(changes)
+        said = {name: self._too_long(change.set) for name, change in changes.items()}
+        return {name: RequestRefused("alter", *words) for name, words in said.items() if words}
+
+    def _too_long(self, configs: Mapping[str, str]) -> tuple[int, str, str] | None:
+        retention = int(configs.get("retention.ms", "1"))
+        if retention > int(DAY):
+            return 44, "POLICY_VIOLATION", "at most a day"
+        return (44, "POLICY_VIOLATION", "not for ever") if retention < 0 and not self.forever else None
+
+
+def asked(target: Target, *topics: TopicState, there: Sequence[TopicState] = ()) -> dict[str, Refusal]:
+    """Return what the target refuses of a plan for these topics of the source."""
+    source = a_cluster(*(topics or there))
+    target_side = a_cluster(*there, a_topic("d"), cluster_id="c2")
+    plan = decide(MIRROR, source, target_side, (), NOW)
+    return refusals(target, MIRROR, plan.topics, source.topics, target_side)
+
+
+def test_each_topic_is_validated_with_its_own_name_and_partitions() -> None:
+    """On hold, and as it is afterwards."""
+    target = Target("team_orders")
+    wide = a_topic("wide", spans=((0, 0),) * 8)
+    assert asked(target, a_topic("a"), a_topic("team.orders"), wide) == {
+        "team.orders": Refusal(17, "INVALID_TOPIC_EXCEPTION: collides with team_orders"),
+        "wide": Refusal(44, "POLICY_VIOLATION: at most 6 partitions"),
+    }
+    assert target.created == ["a", "team.orders", "wide"] * 2
+
+
+def test_what_the_target_has_against_the_hold_is_told_apart() -> None:
+    target = Target()
+    week = [a_topic(name, retention_ms=WEEK) for name in "ab"]
+    assert asked(target, *week) == dict.fromkeys("ab", Refusal(44, "POLICY_VIOLATION: at most a day"))
+    target.forever = False
+    (hold,) = asked(target, a_topic("a", retention_ms="1000")).values()
+    assert hold.words == "POLICY_VIOLATION: not for ever"
+    assert hold.hold["retention.ms"] == "-1" and "max.message.bytes" not in hold.hold
+
+
+def test_topic_that_exists_is_validated_with_what_would_change() -> None:
+    """Nothing was asked about it: the copy found out, with other topics created already."""
+    target = Target()
+    target.forever = False
+    there = [a_topic("a", retention_ms="1000"), a_topic("b", **{k.replace(".", "_"): v for k, v in HELD_OPEN.items()})]
+    found = asked(target, a_topic("a", retention_ms="1000"), a_topic("b", retention_ms="1000"), there=there)
+    assert found == {"a": Refusal(44, "POLICY_VIOLATION: not for ever", found["a"].hold)} and target.created == []
+    assert found["a"].hold == {"retention.ms": "-1", "message.timestamp.after.max.ms": "9223372036854775807"}
+    on_hold, later = target.altered
+    assert not on_hold["b"] and later["b"].set["retention.ms"] == "1000"  # it is on hold already
+    assert not later["a"]
+
+
+def test_settings_of_the_source_are_refused_of_a_topic_that_exists_too() -> None:
+    target = Target()
+    found = asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")])
+    assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day")}
