@@ -65,7 +65,6 @@ def add(commands: Any) -> None:
         help="figures for Prometheus: a file for each flow, rewritten every few seconds, for node_exporter's textfile "
         "collector",
     )  # fmt: skip
-    p.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)  # always: what it could harm a plan refuses
     p.add_argument(
         "--fail-fast", action="store_true",
         help="give a flow up where its tail ends, or can't start because a cluster is away, instead of trying it again",

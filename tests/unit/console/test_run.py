@@ -71,6 +71,15 @@ def test_topics_of_its_own_are_put_on_hold_as_after_an_adoption(
     assert {spec.args for _, spec in kept.values()} == {("--hold",)}
 
 
+def test_what_it_always_does_is_no_option(
+    file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """``--hold`` was taken, and did nothing."""
+    with pytest.raises(SystemExit, match="2"):
+        started(file, tmp_path, "--hold")
+    assert "unrecognized arguments: --hold" in capsys.readouterr().err and not kept
+
+
 def test_every_flow_has_its_figures(file: Path, tmp_path: Path, kept: dict[str, Any]) -> None:
     assert started(file, tmp_path, "--metrics-dir", str(tmp_path)) == 0
     assert {name: spec.metrics for name, (_, spec) in kept.items()} == {
