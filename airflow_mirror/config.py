@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_mirror import tokens
+from airflow_mirror.compat import stores
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 from airflow_mirror.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 
@@ -92,10 +93,18 @@ class ClientConfig:
         """Return the settings by which librdkafka's clients find, trust and log in to brokers.
 
         Others are left to its defaults: a value for a Java client, such as a timeout of ten minutes, may be none for it.
+
+        :raises InvalidField: a store can't be read.
         """
         given = {k: v for k, v in self.properties.items() if k in EVERY_CLIENT and k.startswith(_TO_REACH)}
         if not given.get(_HOST_NAMES, "none"):
             given[_HOST_NAMES] = "none"  # what the empty text means in Java
+        # It knows no truststore, and can't read a keystore as Java 8 writes it (RC2).
+        if store := self.properties.get("ssl.truststore.location"):
+            given["ssl.ca.pem"] = stores.trusted(store, self.properties.get("ssl.truststore.password", ""))
+        if store := given.pop("ssl.keystore.location", ""):
+            found = stores.identity(store, given.pop("ssl.keystore.password", ""))
+            given["ssl.key.pem"], given["ssl.certificate.pem"] = found
         return {k: v for k, v in given.items() if v}
 
     def with_files(self) -> ClientConfig:

@@ -19,7 +19,8 @@ _BYTES = "batches pass as bytes; nothing is deserialized"
 _NO_GROUP = "the copy reads without a consumer group; its progress is on the target"
 _BROKERS = "checks tokens in a broker, not in a client"
 _CODE = "it is code of Java, which can't run here. Remove it"
-_PEM = "only PEM is read here"
+_STORES, _JKS = "PKCS12, whatever the file is called", "JKS is refused with the command that makes PKCS12 of it"
+_KIND = "PEM, or what the file turns out to be"
 RECOMPRESSED = (
     "batches keep the source's codec, byte for byte; a compression.type of the target's own topic, once the mirror has "
     "ended, lets its brokers recompress what they store"
@@ -49,15 +50,14 @@ COMMON = Table(
     mapped("request.timeout.ms", "socket.timeout.ms"),
     mapped("receive.buffer.bytes", "socket.receive.buffer.bytes", "-1, the kernel's choice, becomes 0"),
     mapped("send.buffer.bytes", "socket.send.buffer.bytes", "-1, the kernel's choice, becomes 0"),
-    mapped("ssl.truststore.location", "ssl.ca.location", "with ssl.truststore.type=PEM; JKS and PKCS12 are refused with "
-           "the command that makes PEM of them"),
-    mapped("ssl.truststore.type", "", f"says what the location holds: {_PEM}"),
-    mapped("ssl.truststore.password", "", "of no use with PEM; refused with JKS and PKCS12, as the store is"),
+    mapped("ssl.truststore.location", "ssl.truststore.location, ssl.ca.location", f"{_STORES}, or PEM; {_JKS}"),
+    mapped("ssl.truststore.type", "", _KIND),
+    honoured("ssl.truststore.password", "", "of no use with PEM"),
     mapped("ssl.truststore.certificates", "ssl.ca.pem"),
-    mapped("ssl.keystore.location", "ssl.certificate.location, ssl.key.location", "with ssl.keystore.type=PEM; JKS and "
-           "PKCS12 are refused with the command that makes PEM of them"),
-    mapped("ssl.keystore.type", "", f"says what the location holds: {_PEM}"),
-    mapped("ssl.keystore.password", "", "of no use with PEM; refused with JKS and PKCS12, as the store is"),
+    mapped("ssl.keystore.location", "ssl.keystore.location, ssl.certificate.location, ssl.key.location",
+           f"{_STORES}, or PEM; {_JKS}"),
+    mapped("ssl.keystore.type", "", _KIND),
+    honoured("ssl.keystore.password", "", "of no use with PEM"),
     mapped("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
     mapped("ssl.keystore.key", "ssl.key.pem"),
     honoured("ssl.key.password"),

@@ -40,6 +40,10 @@ _SUPPORTED = frozenset(
         "ssl.key.location",
         "ssl.key.pem",
         "ssl.key.password",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
         "ssl.cipher.suites",
         "ssl.endpoint.identification.algorithm",
     }
@@ -48,8 +52,6 @@ _SUPPORTED = frozenset(
 _HARMLESS = ("sasl.kerberos.",)
 _OFTEN_SET = (*_HARMLESS, "sasl.mechanism", "ssl.endpoint.")  # also where neither TLS nor a login is wanted
 _REMEDIES = kerberos.REMEDIES | {
-    "ssl.keystore.location": "Give ssl.certificate.location and ssl.key.location (PEM files) instead.",
-    "ssl.truststore.location": "Give ssl.ca.location (a PEM file or directory) instead.",
     "sasl.jaas.config": "Give sasl.mechanism, sasl.username and sasl.password instead.",
 }
 _BY_PASSWORD = "Set the mechanism of this user, or remove sasl.username and set sasl.kerberos.principal."
@@ -106,7 +108,7 @@ class WireSettings:
             user = self.kerberos_name or "<the owner of the ticket cache>"
         if self.uses_sasl and user:
             return f"User:{user}"
-        has_certificate = self.get("ssl.certificate.location") or self.get("ssl.certificate.pem")
+        has_certificate = any(map(self.get, ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")))
         return _OF_CERTIFICATE if self.uses_tls and has_certificate else "User:ANONYMOUS"
 
     @property

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from airflow_mirror.compat import stores
 from airflow_mirror.errors import InvalidField
 
 Get = Callable[[str], str]
@@ -36,6 +37,10 @@ def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) ->
 
 
 def _trust(context: ssl.SSLContext, get: Get) -> None:
+    if store := get("ssl.truststore.location"):
+        context.load_verify_locations(cadata=stores.trusted(store, get("ssl.truststore.password")))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # to Java each is trusted, issuer or not
+        return
     location, pem = get("ssl.ca.location"), get("ssl.ca.pem")
     try:
         if pem:
@@ -53,7 +58,11 @@ def _trust(context: ssl.SSLContext, get: Get) -> None:
 
 
 def _identify(context: ssl.SSLContext, get: Get) -> None:
-    """Load the client certificate and its key, each from a file or from text."""
+    """Load the client certificate and its key, each from a file or from text, or both from a store."""
+    if store := get("ssl.keystore.location"):
+        with as_file("".join(stores.identity(store, get("ssl.keystore.password")))) as path:
+            context.load_cert_chain(path)
+        return
     if not (get("ssl.certificate.location") or get("ssl.certificate.pem")):
         return
     # Always pass a password function: without one OpenSSL would prompt on the terminal and the task would hang.

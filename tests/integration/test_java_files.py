@@ -9,8 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from airflow_mirror.compat.stores import commands
+from airflow_mirror.compat import stores
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox.jars import classpath
 from tests.unit.compat.test_client_keys import GOLDEN
@@ -53,39 +56,43 @@ def test_java_reads_every_form_of_its_syntax_as_we_do(tmp_path: Path) -> None:
     assert dict(line.split("\1") for line in printed.splitlines()) == KEPT
 
 
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_the_commands_that_we_name_make_pem_of_javas_stores(kind: str, tmp_path: Path) -> None:
-    """Both stores are made by keytool; then the commands are run as they are shown, with the passwords typed in."""
+@pytest.mark.parametrize("kind", ["", "-J-Dkeystore.pkcs12.legacy=true", "-storetype JKS"], ids=["17", "8", "jks"])
+def test_stores_of_keytool_are_read(kind: str, tmp_path: Path) -> None:
+    """As Java writes them now, in the old algorithms of Java 8, and Java's own after the command that we name."""
     java = find_java().executable.resolve().parent
-    path = f"{java}{os.pathsep}{os.environ['PATH']}"
 
-    def run(command: str, typed: str = "") -> str:
-        # Without a terminal, as with a pipe, both tools read what they ask for from standard input.
+    def run(command: str, typed: str = "") -> None:
+        # Without a terminal, as with a pipe, keytool reads what it asks for from standard input.
         done = subprocess.run(
-            ["bash", "-c", command], input=typed, cwd=tmp_path, env={"PATH": path}, start_new_session=True,
-            capture_output=True, text=True, timeout=60, check=False,
+            ["bash", "-c", command], input=typed, cwd=tmp_path, env={"PATH": f"{java}{os.pathsep}{os.environ['PATH']}"},
+            start_new_session=True, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
 
-    store = f"-keystore 'my store' -storetype {kind} -storepass secret1"
+    files = {"keystore": tmp_path / "my store.jks", "truststore": tmp_path / "trusted.jks"}
+    store = f"-keystore 'my store.jks' {kind} -storepass secret1"
     run(f"keytool -genkeypair {store} -alias mirror -keyalg RSA -dname CN=mirror -ext bc:c")
     run(f"keytool -exportcert {store} -alias mirror -rfc -file cert.pem")
-    trusted = f"-keystore trusted -storetype {kind} -storepass secret1 -noprompt"
-    run(f"keytool -importcert {trusted} -alias one -file cert.pem")
-    first = "secret1\n" * 3 if kind == "JKS" else ""  # the new store's password, twice, and the old one's
-    *to_p12, to_pem = commands("keystore", kind, "my store")
-    for command in to_p12:
-        run(command, first)
-    run(to_pem, "secret1\nphrase1\nphrase1\n")
-    *to_p12, to_pem = commands("truststore", kind, "trusted")
-    for command in to_p12:
-        run(command, first)
-    run(to_pem, "secret1\n")
-    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    for alias in ("one", "two"):
+        trusted = f"-keystore trusted.jks {kind} -storepass secret1 -noprompt"
+        run(f"keytool -importcert {trusted} -alias {alias} -file cert.pem")
+    if "JKS" in kind:
+        for name, path in files.items():
+            with pytest.raises(InvalidField, match="only Java reads a JKS store"):
+                stores.trusted(str(path), "secret1")
+            run(stores.command(name, str(path)), "secret1\n" * 3)  # the new store's password, twice, and the old one's
+        files = {name: tmp_path / f"{name}.p12" for name in files}
+    password = "secret1"
+    key, chain = stores.identity(str(files["keystore"]), password)
+    (tmp_path / "client.pem").write_text(key + chain)
+    context = ssl.create_default_context(cadata=stores.trusted(str(files["truststore"]), password))
     assert [dict(pair[0] for pair in one["subject"])["commonName"] for one in context.get_ca_certs()] == ["mirror"]
-    # One file for ssl.certificate.location and ssl.key.location, with ssl.key.password.
-    context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.pem", "phrase1")
+    context.load_cert_chain(tmp_path / "client.pem")
+    mine = {f"ssl.{name}.{what}": value for name, path in files.items() for what, value in
+            (("location", str(path)), ("password", password))}  # fmt: skip
+    config = ClientConfig({"bootstrap.servers": "localhost:1", "security.protocol": "SSL", **mine})
+    assert (config.common()["ssl.key.pem"], "ssl.keystore.location" in config.common()) == (key, False)
+    AdminClient(config.common())  # raises where librdkafka can't use them
 
 
 def test_mirrormaker_makes_of_a_file_what_is_recorded() -> None:

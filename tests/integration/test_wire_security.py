@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, MirrorError, TryAgain
+from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
@@ -279,6 +281,35 @@ def test_a_client_certificate_from_texts(secured: dict[str, Cluster], authority:
     }
     with opened(settings) as cluster:
         assert cluster.log_ends([TP]) == {TP: 0}
+
+
+@pytest.mark.parametrize("kind", ["", "-J-Dkeystore.pkcs12.legacy=true"], ids=["17", "8"])
+def test_a_client_certificate_from_javas_stores(
+    secured: dict[str, Cluster], authority: Authority, tmp_path: Path, kind: str
+) -> None:
+    """Written by keytool, as it does now and did in Java 8; librdkafka, which can't read the latter, gets them as PEM."""
+    client = authority.issue("client")
+    for name, text in (("ca.pem", authority.certificate), ("client.pem", client.key + client.certificate)):
+        (tmp_path / name).write_text(text)
+    keytool = f"{find_java().executable.resolve().parent / 'keytool'} {kind}"
+    to_p12 = "openssl pkcs12 -export -in client.pem -out client.p12 -passout pass:secret1"
+    subprocess.run(to_p12.split(), cwd=tmp_path, check=True)
+    for command in (
+        f"{keytool} -importkeystore -srckeystore client.p12 -srcstorepass secret1 -destkeystore k.jks -deststorepass",
+        f"{keytool} -importcert -noprompt -alias ca -file ca.pem -keystore t.jks -storepass",
+    ):
+        subprocess.run([*command.split(), "secret1"], cwd=tmp_path, check=True, capture_output=True)
+    settings = {
+        "bootstrap.servers": secured["certificates"].bootstrap_sasl,
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(tmp_path / "t.jks"),
+        "ssl.truststore.password": "secret1",
+        "ssl.keystore.location": str(tmp_path / "k.jks"),
+        "ssl.keystore.password": "secret1",
+    }
+    with opened(settings) as cluster:
+        assert cluster.log_ends([TP]) == {TP: 0}
+    assert TOPIC in AdminClient(ClientConfig(settings).common()).list_topics(timeout=60).topics
 
 
 def test_missing_client_certificate_is_reported_as_the_clients_fault(

@@ -378,7 +378,9 @@ def test_a_file_is_read_without_its_secrets_and_refused_without_a_retry(bag: Any
     assert [one["name"] for one in read({"files": [str(file)], "clusters": ["dc1"]})] == ["dc2-to-dc1"]
     with pytest.raises(AirflowFailException, match="clusters dc3: no enabled flow leads there. Known: dc1, dc2"):
         read({"files": [str(file)], "clusters": ["dc3"]})
-    file.write_text(TWO_WAYS + "dc2.ssl.truststore.location = x.jks\n")
+    store = file.with_name("x.jks")
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    file.write_text(TWO_WAYS + f"dc2.ssl.truststore.location = {store}\n")
     with pytest.raises(AirflowFailException, match=r"(?s)KeysRefused: .*dc2\.ssl\.truststore\.location"):
         read({"files": [str(file)], "clusters": []})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -174,17 +175,25 @@ def test_what_cant_be_kept_is_named_without_a_secret(key: str, value: str, says:
     assert "hidden" not in problem + repr(found)
 
 
-def test_a_java_store_is_named_with_the_command_that_makes_pem_of_it() -> None:
-    found = converted({"ssl.truststore.location": "/etc/my certs.jks", "ssl.truststore.password": "hidden"})
-    (problem,) = found.problems
-    assert problem == (
-        "ssl.truststore.location=/etc/my certs.jks: only Java reads a JKS store. Make PEM of it: keytool -importkeystore "
-        "-srckeystore '/etc/my certs.jks' -destkeystore truststore.p12 -deststoretype PKCS12 && openssl pkcs12 -in "
-        "truststore.p12 -nokeys -out ca.pem. Then set ssl.truststore.type=PEM and the new location."
-    )
-    found = converted({"ssl.keystore.location": "/etc/c.p12", "ssl.keystore.type": "PKCS12"})
-    assert "Make PEM of it: openssl pkcs12 -in /etc/c.p12 -out client.pem." in found.problems[0]
-    assert "ssl.certificate.location" not in found.properties
+@pytest.mark.parametrize("kind", [{}, {"ssl.truststore.type": "PKCS12"}, {"ssl.truststore.type": "JKS"}])
+def test_a_store_is_what_its_first_bytes_say(tmp_path: Path, kind: dict[str, str]) -> None:
+    """keytool writes PKCS12 into a file that is called .jks, and Java reads that where JKS is declared."""
+    store = tmp_path / "my certs.jks"
+    given = {"ssl.truststore.location": str(store), "ssl.truststore.password": "hidden", **kind}
+    read = {"ssl.truststore.location": str(store), "ssl.truststore.password": "hidden"}
+    for content in (b"0\x82\x09\xf2", None):  # one that is not here may be where it is used
+        if content:
+            store.write_bytes(content)
+        else:
+            store.unlink()
+        found = converted(given)
+        assert found.problems == [] and found.properties == {"bootstrap.servers": "b:9092"} | read
+        assert "hidden" not in repr(found)
+    store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    assert converted(given).problems == [
+        f"ssl.truststore.location={store}: only Java reads a JKS store. Make PKCS12 of it: keytool -importkeystore "
+        f"-srckeystore '{store}' -destkeystore truststore.p12 -deststoretype PKCS12. Then give that file."
+    ]
 
 
 def test_pem_texts_keep_their_line_breaks() -> None:

@@ -154,15 +154,7 @@ def test_addresses_of_admin_clients_are_kept() -> None:
     assert found.mirrors["us-west", "us-east"]["isolation"] == "read_committed"
 
 
-def test_java_stores_of_the_example_are_named_and_no_password_is() -> None:
-    found = findings("security", CLUSTERS["us"], CLUSTERS["enabled"])
-    assert [line.partition("=")[0] for line in found] == [
-        "us-east.ssl.truststore.location", "us-east.ssl.keystore.location",
-    ]  # fmt: skip
-    assert "my-secret-password" not in "".join(found)
-
-
-@pytest.mark.parametrize("name", ["connect", "exactly_once", "separator"])
+@pytest.mark.parametrize("name", ["connect", "exactly_once", "security", "separator"])
 def test_the_other_examples_are_taken_over(name: str) -> None:
     assert findings(name, CLUSTERS["us"], CLUSTERS["enabled"]) == []
 

@@ -82,7 +82,8 @@ def test_without_a_directory_nothing_is_written_and_no_secret_is_needed(
 
 
 def test_what_is_refused_leaves_no_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(FILE + "B.ssl.truststore.location = x.jks\n")
+    (file.parent / "x.jks").write_bytes(b"\xfe\xed\xfe\xed")
+    file.write_text(FILE + f"B.ssl.truststore.location = {file.parent / 'x.jks'}\n")
     assert main(["from-properties", str(file), "--out", str(file.parent / "out")]) == 2
     assert "B.ssl.truststore.location" in capsys.readouterr().err
     assert not (file.parent / "out").exists()

@@ -63,7 +63,7 @@ def kerberos(**extra: str) -> dict[str, str]:
         ({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": SECRET}, "sasl.mechanism"),
         (sasl() | {"sasl.mechanisms": "DIGEST-MD5"}, "sasl.mechanisms"),
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a"}, "sasl.password"),
-        ({"ssl.keystore.location": "/k.p12", "ssl.keystore.password": SECRET}, "ssl.keystore.location"),
+        ({"ssl.keystore.location": "/k.p12", "ssl.keystore.password": SECRET}, "security.protocol"),
         ({"ssl.crl.location": "/crl"}, "ssl.crl.location"),
         (sasl() | {"sasl.jaas.config": SECRET}, "sasl.jaas.config"),
         ({"ssl.endpoint.identification.algorithm": "maybe"}, "ssl.endpoint.identification.algorithm"),

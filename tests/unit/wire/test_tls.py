@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -10,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
-from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.errors import InvalidField, MirrorError, TryAgain
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
@@ -202,6 +206,44 @@ def test_untrusted_or_missing_client_certificate_is_reported(
     server.verify_mode, server.maximum_version = ssl.CERT_REQUIRED, version
     own = None if whose == "nobody's" else Authority("somebody else").issue("client")
     assert "client certificate" in refused(server, trusting(authority, own))
+
+
+def p12(path: Path, issued: Issued | None, *trusted: str) -> str:
+    """Write a PKCS12 store."""
+    key = serialization.load_pem_private_key(issued.key.encode(), None) if issued else None
+    own = x509.load_pem_x509_certificate(issued.certificate.encode()) if issued else None
+    others = [x509.load_pem_x509_certificate(one.encode()) for one in trusted]
+    kept = serialization.BestAvailableEncryption(b"p12-secret")
+    path.write_bytes(pkcs12.serialize_key_and_certificates(None, key, own, others, kept))  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_a_java_truststore_and_keystore_are_used(authority: Authority, server: ssl.SSLContext, tmp_path: Path) -> None:
+    server.verify_mode = ssl.CERT_REQUIRED
+    named = {
+        "ssl_truststore_location": p12(
+            tmp_path / "t", None, Authority("somebody else").certificate, authority.certificate
+        ),
+        "ssl_keystore_location": p12(tmp_path / "k", authority.issue("client")),
+    }
+    passwords = dict.fromkeys(("ssl_truststore_password", "ssl_keystore_password"), "p12-secret")
+    own = settings(security_protocol="SSL", **named, **passwords)
+    assert own.principal.startswith("User:<the certificate")
+    with Peer(encrypted(server, Talk.greet)) as peer:
+        Connection.open("127.0.0.1", peer.port, own, 60.0).close()
+    with pytest.raises(InvalidField, match=r"ssl.keystore.location.*another password.*ssl.keystore.password") as caught:
+        _ = settings(security_protocol="SSL", **named, **passwords | {"ssl_keystore_password": "wr0ng"}).ssl_context
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_a_java_truststore_may_hold_the_brokers_own_certificate(
+    authority: Authority, server: ssl.SSLContext, tmp_path: Path
+) -> None:
+    """To Java each certificate in it is trusted; OpenSSL would ask for the issuer's."""
+    (pem,) = re.findall(r"-----BEGIN CERT[^§]*", (tmp_path / "broker.pem").read_text())
+    own = {"ssl_truststore_location": p12(tmp_path / "t", None, pem), "ssl_truststore_password": "p12-secret"}
+    with Peer(encrypted(server, Talk.greet)) as peer:
+        Connection.open("127.0.0.1", peer.port, settings(security_protocol="SSL", **own), 60.0).close()
 
 
 def test_no_cipher_in_common_is_refused(authority: Authority, server: ssl.SSLContext) -> None:
