@@ -81,6 +81,7 @@ EVERY_CLIENT = frozenset(_TEXTS.split()) | NUMBERS | _CHOICES.keys()
 _KNOWN = EVERY_CLIENT | {*_ONE.split()} | _OURS | {*CONSUMER.keys, *PRODUCER.keys}
 _NEGATIVE = frozenset({"connections.max.idle.ms", "topic.metadata.refresh.interval.ms"})  # -1: never
 _MAY_BE_EMPTY = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})
+_USERS = ("sasl.username", "sasl.oauthbearer.client.id")
 _JAVA = "This is librdkafka's format, not Java's: write"
 _AS_JSON = "write the settings as JSON, in a file whose name ends in .json"
 _LINE_OF_JAVA = re.compile(r"([A-Za-z0-9._-]+)(?:\s*:|\s)")
@@ -103,7 +104,8 @@ def of_properties(text: str, where: str) -> dict[str, str]:
     """Return the settings of librdkafka's ``key=value`` lines. Arguments and errors as for :func:`settled`.
 
     Blanks around key and value mean nothing, and a backslash is a backslash. What only Java reads otherwise is refused:
-    another separator, a line that goes on in the next, an escape, a password that ends in a blank.
+    another separator, a line that goes on in the next, an escape. So is a user or a secret that ends in a blank:
+    librdkafka keeps it, Java's clients take it away, and a login fails with one of them.
     """
     properties, goes_on = dict[str, str](), False
     # Not splitlines: a value may hold what Unicode takes for the end of a line.
@@ -116,9 +118,9 @@ def of_properties(text: str, where: str) -> dict[str, str]:
             _refuse_java(line.strip(), goes_on, at)
         if not separator:
             raise InputError(f"{at} is no 'key=value'.")
-        if is_secret(key) and value != value.strip():
-            cause = "ends in a blank, which Java's clients keep and others don't"
-            raise InvalidSetting(at, key, cause, f"Remove it; if it belongs to the secret, {_AS_JSON}")
+        if (is_secret(key) or key in _USERS) and value != value.strip():
+            cause = "ends in a blank, which librdkafka keeps and Java's clients don't"
+            raise InvalidSetting(at, key, cause, f"Remove it; if it belongs to the value, {_AS_JSON}")
         if _ESCAPE_OF_JAVA.search(value) and not is_secret(key):
             remedy = f"{_JAVA} the value as it is; if that has a backslash here, {_AS_JSON}"
             raise InvalidSetting(at, key, "has a backslash as Java writes one", remedy)

@@ -86,6 +86,15 @@ def test_a_consumer_that_logs_in_over_tls_becomes_a_connection_that_the_mirror_r
     assert not wire.verify_hostname
 
 
+def test_blanks_around_a_value_mean_nothing_but_between_quotes() -> None:
+    """As Java's own classes read it (ConfigDef and JaasContext, tried on 2.1.1 and 4.3.1): a user may end in a blank."""
+    jaas = f'{SCRAM} required username="mirror " password=" p";  '
+    found = converted({"ssl.key.password": "k \t", "client.id": "me ", "sasl.jaas.config": jaas})
+    assert found.problems == []
+    assert (found.properties["sasl.username"], found.properties["sasl.password"]) == ("mirror ", " p")
+    assert (found.properties["ssl.key.password"], found.properties["client.id"]) == ("k", "me")
+
+
 def test_a_token_by_clients_credentials_becomes_oidc() -> None:
     url = "https://login.example/token"
     found = converted(
