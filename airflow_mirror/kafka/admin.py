@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import MirrorError, RequestRefused
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import (
     acls,
     allowed,
@@ -147,11 +147,10 @@ class ClusterAdmin:
         """
         topics.create_topics(self._session, specs, validate_only=validate_only)
 
-    def refused_topics(self, specs: Iterable[NewTopicSpec], patience_s: float = 5.0) -> dict[str, RequestRefused]:
+    def refused_topics(self, specs: Iterable[NewTopicSpec], patience_s: float = 5.0) -> dict[str, MirrorError]:
         """Return why the controller would not create topics, by name. None is created.
 
-        Only what is against a topic itself: its name, its partitions, its settings, a policy. Nothing is said of one that
-        exists, that this principal may not create, or that the controller can't judge within ``patience_s``.
+        :param patience_s: after which a temporary error counts.
         """
         return topics.refused_topics(self._session, specs, patience_s)
 
@@ -179,11 +178,10 @@ class ClusterAdmin:
         """
         configs.alter_topic_configs(self._session, topic, NewConfigs(set or {}, delete), permit)
 
-    def refused_configs(self, changes: Mapping[str, NewConfigs], patience_s: float = 5.0) -> dict[str, RequestRefused]:
+    def refused_configs(self, changes: Mapping[str, NewConfigs], patience_s: float = 5.0) -> dict[str, MirrorError]:
         """Return why the brokers would not change overrides of topics that exist, by name. Nothing is changed.
 
-        Only what is against the change itself. Nothing is said of a topic that this principal may not alter, or that the
-        brokers can't judge within ``patience_s``.
+        :param patience_s: after which a temporary error counts.
         """
         return configs.refused_configs(self._session, changes, patience_s)
 

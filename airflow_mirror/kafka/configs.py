@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.errors import InputError, RequestRefused
+from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.kafka.cluster import describe_cluster
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
 from airflow_mirror.kafka.permit import Permit
@@ -82,7 +82,7 @@ def alter_topic_configs(session: AdminSession, topic: str, change: NewConfigs, p
 
 def refused_configs(
     session: AdminSession, changes: Mapping[str, NewConfigs], patience_s: float
-) -> dict[str, RequestRefused]:  # fmt: skip
+) -> dict[str, MirrorError]:  # fmt: skip
     """Return what the target has against changes; see ``ClusterAdmin.refused_configs``."""
 
     def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
@@ -90,8 +90,7 @@ def refused_configs(
         yield from _altered(session.request(connection, *_alteration(session, connection, some, validate_only=True)))
 
     topics = [topic for topic, change in changes.items() if change]
-    _, errors = session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)
-    return {topic: e for topic, e in errors.items() if isinstance(e, RequestRefused)}
+    return session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)[1]
 
 
 def _describe(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.errors import MirrorError, RequestRefused
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.model import NewTopicSpec, Replicas, TopicInfo
 from airflow_mirror.kafka.permit import Permit
@@ -74,17 +74,6 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
     return Reply("", 0, None, found)
 
 
-# What a target has against a topic, and says so: it would say the same each time.
-_REFUSALS = frozenset(
-    {
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.POLICY_VIOLATION,
-    }
-)
-
-
 def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
     """Create topics; errors as in ``ClusterAdmin.create_topics``."""
     wanted = {spec.name: spec for spec in specs}
@@ -99,12 +88,11 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, valid
 
 def refused_topics(
     session: AdminSession, specs: Iterable[NewTopicSpec], patience_s: float
-) -> dict[str, RequestRefused]:  # fmt: skip
+) -> dict[str, MirrorError]:  # fmt: skip
     """Return what the controller has against topics; see ``ClusterAdmin.refused_topics``."""
     wanted = {spec.name: spec for spec in specs}
     ask = _creating(session, wanted, validate_only=True)
-    _, errors = session.each_apart(lambda name: f"create topic {name!r}", wanted, ask, "Create", patience_s)
-    return {name: e for name, e in errors.items() if isinstance(e, RequestRefused) and e.code in _REFUSALS}
+    return session.each_apart(lambda name: f"create topic {name!r}", wanted, ask, "Create", patience_s)[1]
 
 
 def _creating(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.mirror import Mirror
@@ -16,6 +17,17 @@ from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.wire.error_codes import ErrorCode
+
+# What a target has against a topic, and says so: it would say the same each time.
+_JUDGED = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
 
 
 class Refusal(NamedTuple):
@@ -35,6 +47,9 @@ def refusals(
 ) -> dict[str, Refusal]:
     """Have the target validate each topic, on hold and as it is afterwards; return what it refuses.
 
+    Only what is against a topic itself. Nothing is said of one that this principal may not create or alter, that somebody
+    else has just created, or that the target can't judge.
+
     :param here: the source's topics. :param there: the target as it is.
     """
     planned = {t.target_topic: t for t in topics}
@@ -49,8 +64,10 @@ def refusals(
         }
 
     on_hold = changes(hold=True)
-    held = target.refused_topics([_spec(t, t.held_configs) for t in missing]) | target.refused_configs(on_hold)
-    later = target.refused_topics([_spec(t, t.configs) for t in missing]) | target.refused_configs(changes(hold=False))
+    held = _judged(target.refused_topics([_spec(t, t.held_configs) for t in missing]), target.refused_configs(on_hold))
+    later = _judged(
+        target.refused_topics([_spec(t, t.configs) for t in missing]), target.refused_configs(changes(hold=False))
+    )
     found = {}
     for name, e in sorted((held | later).items()):
         t = planned[name]
@@ -60,6 +77,11 @@ def refusals(
         }
         found[name] = Refusal(e.code, f"{e.name}: {e.detail}" if e.detail else e.name, hold)
     return found
+
+
+def _judged(*errors: Mapping[str, MirrorError]) -> dict[str, RequestRefused]:
+    several = (item for some in errors for item in some.items())
+    return {name: e for name, e in several if isinstance(e, RequestRefused) and e.code in _JUDGED}
 
 
 def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from airflow_mirror.errors import LedgerNewer, MirrorError, MissingRight
+from airflow_mirror.errors import LedgerNewer, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
@@ -83,12 +83,9 @@ def unfit(target: ClusterAdmin, topics: Iterable[str], replicas: int | None, val
             found.setdefault(topic, []).append(said)
     for topic, owner in _owners(values, there).items():
         found.setdefault(topic, []).append(owner)
-    for spec in specs(target, (topic for topic in wanted if topic not in there), replicas):
-        try:
-            target.create_topics([spec], validate_only=True)
-        except MirrorError as e:
-            if spec.name not in hidden or isinstance(e, MissingRight):
-                found.setdefault(spec.name, []).append(str(e))
+    for topic, e in target.refused_topics(specs(target, [t for t in wanted if t not in there], replicas)).items():
+        if topic not in hidden or isinstance(e, MissingRight):
+            found.setdefault(topic, []).append(str(e))
     return {topic: "; ".join(causes) for topic, causes in found.items()}
 
 

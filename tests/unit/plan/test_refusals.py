@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_mirror.errors import RequestRefused
+from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.inventory import TopicState
 from airflow_mirror.plan.refusals import Refusal, refusals
+from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 
@@ -18,13 +19,16 @@ MIRROR = a_mirror(topics=[".*"])
 
 
 class Target:
-    """A cluster that keeps nothing for longer than a day, unless it is for ever."""
+    """A cluster that keeps nothing for longer than a day, unless it is for ever.
+
+    Somebody has just created ``late``, and ``closed`` may not be altered: the copy says so, in the words for that.
+    """
 
     def __init__(self, *topics: str) -> None:
         self.topics, self.forever = topics, True
         self.created, self.altered = list[str](), list[Mapping[str, NewConfigs]]()
 
-    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, RequestRefused]:
+    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, MirrorError]:
         said: dict[str, tuple[int, str, str]] = {}
         for spec in specs:
             self.created.append(spec.name)
@@ -36,12 +40,18 @@ class Target:
                 said[spec.name] = 44, "POLICY_VIOLATION", "at most 6 partitions"
             elif spec.name.replace(".", "_") in self.topics:
                 said[spec.name] = 17, "INVALID_TOPIC_EXCEPTION", f"collides with {spec.name.replace('.', '_')}"
-        return {name: RequestRefused("create", *words) for name, words in said.items()}
+        return {
+            **{name: RequestRefused("create", *words) for name, words in said.items()},
+            "late": BrokerError("create", 36, "TOPIC_ALREADY_EXISTS"),
+        }
 
-    def refused_configs(self, changes: Mapping[str, NewConfigs]) -> dict[str, RequestRefused]:
+    def refused_configs(self, changes: Mapping[str, NewConfigs]) -> dict[str, MirrorError]:
         self.altered.append(changes)
         said = {name: self._too_long(change.set) for name, change in changes.items()}
-        return {name: RequestRefused("alter", *words) for name, words in said.items() if words}
+        return {
+            **{name: RequestRefused("alter", *words) for name, words in said.items() if words},
+            "closed": refusal("alter", 29, "AlterConfigs", "closed", "User:mirror"),
+        }
 
     def _too_long(self, configs: Mapping[str, str]) -> tuple[int, str, str] | None:
         retention = int(configs.get("retention.ms", "1"))

@@ -93,6 +93,7 @@ def test_a_topic_that_may_not_be_created_is_named_beforehand(world: World) -> No
     world.target.refused = {SYNCS: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     found = unfit(world.target, [CHECKPOINTS, SYNCS], None, world.ledger.values())  # type: ignore[arg-type]
     assert list(found) == [SYNCS] and "Create" in found[SYNCS]
+    assert world.target.validated == [[CHECKPOINTS, SYNCS]]  # in one request
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "READ", "DESCRIBE_CONFIGS"])

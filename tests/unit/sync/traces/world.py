@@ -61,6 +61,7 @@ class Cluster(Side):
         self.there: dict[str, TopicInfo] = {}
         self.policies: dict[str, str] = {}
         self.refused: dict[str, int] = {}
+        self.validated: list[list[str]] = []
         self.denied: dict[str, set[str]] = {}
 
     def cluster_id(self) -> str:
@@ -90,11 +91,10 @@ class Cluster(Side):
     def broker_count(self) -> int:
         return 1
 
-    def create_topics(self, specs: list[NewTopicSpec], validate_only: bool = False) -> None:
-        for spec in specs:
-            if code := self.refused.get(spec.name):
-                raise refusal("create", code, "Create", spec.name, "User:mirror")
-            assert validate_only
+    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, MirrorError]:
+        self.validated.append([spec.name for spec in specs])
+        found = {spec.name: code for spec in specs if (code := self.refused.get(spec.name))}
+        return {name: refusal("create", code, "Create", name, "User:mirror") for name, code in found.items()}
 
     def partitions(self, topic: str) -> int:
         return 2
