@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from airflow_mirror.compat.rows import Fate
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.jobs.driver.arguments import add_alarm
+from airflow_mirror.jobs.metrics.files import FilesCollector
+from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import Kept, keep
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -66,6 +69,10 @@ def add(commands: Any) -> None:
         "collector",
     )  # fmt: skip
     p.add_argument(
+        "--metrics-port", type=int, metavar="N",
+        help="figures of all flows at one port of the loopback interface; 0: any free one",
+    )  # fmt: skip
+    p.add_argument(
         "--fail-fast", action="store_true",
         help="give a flow up where its tail ends, or can't start because a cluster is away, instead of trying it again",
     )  # fmt: skip
@@ -107,10 +114,15 @@ def _run(arguments: argparse.Namespace) -> int:
     for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION), *dropped):
         _say(subject, line)
 
+    port, directory = arguments.metrics_port, arguments.metrics_dir
+    figures = {m.name: (directory or arguments.home / m.name).absolute() / f"{m.name}.prom" for m in mirrors.values()}
+    if directory is None and port is None:
+        figures.clear()
+
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
         runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
         # A plan refuses topics that hold data of others, so what is put on hold is the mirror's own: adopted, or changed.
-        metrics = str(arguments.metrics_dir / f"{mirror.name}.prom") if arguments.metrics_dir else ""
+        metrics = str(figures[mirror.name]) if figures else ""
         spec = JobSpec(
             kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",), alarm=arguments.alarm, metrics=metrics
         )  # fmt: skip
@@ -119,7 +131,10 @@ def _run(arguments: argparse.Namespace) -> int:
         say = partial(_say, "->".join(flow))
         return keep(runner, spec, secrets, stopping, say, fail_fast=arguments.fail_fast)
 
-    with ThreadPoolExecutor(len(mirrors)) as pool:
+    with closing(Publication(None, port)) as publication, ThreadPoolExecutor(len(mirrors)) as pool:
+        publication.show(FilesCollector([*figures.values()]))
+        if publication.address is not None:
+            _say("figures", f"http://{publication.address}/metrics")
         kept = [future.result() for future in [pool.submit(one, *each) for each in mirrors.items()]]
     statuses = {end.status for end in kept}
     return statuses.pop() if len(statuses) == 1 else 1

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.metrics.collector import CopyCollector
+from airflow_mirror.jobs.metrics.files import FilesCollector
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Publication:
         """Call something when this is closed, after what was published since has ended."""
         self._at_the_end.callback(call)
 
-    def show(self, collector: CopyCollector) -> None:
+    def show(self, collector: CopyCollector | FilesCollector) -> None:
         """Publish what ``collector`` tells, from now on."""
         self._registry.register(collector)
         if self._file is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,26 @@ def test_every_flow_has_its_figures(file: Path, tmp_path: Path, kept: dict[str, 
     assert {name: spec.metrics for name, (_, spec) in kept.items()} == {
         name: str(tmp_path / f"{name}.prom") for name in ("A-to-B", "B-to-A")
     }
+
+
+def test_figures_of_all_flows_are_at_one_port(
+    file: Path, tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def keep(_: Any, spec: JobSpec, *__: Any, **___: Any) -> Kept:
+        name = str(spec.mirror["name"])
+        Path(spec.metrics).parent.mkdir(parents=True)
+        Path(spec.metrics).write_text(f'# HELP x It.\n# TYPE x gauge\nx{{mirror="{name}"}} 1.0\n')
+        written.wait()
+        if name == "A-to-B":
+            (line,) = [line for line in capsys.readouterr().err.splitlines() if " figures: " in line]
+            with urllib.request.urlopen(line.rpartition(" ")[2], timeout=60) as answer:
+                found.extend(answer.read().decode().splitlines())
+        return Kept(name, 0)
+
+    written, found = threading.Barrier(2), list[str]()
+    monkeypatch.setattr(run, "keep", keep)
+    assert started(file, tmp_path, "--metrics-port", "0") == 0
+    assert found == ["# HELP x It.", "# TYPE x gauge", 'x{mirror="A-to-B"} 1.0', 'x{mirror="B-to-A"} 1.0']
 
 
 def test_spark_copies_where_it_is_asked_for(

@@ -29,6 +29,7 @@ from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.metrics import publish
 from airflow_mirror.jobs.metrics import retained as retained_watch
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
+from airflow_mirror.jobs.metrics.files import FilesCollector
 from airflow_mirror.jobs.metrics.measures import Moment, Spread, by_partition, lag_s
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.metrics.retained import Retained, RetainedWatch, look
@@ -413,6 +414,25 @@ def test_port_answers_with_what_is_true_now(opened: Callable[..., Publication]) 
     publication.close()
     with pytest.raises(OSError):
         get(publication.address)
+
+
+def test_figures_of_several_jobs_are_at_one_port(opened: Callable[..., Publication], tmp_path: Path) -> None:
+    """As they would be in files of node_exporter: each figure is told once, with the series of all."""
+    one, two, missing = (tmp_path / f"{name}.prom" for name in ("one", "two", "missing"))
+    for file, name in ((one, "one"), (two, "two")):
+        table = Table(three := ranges())
+        table.take("a", [told(three[0], 400)])
+        registry = CollectorRegistry()
+        registry.register(collector(table, mirror=name))
+        file.write_bytes(generate_latest(registry))
+    publication = opened(port=0)
+    publication.show(FilesCollector([one]))
+    assert get(publication.address) == one.read_text()
+    publication = opened(port=0)
+    publication.show(FilesCollector([one, missing, two]))
+    found = get(publication.address)
+    assert sorted({*found.splitlines()}) == sorted(found.splitlines()), "no line twice"
+    assert {*found.splitlines()} == {*one.read_text().splitlines(), *two.read_text().splitlines()}
 
 
 def test_port_is_open_on_the_loopback_interface_alone(opened: Callable[..., Publication]) -> None:
