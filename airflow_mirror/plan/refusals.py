@@ -33,13 +33,15 @@ _JUDGED = frozenset(
 class Refusal(NamedTuple):
     """Why the target would not take a topic as it is planned.
 
-    :param code: of the broker. :param words: its name and what else it says.
+    :param code: of the broker. :param words: its name and what else it says, on hold as well if that is something else.
     :param hold: the settings that it would have on hold only, if the topic would be taken without them.
+    :param on_hold: it is refused on hold, whether afterwards as well or not: nothing can be copied.
     """
 
     code: int
     words: str
     hold: Mapping[str, str] = {}
+    on_hold: bool = True
 
 
 def refusals(
@@ -75,7 +77,8 @@ def refusals(
         hold = {
             key: asked[key] for key in HELD_OPEN if name not in later and asked.get(key) not in (None, t.configs.get(key))
         }
-        found[name] = Refusal(e.code, f"{e.name}: {e.detail}" if e.detail else e.name, hold)
+        words = [f"{one.name}: {one.detail}" if one.detail else one.name for one in (e, held.get(name, e))]
+        found[name] = Refusal(e.code, "; on hold ".join(dict.fromkeys(words)), hold, name in held)
     return found
 
 

@@ -162,7 +162,7 @@ def refused(s: Situation) -> Iterator[Found]:
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.target_topic not in s.refused:
             continue
-        code, words, hold = s.refused[pair.target_topic]
+        code, words, hold, on_hold = s.refused[pair.target_topic]
         named = [key for key in topic.configs if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
         keys = f"={named}" if named else ""
         level = "block"
@@ -176,7 +176,7 @@ def refused(s: Situation) -> Iterator[Found]:
             cause, remedy = f"the target would not create it ({words})", _REFUSED[code].format(keys=keys)
         else:
             # A mirror that has begun goes on: the source was changed since, and that matters after the cutover.
-            level = "warn" if pair.ours else "block"
+            level = "warn" if pair.ours and not on_hold else "block"
             cause = f"the target would not give it the source's settings after the cutover ({words})"
             remedy = (
                 "Have the topic exempted from that rule, change the setting on the source topic to one that the target "

@@ -90,6 +90,7 @@ def test_each_topic_that_the_target_refuses_has_its_own_reason(
         assert (
             f"source's settings after the cutover (POLICY_VIOLATION: retention.ms of {old} is {MONTH_MS}" in evidence[old]
         )
+        assert f"; on hold POLICY_VIOLATION: retention.ms of {old} is -1" in evidence[old]
         assert "keep_configs=['retention.ms']" in remedy[old]
         assert strict.topic_configs([there, old]) == before and not {wide, scratch, new} & {*strict.topic_names()}
     finally:

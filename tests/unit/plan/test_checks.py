@@ -381,7 +381,7 @@ def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
 def test_refused_settings_of_a_topic_that_exists_block_until_the_mirror_has_begun() -> None:
     """Then the source was changed, and a tail that begins again must not stay down for what matters after the cutover."""
     here, there = a_cluster(a_topic(retention_ms="9")), a_cluster(a_topic(spans=((0, 0),) * 3), cluster_id="c2")
-    refused = {"orders": Refusal(44, "POLICY_VIOLATION: retention.ms is at most 5")}
+    refused = {"orders": Refusal(44, "POLICY_VIOLATION: retention.ms is at most 5", on_hold=False)}
     made = decide(a_mirror(), here, there, (), NOW, refused=refused)
     [(level, _, evidence)] = findings(made, "refused_configs")
     assert level == "block" and "source's settings after the cutover (POLICY_VIOLATION: retention.ms" in evidence
@@ -389,8 +389,9 @@ def test_refused_settings_of_a_topic_that_exists_block_until_the_mirror_has_begu
         made.raise_if_blocked()
     begun = decide(a_mirror(), here, there, ["orders"], NOW, refused=refused)
     assert [level for level, _, _ in findings(begun, "refused_configs")] == ["warn"]
-    hold = {"orders": Refusal(44, "POLICY_VIOLATION: not for ever", {"retention.ms": "-1"})}
-    assert levels(decide(a_mirror(), here, there, ["orders"], NOW, refused=hold), "refused_configs") == ["block"]
+    for hold in ({"retention.ms": "-1"}, {}):  # empty: the source's settings are refused as well
+        both = {"orders": Refusal(44, "POLICY_VIOLATION: not for ever", hold)}
+        assert levels(decide(a_mirror(), here, there, ["orders"], NOW, refused=both), "refused_configs") == ["block"]
 
 
 def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> None:

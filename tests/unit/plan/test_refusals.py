@@ -82,8 +82,10 @@ def test_each_topic_is_validated_with_its_own_name_and_partitions() -> None:
 def test_what_the_target_has_against_the_hold_is_told_apart() -> None:
     target = Target()
     week = [a_topic(name, retention_ms=WEEK) for name in "ab"]
-    assert asked(target, *week) == dict.fromkeys("ab", Refusal(44, "POLICY_VIOLATION: at most a day"))
+    said = "POLICY_VIOLATION: at most a day"
+    assert asked(target, *week) == dict.fromkeys("ab", Refusal(44, said, on_hold=False))
     target.forever = False
+    assert asked(target, *week) == dict.fromkeys("ab", Refusal(44, f"{said}; on hold POLICY_VIOLATION: not for ever"))
     (hold,) = asked(target, a_topic("a", retention_ms="1000")).values()
     assert hold.words == "POLICY_VIOLATION: not for ever"
     assert hold.hold["retention.ms"] == "-1" and "max.message.bytes" not in hold.hold
@@ -105,4 +107,4 @@ def test_topic_that_exists_is_validated_with_what_would_change() -> None:
 def test_settings_of_the_source_are_refused_of_a_topic_that_exists_too() -> None:
     target = Target()
     found = asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")])
-    assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day")}
+    assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day", on_hold=False)}
