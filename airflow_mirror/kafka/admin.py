@@ -139,13 +139,12 @@ class ClusterAdmin:
         """Return the effective configs of each topic; keys are Kafka's, defaults included."""
         return configs.topic_configs(self._session, names)
 
-    def create_topics(self, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
+    def create_topics(self, specs: Iterable[NewTopicSpec]) -> None:
         """Create topics and wait until the controller has them.
 
-        :param validate_only: create nothing, but report what would be rejected.
         :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
         """
-        topics.create_topics(self._session, specs, validate_only=validate_only)
+        topics.create_topics(self._session, specs)
 
     def refused_topics(self, specs: Iterable[NewTopicSpec], patience_s: float = 5.0) -> dict[str, MirrorError]:
         """Return why the controller would not create topics, by name. None is created.

@@ -74,15 +74,14 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
     return Reply("", 0, None, found)
 
 
-def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
+def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec]) -> None:
     """Create topics; errors as in ``ClusterAdmin.create_topics``."""
     wanted = {spec.name: spec for spec in specs}
 
     def is_ours(name: str, code: int) -> bool | None:
-        exists = code == ErrorCode.TOPIC_ALREADY_EXISTS and not validate_only
-        return True if exists and _is_as_asked(session, wanted[name]) else None
+        return True if code == ErrorCode.TOPIC_ALREADY_EXISTS and _is_as_asked(session, wanted[name]) else None
 
-    ask = _creating(session, wanted, validate_only)
+    ask = _creating(session, wanted)
     session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
 
 
@@ -96,7 +95,7 @@ def refused_topics(
 
 
 def _creating(
-    session: AdminSession, wanted: Mapping[str, NewTopicSpec], validate_only: bool
+    session: AdminSession, wanted: Mapping[str, NewTopicSpec], *, validate_only: bool = False
 ) -> Callable[[list[str]], Iterator[Reply[str, bool]]]:
     from kafka.protocol.admin import CreateTopicsRequest as Request
 

@@ -44,14 +44,10 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
     values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
     for key, value in sorted(values.items()):
-        try:
-            target.create_topics([NewTopicSpec(name, 1, 1, {key: value})], validate_only=True)
-        except RequestRefused as e:
-            if e.code == ErrorCode.INVALID_CONFIG and "unknown" in str(e).lower():
-                continue
-        except BrokerError:
-            pass  # the error is not about the key
-        except MissingRight:
+        error = target.refused_topics([NewTopicSpec(name, 1, 1, {key: value})]).get(name)
+        if isinstance(error, MissingRight):
             return None
-        known[key] = None
+        unknown = isinstance(error, RequestRefused) and error.code == ErrorCode.INVALID_CONFIG
+        if not (unknown and "unknown" in str(error).lower()):  # else the error is not about the key
+            known[key] = None
     return known

@@ -158,10 +158,6 @@ def topics(a: Side, note: Note) -> None:
     note("created", (first.name, first.partitions, first.replication_factor, len(first.topic_id)))
     note("replicas", sorted((tp.partition, one) for tp, one in a.admin.replicas([name]).items()))
     note("again", told(lambda: a.create(1)))
-    note("again, only to see", told(lambda: a.admin.create_topics([NewTopicSpec(name, 1, 1)], validate_only=True)))
-    other = NewTopicSpec(f"{name}-other", 1, 1)
-    note("another, only to see", told(lambda: a.admin.create_topics([other], validate_only=True)))
-    note("is not there", a.admin.topics([other.name]))
     wire = a.admin.wire
     note("partitions", (wire.partitions(name), wire.topic_id(name) == first.topic_id))
     a.admin.grow_partitions(name, 3, unfenced)

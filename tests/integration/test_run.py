@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner import process
@@ -115,12 +118,22 @@ def arrived(run: Run, count: int) -> bool:
     return True
 
 
+def copied(run: Run) -> dict[str, float]:
+    """How many records each mirror has copied, as Prometheus is told."""
+    address = re.findall(r" figures: (http:\S+)", run.log())[-1]
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        text = answer.read().decode()
+    families = {one.name: one.samples for one in text_string_to_metric_families(text)}
+    samples = families.get("airflow_mirror_topic_records", [])
+    return {one.labels["mirror"]: one.value for one in samples if one.labels["topic"].endswith(run.topic)}
+
+
 @pytest.mark.parametrize("engine", ["plain", pytest.param("spark", marks=pytest.mark.parity)])
 def test_flows_run_both_ways_until_sigterm(run: Run, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, rows = run.status(capsys)
     assert (status, [row["tail"] for row in rows]) == (1, ["never started", "never started"])
     assert [row["flow"] for row in rows] == [f"{run.one}->{run.two}", f"{run.two}->{run.one}"]
-    child = run.start(engine=engine)
+    child = run.start("--metrics-port", "0", engine=engine)
     wait_until(lambda: arrived(run, 20), "what was there has arrived")
     for alias, cluster in run.clusters.items():
         write(cluster, run.topic, 15, seed=ord(alias[1]))
@@ -128,6 +141,8 @@ def test_flows_run_both_ways_until_sigterm(run: Run, engine: str, capsys: pytest
     for here, there in ((run.one, run.two), (run.two, run.one)):
         assert read(run.clusters[there], f"{here}.{run.topic}") == read(run.clusters[here], run.topic)
         assert run.topics(there) == {run.topic, f"{here}.{run.topic}"}  # nothing returned
+    both = {f"{run.one}-to-{run.two}": 35, f"{run.two}-to-{run.one}": 35}
+    wait_until(lambda: copied(run) == both, "the figures of both flows are at one port")
     status, rows = run.status(capsys)
     assert (status, [row["tail"] for row in rows]) == (0, ["running", "running"])
     child.send_signal(signal.SIGTERM)

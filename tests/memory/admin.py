@@ -126,7 +126,7 @@ class MemoryAdmin:
 
         return self._ask(f"configs of {_some(names)}", found, touching("topic", *names))
 
-    def create_topics(self, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
+    def create_topics(self, specs: Iterable[NewTopicSpec]) -> None:
         """See ClusterAdmin."""
         specs = list(specs)
         names = [spec.name for spec in specs]
@@ -135,10 +135,9 @@ class MemoryAdmin:
             for spec in specs:
                 if spec.name in self.cluster.topics:
                     raise self._broker_error(f"create topic {spec.name!r}", ErrorCode.TOPIC_ALREADY_EXISTS)
-                if not validate_only:
-                    self.cluster.create(spec.name, spec.partitions, spec.configs)
+                self.cluster.create(spec.name, spec.partitions, spec.configs)
 
-        self._ask(f"create topics {_some(names)}", create, touching("topic", *names), effect=not validate_only)
+        self._ask(f"create topics {_some(names)}", create, touching("topic", *names), effect=True)
 
     def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
         """See ClusterAdmin."""

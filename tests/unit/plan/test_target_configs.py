@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
+from airflow_mirror.errors import BrokerError, MirrorError, MissingRight, RequestRefused
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
 from airflow_mirror.plan.target_configs import read_own_configs, try_configs
+from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, configs
 
 
@@ -26,14 +27,17 @@ class Target:
                 raise entries
         return found
 
-    def create_topics(self, specs: list[NewTopicSpec], validate_only: bool) -> None:
-        assert validate_only
-        for spec in specs:
-            self.created.append(spec.name)
-            if unknown := set(spec.configs) - set(DEFAULTS):
-                raise RequestRefused("create", 40, "INVALID_CONFIG", f"Unknown topic config name: {unknown.pop()}")
-            if int(spec.configs.get("retention.ms", "1")) > 86_400_000:
-                raise RequestRefused("create", 44, "POLICY_VIOLATION", "at most a day")
+    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, MirrorError]:
+        (spec,) = specs
+        self.created.append(spec.name)
+        if spec.name == "theirs":
+            return {spec.name: refusal("create", 29, "Create", spec.name, "User:mirror")}
+        if unknown := set(spec.configs) - set(DEFAULTS):
+            words = f"Unknown topic config name: {unknown.pop()}"
+            return {spec.name: RequestRefused("create", 40, "INVALID_CONFIG", words)}
+        if int(spec.configs.get("retention.ms", "1")) > 86_400_000:
+            return {spec.name: RequestRefused("create", 44, "POLICY_VIOLATION", "at most a day")}
+        return {}
 
 
 def test_values_without_an_override_are_put_together_from_several_topics() -> None:
@@ -57,4 +61,5 @@ def test_empty_target_is_asked_key_by_key() -> None:
     target = Target()
     known = try_configs(target, [configs(vendor_tier="gold"), configs(retention_ms="604800000")], "scratch")
     assert known == dict.fromkeys(DEFAULTS)  # a value that it refuses belongs to a key that it knows
-    assert set(target.created) == {"scratch"}  # a topic for which the principal has CREATE
+    assert try_configs(target, [configs()], "theirs") is None
+    assert set(target.created) == {"scratch", "theirs"}  # a topic for which the principal has CREATE
