@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.inventory import TopicState
@@ -60,12 +61,14 @@ class Target:
         return (44, "POLICY_VIOLATION", "not for ever") if retention < 0 and not self.forever else None
 
 
-def asked(target: Target, *topics: TopicState, there: Sequence[TopicState] = ()) -> dict[str, Refusal]:
+def asked(
+    target: Target, *topics: TopicState, there: Sequence[TopicState] = (), mirror: Mirror = MIRROR
+) -> dict[str, Refusal]:  # fmt: skip
     """Return what the target refuses of a plan for these topics of the source."""
     source = a_cluster(*(topics or there))
     target_side = a_cluster(*there, a_topic("d"), cluster_id="c2")
-    plan = decide(MIRROR, source, target_side, (), NOW)
-    return refusals(target, MIRROR, plan.topics, source.topics, target_side)
+    plan = decide(mirror, source, target_side, (), NOW)
+    return refusals(target, mirror, plan.topics, source.topics, target_side)
 
 
 def test_each_topic_is_validated_with_its_own_name_and_partitions() -> None:
@@ -108,3 +111,5 @@ def test_settings_of_the_source_are_refused_of_a_topic_that_exists_too() -> None
     target = Target()
     found = asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")])
     assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day", on_hold=False)}
+    keeps = a_mirror(topics=[".*"], keep_configs=["retention.ms"])  # the remedy
+    assert not asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")], mirror=keeps)
