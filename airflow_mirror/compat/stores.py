@@ -75,6 +75,7 @@ def identity(location: str, password: str) -> tuple[str, str]:
 
 def _opened(store: str, location: str, password: str) -> list[str]:
     """Return the PEM texts of a key, of its certificate, and of each other certificate; "" for what is not there."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.serialization import pkcs12
 
@@ -88,7 +89,7 @@ def _opened(store: str, location: str, password: str) -> list[str]:
         raise InvalidField(key, location, _only_java(kind), _remedy(store, location))
     try:
         found = pkcs12.load_pkcs12(content, password.encode() if password else None)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         cause = "it is no PKCS12 store, or has another password"
         raise InvalidField(key, location, cause, f"Check it and ssl.{store}.password; keytool -list reads it.") from None
     plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

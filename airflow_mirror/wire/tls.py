@@ -38,9 +38,9 @@ def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) ->
 
 def _trust(context: ssl.SSLContext, get: Get) -> None:
     if store := get("ssl.truststore.location"):
-        context.load_verify_locations(cadata=stores.trusted(store, get("ssl.truststore.password")))
+        pem = stores.trusted(store, get("ssl.truststore.password"))
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # to Java each is trusted, issuer or not
-        return
+        return _trust(context, lambda key: pem if key == "ssl.ca.pem" else "")
     location, pem = get("ssl.ca.location"), get("ssl.ca.pem")
     try:
         if pem:
@@ -60,9 +60,8 @@ def _trust(context: ssl.SSLContext, get: Get) -> None:
 def _identify(context: ssl.SSLContext, get: Get) -> None:
     """Load the client certificate and its key, each from a file or from text, or both from a store."""
     if store := get("ssl.keystore.location"):
-        with as_file("".join(stores.identity(store, get("ssl.keystore.password")))) as path:
-            context.load_cert_chain(path)
-        return
+        pem = "".join(stores.identity(store, get("ssl.keystore.password")))
+        return _identify(context, lambda key: pem if key == "ssl.certificate.pem" else "")
     if not (get("ssl.certificate.location") or get("ssl.certificate.pem")):
         return
     # Always pass a password function: without one OpenSSL would prompt on the terminal and the task would hang.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import socket
 import ssl
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from airflow_mirror.errors import InvalidField, MirrorError, TryAgain
@@ -234,6 +236,19 @@ def test_a_java_truststore_and_keystore_are_used(authority: Authority, server: s
     with pytest.raises(InvalidField, match=r"ssl.keystore.location.*another password.*ssl.keystore.password") as caught:
         _ = settings(security_protocol="SSL", **named, **passwords | {"ssl_keystore_password": "wr0ng"}).ssl_context
     assert "wr0ng" not in str(caught.value)
+
+
+def test_a_key_that_openssl_refuses_is_told_of_a_store_too(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 1024)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "weak")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    weak = Issued(pem, key.private_bytes(serialization.Encoding.PEM, *plain).decode())
+    own = {"ssl_keystore_location": p12(tmp_path / "k", weak), "ssl_keystore_password": "p12-secret"}
+    with pytest.raises(InvalidField, match="no usable certificate and key: .*TOO_SMALL"):
+        _ = settings(security_protocol="SSL", **own).ssl_context
 
 
 def test_a_java_truststore_may_hold_the_brokers_own_certificate(
