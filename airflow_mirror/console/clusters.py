@@ -43,12 +43,16 @@ def references_of(arguments: argparse.Namespace, mirror: Mirror) -> tuple[str, s
 
     A connection's settings are kept in this process, under its id.
     """
-    found = _named(arguments, mirror)
-    for name, role in zip(found, ("source", "target"), strict=True):
-        config = config_of(name, role)
-        if not _is_reference(name):
-            Handover({name: config.properties}).accept()
-    return found
+    source, target = _named(arguments, mirror)
+    return reference(source, "source"), reference(target, "target")
+
+
+def reference(name: str, role: str) -> str:
+    """Return what names a cluster for `config.load`. A connection's settings are kept in this process, under its id."""
+    config = config_of(name, role)
+    if not _is_reference(name):
+        Handover({name: config.properties}).accept()
+    return name
 
 
 def _named(arguments: argparse.Namespace, mirror: Mirror) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``airflow-mirror configs``: which settings of the target's topics differ from what they are to be. Changes nothing."""
+"""``airflow-mirror configs``: which settings of the target's topics differ from what they are to be; and to set them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
+from airflow_mirror.copy.writer.lease import is_anybody_writing
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.config_diff import shown
 from airflow_mirror.plan.kept import last_between
-from airflow_mirror.sync.configs import ConfigsReport, sync_configs
+from airflow_mirror.sync.configs import ConfigsReport
+from airflow_mirror.sync.holding import sync_plan
 
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics
-are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing.
+are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing
+without --apply.
 
-Exit status: 0 nothing differs; 1 something does; 2 wrong input.
+Exit status: 0 nothing differs, or it is set; 1 something differs; 2 wrong input.
 
 examples:
   airflow-mirror configs --mirror dc1-to-dc2.yaml
   airflow-mirror configs --mirror dc1-to-dc2.yaml --after --json
+  airflow-mirror configs --mirror dc1-to-dc2.yaml --after --apply    # behind a cutover: the hold ends
 """
 
 
@@ -43,6 +47,7 @@ def add(commands: Any) -> None:
     add_both(p)
     add_flow(p)
     p.add_argument("--after", action="store_true", help="once the mirror has stopped writing (default: while it writes)")
+    p.add_argument("--apply", action="store_true", help="set them; with --after only once no job may write any more")
     p.add_argument("--json", action="store_true", help="print JSON: a list of topic, key, before and after")
 
 
@@ -57,14 +62,19 @@ def _run(arguments: argparse.Namespace) -> int:
         missing |= {t.source_topic: "the target has no such topic" for t in plan.topics if t.target_topic not in there}
         both = tuple(t for t in plan.topics if t.source_topic not in missing)
         plan = replace(plan, mirror=mirror, topics=both)
-        report = sync_configs(plan, source, target, unfenced, hold=not arguments.after, dry_run=True)
+        if arguments.after and arguments.apply and is_anybody_writing(target.wire, mirror.name):
+            raise InputError(
+                f"mirror {mirror.name!r}: a job holds its writer lease. Without the hold the target deletes and cleans "
+                "while it copies. Stop the job first; a cutover stops the tail."
+            )
+        report = sync_plan(plan, source, target, hold=not arguments.after, dry_run=not arguments.apply)
     if arguments.json:
         print(json.dumps([one._asdict() for one in report.changes], indent=1))
     else:
         _show(report, len(both))
     for topic, why in missing.items():
         print(f"not compared: {topic}: {why}", file=sys.stderr)
-    return 1 if report.changes else 0
+    return 1 if report.changes and not report.applied else 0
 
 
 def _show(report: ConfigsReport, topics: int) -> None:

@@ -7,17 +7,26 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_mirror.console.clusters import add_both, references_of
+from airflow_mirror.config import load
+from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command
+from airflow_mirror.console.request import way_of
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.plain import options, run
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.signals import stop_by_signals
+from airflow_mirror.sync.holding import sync_plan
 
 _SAME = (
     "It is spark_jobs/{} in plain Python processes, without Spark and Java: the same engine, lease, ledger and result."
@@ -53,7 +62,7 @@ def add(commands: Any) -> None:
     """Add the commands."""
     both = (
         ("copy", "copy topics to the end of their logs, in plain processes", _COPY, options.add_copy, _copy),
-        ("follow", "follow topics until SIGTERM, in plain processes", _FOLLOW, options.add_follow, _follow),
+        ("follow", "follow topics until SIGTERM, in plain processes", _FOLLOW, _add_follow, _follow),
     )
     for name, what, text, add_options, do in both:
         p = command(commands, name, what, text + _EXAMPLES.format(name), partial(carry_out, work=do))
@@ -66,6 +75,15 @@ def _add_all(p: argparse.ArgumentParser, add_options: Callable[[argparse.Argumen
     add_options(p)
 
 
+def _add_follow(p: argparse.ArgumentParser) -> None:
+    options.add_follow(p)
+    p.add_argument(
+        "--reverse-of", metavar="NAME",
+        help="copy back what applications write to the target of this mirror, whose way back is armed ('arm-reverse').\n"
+        "--source and --target are the mirror's own; what is copied is the way back's plan",
+    )  # fmt: skip
+
+
 def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     mirror = mirror_of(arguments)
     return run.copy(*references_of(arguments, mirror), mirror, arguments, status)
@@ -74,7 +92,7 @@ def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
 def follow_older(argv: Sequence[str]) -> int:
     """Run ``follow`` with a command line of the first MirrorMaker or the Go mirror maker; return the exit status."""
     p = argparse.ArgumentParser(prog="airflow-mirror follow")
-    _add_all(p, options.add_follow)
+    _add_all(p, _add_follow)
     return older.run(argv, p.parse_args, _follow, _of_several, tasks="--processes")
 
 
@@ -88,7 +106,32 @@ def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
 
 
 def _follow(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    mirror, stopping = mirror_of(arguments), threading.Event()
+    stopping = threading.Event()
     stop_by_signals(stopping)
-    one = partial(run.follow, *references_of(arguments, mirror), mirror, arguments, status, stopping=stopping)
-    return together.keep(mirror.name, one, stopping, together.waited_for(arguments))
+    with _flow(arguments) as (source, target, mirror):
+        one = partial(run.follow, source, target, mirror, arguments, status, stopping=stopping)
+        return together.keep(mirror.name, one, stopping, together.waited_for(arguments))
+
+
+@contextmanager
+def _flow(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Mirror]]:
+    """Yield what names the cluster to read and the one to write, and the Mirror.
+
+    :raises NoWayBack: of ``--reverse-of`` none was armed. :raises InputError: beside it something else is asked for.
+    """
+    if arguments.reverse_of is None:
+        mirror = mirror_of(arguments)
+        yield (*references_of(arguments, mirror), mirror)
+        return
+    if arguments.target is None:
+        raise InputError("--target is missing: the target of the mirror that was cut over.")
+    way, named = way_of(arguments, arguments.reverse_of)
+    plan, read, write = way.plan, reference(arguments.target, "target"), reference(named, "source")
+    if arguments.mirror or arguments.plan or mirror_of(arguments, plan.mirror) != plan.mirror:
+        raise InputError("--reverse-of says what is copied back. Leave out --mirror, --plan and what describes a Mirror.")
+    with ClusterAdmin(load(read, "source")) as source, ClusterAdmin(load(write, "target")) as target:
+        sync_plan(plan, source, target, hold=True)
+    with TemporaryDirectory(prefix="airflow-mirror-") as directory:
+        arguments.plan = str(Path(directory, "plan.json"))
+        write_plan(plan, Path(arguments.plan))
+        yield read, write, plan.mirror

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import command
+from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     add_target(p)
     p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
-    add_home(p)
+    add_home(p, "reports that the target has lost or can't tell")
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION",
         help="how it was raised, as for CutoverOperator: by ACL, or the dotted path of a function (default: acl)",
@@ -57,15 +57,6 @@ def add(commands: Any) -> None:
         "--unexplained", action="store_true",
         help="also remove rules that keep everybody out of the mirror's source topics and that no record explains; never "
         "one that a fence has found there",
-    )  # fmt: skip
-
-
-def add_home(parser: argparse.ArgumentParser) -> None:
-    """Add ``--home``."""
-    parser.add_argument(
-        "--home", metavar="DIR",
-        help="the directory of all mirrors on this host (default: Airflow's [mirror] home), for reports that the target "
-        "has lost or can't tell",
     )  # fmt: skip
 
 
@@ -124,19 +115,6 @@ def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | Non
     lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=also, unfinished_too=also, runs=runs)
     run = "" if fence is None else f"run {fence.run}: "
     return [f"{run}lifted: {one}" for one in lines]
-
-
-def runs_of(arguments: argparse.Namespace) -> Path | None:
-    """Return the directory of the mirror's runs on this host, below ``--home`` or Airflow's; None if it has none."""
-    home = arguments.home
-    if home is None:
-        try:
-            from airflow_mirror.hooks.home import home as airflows
-        except ImportError:
-            return None
-        home = airflows()
-    runs = Path(home) / arguments.mirror / "runs"
-    return runs if runs.is_dir() else None
 
 
 def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState) -> str:

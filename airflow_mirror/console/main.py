@@ -16,6 +16,7 @@ from airflow_mirror.console import (
     arm_reverse,
     configs,
     copies,
+    cutover,
     drills,
     failback,
     failover,
@@ -34,6 +35,7 @@ from airflow_mirror.console import (
     status,
     swap_fence,
     translate,
+    verify,
     verify_report,
     wishes,
 )
@@ -59,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
     wishes.add(commands)
     from_properties.add(commands)
     run.add(commands)
+    verify.add(commands)
     preview.add(commands)
+    cutover.add(commands)
     lift_fence.add(commands)
     report.add(commands)
     verify_report.add(commands)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from airflow_mirror.console.clusters import HELP, add_fence, add_target, open_by_default, target_of
-from airflow_mirror.cutover.platform import Side
+from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import UnknownMirror
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import names_below
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.rollback.arm import cutover_of
+from airflow_mirror.rollback.run import WayBack, way_back
 from airflow_mirror.verify.result import LEVELS
 
 # Of Limits; the others are those of an operator's page alone, or of tests.
@@ -75,3 +78,14 @@ def last_plan(arguments: argparse.Namespace) -> Plan:
         if plan_hash is None:
             raise UnknownMirror(arguments.mirror, names_below(values, "plan/"))
         return fetch(plan_hash, arguments.mirror, target, ledger)
+
+
+def way_of(arguments: argparse.Namespace, mirror: str) -> tuple[WayBack, str]:
+    """Return the way back of a mirror that was cut over, and what names its source.
+
+    :raises NoWayBack: none was armed.
+    """
+    with target_of(arguments) as target:
+        named = arguments.source or cutover_of(mirror, Side(target))[1].mirror.source
+        with ClusterAdmin(config_of(named, "source")) as source:
+            return way_back(mirror, Platform.of(source, target)), named

@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
 from airflow_mirror.console.command import command
-from airflow_mirror.console.lift_fence import add_home, lift
+from airflow_mirror.console.home import add_home
+from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
@@ -56,7 +57,7 @@ def add(commands: Any) -> None:
         "--source", metavar="CLUSTER",
         help=f"also lift the fence that a finished cutover has kept up there: {HELP}",
     )  # fmt: skip
-    add_home(p)
+    add_home(p, "reports that the target has lost or can't tell")
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
     )

@@ -168,6 +168,7 @@ class RollbackCutoverOperator(CutoverOperator):
         request = replace(self._request(reverse, context), alarm=alarm())
         run_dir = report_dir(reverse, context["ti"].run_id)
         with self._connected(request, reverse, context) as (clusters, kept), fencing_once(run_dir, again):
+            way = way_back(mirror.name, clusters.on.turned())  # by connections that live
             report = roll_back(
                 way, request, clusters, kept, accepted=accepted, log=cast("Any", self.log), stop=self._stop,
                 signer=signer, require=self._refuses(kept, context, again),

@@ -78,23 +78,12 @@ class SyncTopicConfigsOperator(PlannedOperator):
         :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.kafka.permit import recently, unfenced
-        from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.ledger.state import state_of
-        from airflow_mirror.plan.life import require_active
-        from airflow_mirror.sync.configs import sync_configs
-        from airflow_mirror.sync.seen_configs import LastSeen, prefix
+        from airflow_mirror.sync.holding import sync_plan
 
         plan = self.stored_plan(mirror)
-        hold, dry_run = flag("hold", self.hold), flag("dry_run", self.dry_run)
-        is_lost = flag("source_lost", self.source_lost)
+        how = {name: flag(name, getattr(self, name)) for name in ("hold", "dry_run", "source_lost")}
         with admins_of(mirror) as (source, target):
-            ledger, permit = Ledger(target), unfenced
-            if hold and not dry_run:
-                permit = recently(lambda: require_active(ledger, plan, target))
-                permit()
-            known = LastSeen(plan, state_of(target, prefix(mirror.name)).read()) if is_lost else source
-            report = sync_configs(plan, known, target, permit, hold=hold, dry_run=dry_run)
+            report = sync_plan(plan, source, target, **how)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

@@ -80,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
     """What the target's ledger says, without a target."""
     one = MemoryLedger()
-    for module in ("airflow_mirror.ledger.decisions", "airflow_mirror.cutover.platform"):
+    for module in ("airflow_mirror.ledger.decisions", "airflow_mirror.cutover.platform", "airflow_mirror.sync.holding"):
         monkeypatch.setattr(f"{module}.Ledger", lambda *_: one)
     return one
 
@@ -94,6 +94,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
         "airflow_mirror.drill.kept",
         "airflow_mirror.cutover.platform",
         "airflow_mirror.cutover.request",
+        "airflow_mirror.sync.holding",
     ):
         monkeypatch.setattr(f"{module}.state_of", lambda *_, **__: one)
     return one

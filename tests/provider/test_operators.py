@@ -1029,7 +1029,7 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
 ) -> None:
     asked = []
     monkeypatch.setattr(
-        "airflow_mirror.sync.configs.sync_configs",
+        "airflow_mirror.sync.holding.sync_configs",
         lambda *_, **given: asked.append(given) or ConfigsReport(given["hold"], (), True),
     )
     for given in ({"hold": False}, {"hold": True, "dry_run": True}):
@@ -1047,11 +1047,11 @@ def test_settings_of_a_lost_source_are_those_seen_last(
     asked = []
     noted = {"configs/m/t": dump({"retention.ms": "5"}, int(time.time() * 1000))}
     monkeypatch.setattr(
-        "airflow_mirror.ledger.state.state_of",
+        "airflow_mirror.sync.holding.state_of",
         lambda target, prefix: SimpleNamespace(read=lambda: {k: v for k, v in noted.items() if k.startswith(prefix)}),
     )
     monkeypatch.setattr(
-        "airflow_mirror.sync.configs.sync_configs",
+        "airflow_mirror.sync.holding.sync_configs",
         lambda plan, source, *_, **given: asked.append(source) or ConfigsReport(given["hold"], (), True),
     )
     for lost in ("true", False):

@@ -11,8 +11,10 @@ import argparse
 import logging
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
@@ -28,11 +30,13 @@ from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
 from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
-from airflow_mirror.sync.maps import OffsetMaps, map_source
+from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
@@ -66,9 +70,47 @@ def main(argv: Sequence[str]) -> int:
     return entry.run(parser, argv, _work)
 
 
+class Comparing(NamedTuple):
+    """Who compares.
+
+    :ivar tasks: how many lists of partitions are compared best. :ivar compare: compares the pairs of each list, mapped
+        ones by their offset maps, as records were copied with an isolation; returns every partition's verdict.
+    """
+
+    tasks: int
+    compare: Callable[[Sequence[Sequence[PartitionPair]], MapSource | None, str], list[PartitionComparison]]
+
+
 def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    return verify(arguments, cli.mirror_of(arguments), status, partial(_on_spark, arguments, status))
+
+
+@contextmanager
+def _on_spark(arguments: argparse.Namespace, status: StatusFile, mirror: Mirror) -> Iterator[Comparing]:
+    status.update("starting Spark")
+    with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
+        status.update("comparing")
+        handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+
+        def compare(
+            dealt: Sequence[Sequence[PartitionPair]], maps: MapSource | None, isolation: str
+        ) -> list[PartitionComparison]:
+            sides = arguments.source, arguments.target
+            return run_verify(spark, dealt, *sides, arguments.level, handed, maps, isolation)
+
+        yield Comparing(arguments.tasks or spark.sparkContext.defaultParallelism, compare)
+
+
+def verify(
+    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile,
+    comparing: Callable[[Mirror], AbstractContextManager[Comparing]],
+    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_to_verify,
+) -> Outcome:  # fmt: skip
+    """Compare every partition of a plan; return the summary, and why it is not equal if it is not.
+
+    :param without_plan: makes the plan where ``--plan`` names none.
+    """
     begun = time.monotonic()
-    mirror = cli.mirror_of(arguments)
     if mirror.partitioning == "by_key":
         raise InputError(
             f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
@@ -77,7 +119,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     asks_another = bool(arguments.level != "offsets" and arguments.spot_checks)
     if asks_another:
         require_clients(load(arguments.source, "source"), load(arguments.target, "target"))
-    job = prepare(arguments, mirror, plan_to_verify, writes=False)
+    job = prepare(arguments, mirror, without_plan, writes=False)
     with WireCluster(load(arguments.source, "source")) as source, window_book(arguments, mirror) as book:
         until = arguments.end or "latest"
         ranges, window, held_back = resolve_window(job, source, mirror.start, until, arguments.late_s, book)
@@ -94,9 +136,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             proofs = Proofs(state_of(admin, keys_of(mirror.name)), mirror.name)
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
     held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(job.plan, configs)
-    status.update("starting Spark")
-    with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
-        dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
+    with comparing(mirror) as (tasks, compare):
         pairs = [
             [
                 PartitionPair(
@@ -111,14 +151,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
                 )
                 for r in part
             ]
-            for part in dealt
+            for part in deal(ranges, tasks, ends)
         ]
-        status.update("comparing")
-        handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
-        maps = map_source(job.plan)
-        verdicts = run_verify(
-            spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
-        )
+        verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}

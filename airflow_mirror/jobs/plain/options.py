@@ -25,9 +25,15 @@ def _add(p: argparse.ArgumentParser) -> None:
     cli.add_failures(p)
     cli.add_progress(p)
     cli.add_metrics(p)
+    add_processes(p, "copy")
+
+
+def add_processes(p: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--processes``. :param what: they do."""
     p.add_argument(
-        "--processes", type=_count, metavar="N", help="how many processes copy on this host (default: one for each core)"
-    )
+        "--processes", type=_count, metavar="N",
+        help=f"how many processes {what} on this host (default: one for each core)",
+    )  # fmt: skip
 
 
 def _count(text: str) -> int:

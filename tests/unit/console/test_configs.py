@@ -27,7 +27,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     names = ("orders", "users", "gone")
     plan = plan_of(a_mirror(), *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in names))
     seen = SimpleNamespace(
-        last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None,
+        last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None, writing=True,
         there={"source": {"orders", "users"}, "target": {"orders", "gone"}},
     )  # fmt: skip
 
@@ -41,21 +41,22 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         def __exit__(self, *_: object) -> None:
             pass
 
+        wire = None
+
         def topics(self, names: list[str]) -> dict[str, None]:
             return {name: None for name in names if name in seen.there[self.role]}
 
-    def sync_configs(
-        plan: Plan, source: Admin, target: Admin, _permit: object, *, hold: bool, dry_run: bool
-    ) -> ConfigsReport:
-        assert dry_run and (source.role, target.role) == ("source", "target")
-        seen.asked = [t.source_topic for t in plan.topics], hold, plan.mirror.name
-        return ConfigsReport(hold, seen.changes, not seen.changes)
+    def sync_plan(plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool) -> ConfigsReport:
+        assert (source.role, target.role) == ("source", "target")
+        seen.asked, seen.dry_run = ([t.source_topic for t in plan.topics], hold, plan.mirror.name), dry_run
+        return ConfigsReport(hold, seen.changes, not dry_run or not seen.changes)
 
     monkeypatch.setattr(command, "ClusterAdmin", Admin)
     monkeypatch.setattr(command, "Ledger", lambda target: None)
     monkeypatch.setattr(command, "last_between", lambda *_: seen.last)
     monkeypatch.setattr(command, "plan_clusters", lambda *_: seen.now)
-    monkeypatch.setattr(command, "sync_configs", sync_configs)
+    monkeypatch.setattr(command, "sync_plan", sync_plan)
+    monkeypatch.setattr(command, "is_anybody_writing", lambda *_: seen.writing)
     monkeypatch.setenv("COLUMNS", "200")
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
@@ -94,3 +95,13 @@ def test_nothing_that_differs_is_said_with_status_0(seen: SimpleNamespace, capsy
     seen.changes = ()
     assert main(seen.words) == 0
     assert capsys.readouterr().out == "nothing differs in 1 topic(s)\n"
+
+
+def test_hold_ends_only_once_no_job_may_write(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*seen.words, "--apply"]) == 0 and not seen.dry_run
+    seen.asked = None
+    assert main([*seen.words, "--after", "--apply"]) == 2 and seen.asked is None
+    assert "mirror 'flow': a job holds its writer lease" in capsys.readouterr().err
+    seen.writing = False
+    assert main([*seen.words, "--after", "--apply"]) == 0 and not seen.dry_run
+    assert seen.asked == (["orders"], False, "flow")

@@ -1,0 +1,83 @@
+"""``airflow-mirror verify``: compare both sides in plain processes, and note what is proven for a cutover."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+from airflow_mirror.config import load
+from airflow_mirror.console.clusters import HELP, add_target, reference
+from airflow_mirror.console.command import command
+from airflow_mirror.console.request import last_plan, way_of
+from airflow_mirror.jobs.driver.arguments import add_late
+from airflow_mirror.jobs.driver.entry import Outcome, carry_out
+from airflow_mirror.jobs.driver.verify import verify
+from airflow_mirror.jobs.plain.options import add_processes
+from airflow_mirror.jobs.plain.verify import comparing
+from airflow_mirror.jobs.plain.workers import cores
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.result import LEVELS
+
+_TEXT = """\
+Compare every partition of the mirror's last plan up to where the target ends now, in plain processes of this host; a
+tail may run meanwhile. It is spark_jobs/verify.py without Spark. What is found equal is noted in the target's ledger: a
+cutover compares only the rest while producers wait. Nothing else is changed.
+
+Exit status: 0 equal; 1 a difference, by partition and offset on stderr, nothing to compare, or a cluster that could not
+be read; 2 wrong input. The last line on stdout is one JSON object.
+
+examples:
+  airflow-mirror verify --target dst.properties --source src.properties --mirror dc1-to-dc2
+  airflow-mirror verify --target kafka_dc2 --mirror dc1-to-dc2 --only-new --level records
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = command(commands, "verify", "compare both sides of a mirror", _TEXT, partial(carry_out, work=_work))
+    add_target(p)
+    which = p.add_mutually_exclusive_group(required=True)
+    which.add_argument("--mirror", metavar="NAME", help="the mirror's name")
+    which.add_argument(
+        "--reverse-of", metavar="NAME",
+        help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",
+    )  # fmt: skip
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    p.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
+    p.add_argument(
+        "--only-new", action="store_true", help="leave out what an earlier comparison has proven, at this level"
+    )
+    p.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
+    p.add_argument(
+        "--spot-checks", type=int, default=50, metavar="N",
+        help="records, sampled at random, that confluent-kafka's client reads from both clusters (default: 50; 0: none)",
+    )  # fmt: skip
+    p.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
+    add_late(p)
+    add_processes(p, "compare")
+    p.set_defaults(job_dir=None, report=None, plan=None)
+
+
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    if arguments.reverse_of is None:
+        plan = last_plan(arguments)
+        named = arguments.source or plan.mirror.source, arguments.target
+    else:
+        way, source = way_of(arguments, arguments.reverse_of)
+        plan, named = way.plan, (arguments.target, source)
+    arguments.source, arguments.target = reference(named[0], "source"), reference(named[1], "target")
+    with_processes = partial(
+        comparing, arguments.source, arguments.target, arguments.level, arguments.processes or cores()
+    )
+    found, error = verify(arguments, plan.mirror, status, lambda _: with_processes(), lambda *_: plan)
+    if error is None:
+        proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in found["proven"]}
+        with ClusterAdmin(load(arguments.target, "target")) as target:
+            state = state_of(target, keys_of(plan.mirror.name))
+            Proofs(state, plan.mirror.name).add(plan, found["target_topic_ids"], arguments.level, proven)
+    return found, error
