@@ -93,8 +93,9 @@ docs: setup ## check the docs: links, commands, options, parameters, imports, an
 	  tests/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
 	  tests/unit/jobs/test_monitoring.py
 
-golden: setup ## write the plan's golden files, Java's keys and the brokers' recorded answers anew; starts brokers, review the diff
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py tests/integration/test_java_files.py
+golden: setup ## write the golden files of plan and errors, Java's keys and the brokers' recorded answers anew; starts brokers, review the diff
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py tests/unit/test_errors.py \
+	  tests/integration/test_java_files.py
 	GOLDEN=write $(BIN)/python -m pytest -q tests/integration/test_conformance.py tests/integration/test_sides_conformance.py -k as_written_down
 
 figures: setup ## print lines, tests, ratios and imports of the code (FIGURES=--no-tests is quick)

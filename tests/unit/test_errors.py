@@ -1,0 +1,41 @@
+"""Errors: what they say, word for word, and that the list of them is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from itertools import groupby
+from pathlib import Path
+
+from airflow_mirror.errors import MirrorError
+from tests.unit.error_samples import samples
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "errors.json"
+
+
+def _said() -> dict[str, list[str]]:
+    made = sorted(samples(), key=lambda error: type(error).__name__)
+    return {name: [str(error) for error in its] for name, its in groupby(made, lambda error: type(error).__name__)}
+
+
+def _classes() -> set[str]:
+    """Return the names of all classes of errors in the package, whether or not their modules can be imported here."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "airflow_mirror").rglob("*.py"))
+    bases = dict(re.findall(r"^class (\w+)\((?:\w+\.)?(\w+)\)", code, re.MULTILINE))
+    found = {MirrorError.__name__}
+    while more := {name for name, base in bases.items() if base in found} - found:
+        found |= more
+    return found
+
+
+def test_errors_say_what_they_always_said() -> None:
+    """Re-made by UPDATE_GOLDEN=1; review the difference."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(_said(), indent=1) + "\n", encoding="utf-8")
+    assert _said() == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_each_class_of_error_has_a_sample() -> None:
+    assert {type(error).__name__ for error in samples()} == _classes()
