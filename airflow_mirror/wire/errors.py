@@ -73,87 +73,97 @@ _AUTHORIZATION: dict[int, tuple[str, str]] = {
 class ConnectionLost(TryAgain):
     """The connection to a broker failed or timed out. The request may or may not have been executed."""
 
-    def __init__(self, role: str, address: str, asked: str, cause: str, hint: str = "") -> None:
-        self.role, self.address, self.asked, self.cause, self.hint = role, address, asked, cause, hint
-        super().__init__(f"{role} cluster, broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
+    role: str
+    address: str
+    asked: str
+    cause: str
+    hint: str = ""
+    what = "{role} cluster, broker {address}"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.args = (f"{self.what}: {self.cause} (asked: {self.asked}){f'. {self.hint}' if self.hint else ''}",)
 
 
 class StoppedByQuota(MirrorError):
     """This process was asked to stop while a broker throttled it. The request was not sent."""
 
-    def __init__(self, role: str, address: str, left_s: float) -> None:
-        self.role, self.address, self.left_s = role, address, left_s
-        super().__init__(
-            f"stopped while {role} cluster's broker {address} throttled this client (quota) for {left_s:.1f} s more"
-        )
+    role: str
+    address: str
+    left_s: float
+    what = "stopped while {role} cluster's broker {address} throttled this client (quota) for {left_s:.1f} s more"
 
 
 class TlsRefused(InputError):
     """Client and broker can't agree on TLS, or one of them does not trust the other's certificate."""
 
-    def __init__(self, role: str, address: str, cause: str, remedy: str) -> None:
-        self.role, self.address, self.cause = role, address, cause
-        super().__init__(f"{role} cluster, broker {address}: TLS failed: {cause.rstrip('.')}. {remedy}")
+    role: str
+    address: str
+    cause: str
+    remedy: str
+    what = "{role} cluster, broker {address}: TLS failed"
 
 
 class ApiNotServed(InputError):
     """A broker does not serve a request in the version that the mirror uses."""
 
-    def __init__(self, address: str, api: str, version: int, served: tuple[int, int] | None) -> None:
-        self.address, self.api, self.version, self.served = address, api, version, served
-        has = f"serves versions {served[0]} to {served[1]}" if served else "does not serve it at all"
-        super().__init__(
-            f"broker {address}: the mirror needs {api} version {version}, but this broker {has}. A source may "
-            "be Kafka 0.11 or later, a target 3.0 or later; a proxy in between must let this request through."
-        )
+    address: str
+    api: str
+    version: int
+    served: tuple[int, int] | None
+    what = "broker {address}"
+    cause = "the mirror needs {api} version {version}, but this broker {serves}"
+    remedy = """A source may be Kafka 0.11 or later, a target 3.0 or later; a proxy in between must let this request
+        through."""
+    serves = property(lambda e: "serves versions {} to {}".format(*e.served) if e.served else "does not serve it at all")
 
 
 class AclMissing(MissingRight):
     """The principal lacks a right; names the ACL that grants it."""
 
     def __init__(self, what: str, code: int, principal: str, operation: str, resource: str, name: str) -> None:
-        option = _AUTHORIZATION[code][1]
-        super().__init__(what, error_name(code), principal)
         self.code, self.operation, self.resource, self.resource_name = code, operation, resource, name
-        target = option if resource == "cluster" else f"{option} {name}"
-        self.args = (
-            f"{what}: broker answered {error_name(code)} ({code}): {principal} lacks {operation} on {resource} "
-            f"{name!r}. Add the ACL: kafka-acls --add --allow-principal {principal} --operation "
-            f"{operation.split()[0]} {target}",
-        )
+        named = "" if resource == "cluster" else f" {name}"
+        self.options = f"--operation {operation.split()[0]} {_AUTHORIZATION[code][1]}{named}"
+        super().__init__(what, error_name(code), principal)
+
+    cause = "broker answered {name} ({code}): {principal} lacks {operation} on {resource} {resource_name!r}"
+    remedy = "Add the ACL: kafka-acls --add --allow-principal {principal} {options}"
 
 
 class UnknownTopic(InputError):
     """The cluster has no such topic or partition (or hides it from this principal)."""
 
-    def __init__(self, what: str, topic: str) -> None:
-        self.what, self.topic = what, topic
-        super().__init__(
-            f"{what}: the cluster has no topic or partition {topic!r}. Create it, correct the name, or check the "
-            "principal's DESCRIBE right: topics that it may not see are not found."
-        )
+    what: str
+    topic: str
+    cause = "the cluster has no topic or partition {topic!r}"
+    remedy = """Create it, correct the name, or check the principal's DESCRIBE right: topics that it may not see are not
+        found."""
 
 
 class TopicNotSeen(TryAgain):
     """Brokers do not know a topic or partition, and it is too early to believe that it does not exist."""
 
-    def __init__(self, role: str, name: str, witnesses: int, brokers: int, age_s: float) -> None:
-        self.role, self.name = role, name
-        super().__init__(
-            f"{role} cluster: {witnesses} of {brokers} broker(s) know no topic or partition {name!r}, for {age_s:.0f} s. "
-            "One that has just started, or has not heard of a new topic yet, says so too."
-        )
+    role: str
+    name: str
+    witnesses: int
+    brokers: int
+    age_s: float
+    what = "{role} cluster"
+    cause = "{witnesses} of {brokers} broker(s) know no topic or partition {name!r}, for {age_s:.0f} s"
+    remedy = "One that has just started, or has not heard of a new topic yet, says so too."
 
 
 class Fenced(TryAgain):
     """Another writer took over the producer id or transactional id; this one must not write any more."""
 
-    def __init__(self, what: str, code: int, producer_id: int, epoch: int) -> None:
-        self.what, self.code, self.producer_id, self.epoch = what, code, producer_id, epoch
-        super().__init__(
-            f"{what}: broker answered {error_name(code)} ({code}) to producer {producer_id} epoch {epoch}: another "
-            "writer has taken over, and this one writes no more."
-        )
+    what: str
+    code: int
+    producer_id: int
+    epoch: int
+    cause = """broker answered {name} ({code}) to producer {producer_id} epoch {epoch}: another writer has taken over, and
+        this one writes no more."""
+    name = property(lambda e: error_name(e.code))
 
 
 class MarkerUnsettled(TryAgain):

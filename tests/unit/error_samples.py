@@ -6,6 +6,7 @@ tests/golden/errors.json holds what they say.
 from __future__ import annotations
 
 from airflow_mirror import errors as e
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.right import Stopped
 from airflow_mirror.wire import errors as w
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -15,6 +16,7 @@ from airflow_mirror.wire.kerberos.identity import Identity
 FEW = ["one", "two"]
 TOPICS = [f"t{n:02}" for n in range(25)]
 PLAN, OTHER = "0123456789abcdef0123", "fedcba9876543210fedc"
+TP = TopicPartition("orders", 3)
 STOPPED = ("orders", 3, 1200, 1300, "the cause", "The remedy.")
 _IDENTITY = Identity(principal="mirror@EXAMPLE.COM", keytab="FILE:/k", proof="keytab /k")
 
@@ -39,7 +41,7 @@ def samples() -> list[e.MirrorError]:
         e.NothingMatches(["a.*"], ["b"], TOPICS, returning=["a1"]),
         e.NothingMatches(["a.*"], ["b"], TOPICS, internal=TOPICS),
         e.TakeOverTooEarly("copier", "Stable"),
-        e.TakeOverUnclear("orders-3", "copier", "the cause", "The remedy."),
+        e.TakeOverUnclear(TP, "copier", "the cause", "The remedy."),
         e.PlanBlocked(FEW),
         e.KeysRefused("mm2.properties", TOPICS),
         e.AuthenticationFailed("source", "broker:9092", "wrong password."),
@@ -78,7 +80,7 @@ def samples() -> list[e.MirrorError]:
         e.JavaNotFound(17, FEW),
         e.JobRefused("m-bulk", "the cause", "/jobs/m-bulk/log"),
         e.WindowUnreachable("2026-01-31", [(f"orders-{n}", n, 1000 + n) for n in range(7)]),
-        e.NoOffsetMap("orders-3"),
+        e.NoOffsetMap(TP),
         e.MapsUnfit("the cause"),
         e.TracesUnfit({"b": "has 3 partitions", "a": "is not compacted"}),
         e.SparkMissing(),
@@ -86,8 +88,8 @@ def samples() -> list[e.MirrorError]:
         e.ClusterUnreachable("source", "broker:9092", "refused"),
         e.BrokerError("fetch 'orders'", 6, "NOT_LEADER_OR_FOLLOWER"),
         e.BrokerError("fetch 'orders'", 6, "NOT_LEADER_OR_FOLLOWER", "the leader moved"),
-        e.LogUnsettled("orders-3", 1200, "the cause"),
-        e.NothingFetched("source", "orders-3", 1200, "the cause"),
+        e.LogUnsettled(TP, 1200, "the cause"),
+        e.NothingFetched("source", TP, 1200, "the cause"),
         e.JobFailed("m-bulk", "FAILED", "the cause", "/jobs/m-bulk/log"),
         e.JobAlreadyRuns("/jobs/m-bulk"),
         e.TailWouldNotStop("h", "/jobs/m-tail", 60.4),
@@ -169,8 +171,7 @@ def samples() -> list[e.MirrorError]:
         e.HoldLost("orders", "retention.ms", "-1", None, 3),
         e.GroupActive("billing", "target", "Stable"),
         e.GroupAhead(TOPICS),
-        e.OffsetOutOfRange("billing", "orders", 3, 1500, 1200, 1300),
-        e.OffsetNotMirrored("billing", "orders", 3, 1500, "the cause", "The remedy."),
+        e.OffsetOutOfRange("billing", "orders", 3, 1500, "the cause", "The remedy."),
         e.LedgerNewer("topic 'orders'", {"v": 9}),
         e.LedgerNewer("topic 'orders'", "words"),
         e.SourceStillSeen("m", "its tail read there 5 s ago"),

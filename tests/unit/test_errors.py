@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 from itertools import groupby
 from pathlib import Path
 
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import InputError, LedgerLost, MirrorError, PlanBlocked
 from tests.unit.error_samples import samples
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,28 @@ def test_errors_say_what_they_always_said() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(_said(), indent=1) + "\n", encoding="utf-8")
     assert _said() == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_errors_pass_from_process_to_process() -> None:
+    for error in samples():
+        error.add_note("another one")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.__notes__) == (type(error), str(error), ["another one"])
+        assert vars(again).keys() == vars(error).keys() >= {"what", "cause", "remedy"}, "what programs read"
+
+
+def test_the_parts_of_an_error_make_its_text() -> None:
+    lost = LedgerLost("record 7 is missing.")
+    assert str(lost) == f"the ledger on the target is lost: record 7 is missing. {lost.remedy}"
+    assert str(InputError("a", "b", "C.")) == "a: b. C." and str(InputError("a.", "B", "C.")) == "a. B. C."
+    assert str(InputError("a", remedy="C.")) == "a. C." and str(InputError("a", "b")) == "a: b"
+    blocked = PlanBlocked(["x", "y"])
+    assert (blocked.what, blocked.cause) == ("2 check(s) block this mirror; nothing was written", "\n  - x\n  - y\n")
+    assert str(blocked).endswith("nothing was written:\n  - x\n  - y")
+
+
+def test_what_stands_in_braces_in_a_value_is_no_template() -> None:
+    assert str(LedgerLost("{cause} {0}")).startswith("the ledger on the target is lost: {cause} {0}. Nobody")
 
 
 def test_each_class_of_error_has_a_sample() -> None:

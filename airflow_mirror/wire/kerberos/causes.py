@@ -35,13 +35,10 @@ _REMEDIES = {
 class KerberosMissing(InputError):
     """The library for Kerberos is not installed, or can't be loaded."""
 
-    def __init__(self, cause: str) -> None:
-        self.cause = cause
-        super().__init__(
-            f"sasl.mechanism=GSSAPI needs the Python package gssapi, which can't be imported ({cause}). Install it where "
-            "the mirror runs, and on executors: pip install 'airflow-mirror[kerberos]'. It is compiled, which needs "
-            "gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel)."
-        )
+    why: str
+    what = "sasl.mechanism=GSSAPI needs the Python package gssapi, which can't be imported ({why})"
+    remedy = """Install it where the mirror runs, and on executors: pip install 'airflow-mirror[kerberos]'. It is
+        compiled, which needs gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel)."""
 
 
 class Failure(NamedTuple):
@@ -55,13 +52,11 @@ class Failure(NamedTuple):
 class NoTicket(AuthenticationFailed):
     """There is no Kerberos ticket for a login."""
 
+    what = "{role} cluster, broker {bootstrap}: no Kerberos ticket for {identity}"
+
     def __init__(self, role: str, address: str, identity: Identity, failure: Failure) -> None:
-        self.role, self.bootstrap, self.cause, self.remedy = role, address, failure.cause, failure.remedy
-        self.principal, self.proof = identity.principal, identity.proof
-        InputError.__init__(
-            self,
-            f"{role} cluster, broker {address}: no Kerberos ticket for {identity}: {failure.cause}. {failure.remedy}",
-        )
+        self.identity, self.principal, self.proof = identity, identity.principal, identity.proof
+        super().__init__(role, address, failure.cause, failure.remedy)
 
 
 class KdcSilent(ConnectionLost):

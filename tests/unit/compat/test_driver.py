@@ -89,7 +89,7 @@ def findings(name: str, *before: str, **edits: str) -> list[str]:
     try:
         whole(name, *before, **edits)
     except KeysRefused as e:
-        return e.findings
+        return list(e.findings)
     return []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
-from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
+from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition
@@ -157,12 +157,12 @@ def test_expired_mapped_position_continues_at_the_first_mirrored_record() -> Non
 
 
 def test_mapped_position_before_records_not_mirrored_is_refused() -> None:
-    with pytest.raises(OffsetNotMirrored, match=r"'g' at orders-0 offset 7: the mirror copied only records behind it"):
+    with pytest.raises(OffsetOutOfRange, match=r"'g' at orders-0 offset 7: the mirror copied only records behind it"):
         mapped({"g": {"orders-0": 7}}, source_starts=(19, 0))
 
 
 def test_mapped_position_beyond_the_copy_is_refused_not_clamped() -> None:
-    with pytest.raises(OffsetNotMirrored, match="offset 101: the offset map does not reach it"):
+    with pytest.raises(OffsetOutOfRange, match="offset 101: the offset map does not reach it"):
         mapped({"g": {"orders-0": 101}})
 
 
