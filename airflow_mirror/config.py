@@ -57,7 +57,7 @@ class ClientConfig:
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
     :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
-    :raises UnknownSetting, InvalidSetting: no client has a setting of this name, or none with such a value.
+    :raises InputError, InvalidSetting: no client has a setting of this name, or none with such a value.
     """
 
     properties: Mapping[str, str] = field(repr=False)

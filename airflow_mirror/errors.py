@@ -27,8 +27,9 @@ __all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
 class MirrorError(Exception):
     """Root of every error that airflow_mirror raises on purpose. Its text is ``what: cause. remedy``."""
 
-    def __init__(self, what: str = "", cause: str = "", remedy: str = "") -> None:
-        self.what, self.cause, self.remedy = what, cause, remedy
+    def __init__(self, what: str = "", cause: str | Sequence[str] = "", remedy: str = "") -> None:
+        self.what, self.remedy = what, remedy
+        self.cause = cause if isinstance(cause, str) else f"{_Several(cause):lines}"
         self.__post_init__()
 
     def __init_subclass__(cls) -> None:
@@ -149,16 +150,6 @@ class MissingSetting(InputError):
     remedy = "Add it, for example {setting}=broker1:9092,broker2:9092."
 
 
-class UnknownSetting(InputError):
-    """A setting of a cluster that no client has. Its value is not shown."""
-
-    def __init__(self, where: str, shown: str, meant: str) -> None:
-        super().__init__(
-            f"{where}: {shown} is no setting of a Kafka client.{meant} Correct or remove it: ignored, it might be "
-            "the one that asks for TLS."
-        )
-
-
 class InvalidSetting(InvalidField):
     """A setting of a cluster has a value that can't be used. The value is not shown: it may be a secret.
 
@@ -209,17 +200,6 @@ class NothingMatches(InputError):
             self.cause = some(self.internal, 10)
             self.remedy = "internal_topics=True (--internal-topics) takes them, but not Kafka's own or what mirrors keep."
         super().__post_init__()
-
-
-class TakeOverTooEarly(InputError):
-    """The tool from which a mirror takes over still runs."""
-
-    def __init__(self, group: str, state: str) -> None:
-        self.group, self.state = group, state
-        super().__init__(
-            f"start_group={group!r}: the group is {state} on the source, so the tool from which the mirror takes over "
-            "still runs, and where it ends is not known yet. Stop all of its processes, then plan again."
-        )
 
 
 class TakeOverUnclear(InputError):
@@ -383,18 +363,6 @@ class MirrorCutOver(InputError):
     which = property(lambda e: f"target topics {some(e.topics)}" if e.topics else "its target topics")
 
 
-class NotCutOver(InputError):
-    """Applications were to get rights to write to topics that a mirror still writes to."""
-
-    def __init__(self, mirror: str, topics: Sequence[str]) -> None:
-        self.mirror, self.topics = mirror, list(topics)
-        super().__init__(
-            f"mirror {mirror!r} has not handed over target topics {some(self.topics)}: who writes to them "
-            "now stops their copy. Nothing was touched. Run CutoverOperator first, or phase='early', which gives nobody "
-            "rights to write."
-        )
-
-
 class TopicsOwned(InputError):
     """Target topics belong to other mirrors: two writers in one topic would overwrite each other's offsets."""
 
@@ -430,29 +398,6 @@ class TopicsShared(InputError):
         its own (policy='prefix')."""
 
 
-class TargetTopicsDiffer(InputError):
-    """Topics on the target, not created by this mirror, can't take the source's records."""
-
-    def __init__(self, differences: Iterable[str]) -> None:
-        self.differences = list(differences)
-        super().__init__(
-            "topics on the target can't take the source's records; nothing was created: "
-            f"{'; '.join(self.differences)}. Grow or re-create them, or exclude them from the mirror."
-        )
-
-
-class NotHeldOpen(InputError):
-    """Target topics hold data, and their settings would delete or change copied records."""
-
-    def __init__(self, found: Sequence[str]) -> None:
-        self.found = list(found)
-        super().__init__(
-            f"target topics that hold data are not ready for a copy; nothing was touched:\n{listed(self.found)}\nSet "
-            "this yourself, or run again with --hold: the job then sets it and logs each change. Set it back when the "
-            "mirror is done."
-        )
-
-
 class UnknownMirror(InputError):
     """A command names a mirror of which the target's ledger knows nothing."""
 
@@ -472,32 +417,6 @@ class MirrorNotOver(InputError):
         super().__init__(f"mirror {mirror!r} is not over: {cause}. Nothing was changed. {remedy}")
 
 
-class MirrorMakerUnknown(InputError):
-    """Nothing of a flow of MirrorMaker 2 is on the target, so that nothing shows whether it is stopped."""
-
-    def __init__(self, alias: str, offsets: str, group: str) -> None:
-        self.alias = alias
-        super().__init__(
-            f"the target has neither topic {offsets!r} nor group {group!r}, by which MirrorMaker 2 would be known whose "
-            f"source is called {alias!r}. Nothing was changed. Give the alias of its file (--source-alias), and where it "
-            "runs on a Connect cluster of your own, that one's offset.storage.topic and group.id."
-        )
-
-
-class MirrorMakerRuns(InputError):
-    """MirrorMaker 2 is not proven stopped: what it still copied would be on the target twice.
-
-    :param signs: a line for each thing that says so.
-    """
-
-    def __init__(self, signs: Iterable[str]) -> None:
-        self.signs = list(signs)
-        super().__init__(
-            "MirrorMaker 2 may still copy. Nothing was changed. Stop it everywhere, wait for its sessions to end, try "
-            f"again:\n{listed(self.signs)}"
-        )
-
-
 class JobConflict(InputError):
     """A job with this name is running with another specification."""
 
@@ -512,30 +431,6 @@ class JobConflict(InputError):
 
 class WriterRuns(JobConflict):
     """Another job of the mirror is writing; only one may write at a time."""
-
-
-class NameTaken(InputError):
-    """A mirror has the name of another one, between other clusters, whose tail lives."""
-
-    def __init__(self, mirror: str, where: str, theirs: tuple[object, object], ours: tuple[object, object]) -> None:
-        self.mirror, self.where = mirror, where
-        super().__init__(
-            f"the name {mirror!r} is taken: its tail ({where}) copies from {theirs[0]!r} to {theirs[1]!r}, this mirror "
-            f"goes from {ours[0]!r} to {ours[1]!r}. Nothing was touched. Give this one another name, or stop that tail "
-            "(StopMirrorOperator) if it is over."
-        )
-
-
-class TailDiffers(InputError):
-    """The mirror's tail is running and executes another plan."""
-
-    def __init__(self, job_dir: str, plan_hash: str, differences: Sequence[str]) -> None:
-        self.job_dir, self.plan_hash, self.differences = job_dir, plan_hash, list(differences)
-        super().__init__(
-            f"the mirror's tail is running ({job_dir}) and carries out plan {plan_hash[:12]}, which is not this one:\n"
-            f"{listed(self.differences, 20)}\nGo on with its plan, stop it (StopMirrorOperator), or pass replace=True "
-            "to have it stopped here."
-        )
 
 
 class JavaNotFound(InputError):
@@ -556,19 +451,6 @@ class JobRefused(InputError):
     log: str
     what = "job {name!r}"
     cause = "{said} (log: {log})"
-
-
-class WindowUnreachable(InputError):
-    """A time window begins before the copied records of a partition."""
-
-    def __init__(self, start: str, refused: Sequence[tuple[str, int, int]]) -> None:
-        self.start, self.refused = start, list(refused)
-        shown = ", ".join(f"{name}: {wanted:,} wanted, begins at {begins:,}" for name, wanted, begins in self.refused[:5])
-        super().__init__(
-            f"window from {start}: the copy of {len(self.refused)} partition(s) began later ({shown}). Records can't be "
-            "inserted before those that were copied. Copy windows oldest first, or delete the target topic and, with "
-            "mapped offsets, its map."
-        )
 
 
 class NoOffsetMap(InputError):
@@ -610,14 +492,6 @@ class SparkMissing(InputError):
     what = "pyspark is not installed here, or only pyspark-client is"
     cause = "a local Spark job needs all of pyspark"
     remedy = "Install airflow-mirror[spark] on every worker."
-
-
-class ExecutorUnfit(InputError):
-    """An executor of the Spark cluster lacks what a task needs; detected before anything was copied."""
-
-    def __init__(self, found: Sequence[str], remedy: str) -> None:
-        self.found = list(found)
-        super().__init__(f"executors can't copy: {'; '.join(self.found)}. {remedy}")
 
 
 # --- try again -------------------------------------------------------------------------------------------------------
@@ -679,25 +553,6 @@ class JobFailed(TryAgain):
     remedy = "Its log: {log}"
 
 
-class JobAlreadyRuns(TryAgain):
-    """A second job was started in the directory of a running one."""
-
-    def __init__(self, job_dir: str) -> None:
-        self.job_dir = job_dir
-        super().__init__(f"another process holds {job_dir}/lock: this job is running already. Stop it, or let it finish.")
-
-
-class TailWouldNotStop(TryAgain):
-    """The mirror's tail was asked to stop and still runs."""
-
-    def __init__(self, host: str, directory: str, waited_s: float) -> None:
-        self.host, self.directory = host, directory
-        super().__init__(
-            f"the tail on host {host!r} ({directory}) was asked to stop, and gives signs of life after {waited_s:.0f} s. "
-            "It may have to finish a large batch: try again, or end its process there."
-        )
-
-
 class JobElsewhere(TryAgain):
     """A job's process runs on another host and can't be seen or stopped from here."""
 
@@ -707,18 +562,6 @@ class JobElsewhere(TryAgain):
     what = "job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there"
     remedy = """Run the mirror's tasks on that host's queue, or wait: a job that reports nothing for five minutes counts
         as lost."""
-
-
-class TailStillCopies(TryAgain):
-    """A mirror was paused, and its tail or bulk copy does not rest yet."""
-
-    def __init__(self, mirror: str, what: str, host: str, waited_s: float) -> None:
-        self.mirror, self.host = mirror, host
-        super().__init__(
-            f"mirror {mirror!r} is paused, but its {what} on host {host!r} still copies after {waited_s:.0f} s. It may "
-            "have to finish a large batch: run the command again, which waits once more. If it never rests, it does not "
-            "reach the target: stop it (StopMirrorOperator; a bulk copy ends with its task)."
-        )
 
 
 class TailRuns(TryAgain):
@@ -770,17 +613,6 @@ class MirrorPaused(TryAgain):
     remedy = "'airflow-mirror resume' lets it go on."
 
 
-class NoExecutors(TryAgain):
-    """The Spark cluster gave the job no executor."""
-
-    def __init__(self, master: str, waited_s: float) -> None:
-        super().__init__(
-            f"{master} gave this job no executor within {waited_s:.0f} s. Its cores may be taken (an application without "
-            "spark.cores.max takes all of a standalone cluster), or no worker has as much memory as "
-            "spark.executor.memory asks for."
-        )
-
-
 class ClusterManagerSilent(TryAgain):
     """What runs the driver of a job can't be asked."""
 
@@ -816,42 +648,6 @@ class MirrorUnhealthy(TryAgain):
     cause = "{findings:all lines}"
     remedy = """Nothing was touched. A tail that has ended is started again by the task that starts it; the tail's log
         says more of the rest."""
-
-
-class BehindTransactions(TryAgain):
-    """Everything else was copied, but records wait for a transaction of the source to end.
-
-    :param found: a line for each partition.
-    """
-
-    def __init__(self, found: Sequence[str]) -> None:
-        self.found = list(found)
-        super().__init__(
-            f"not copied, because transactions of the source are open:\n{listed(self.found, 20)}\nCopy again once they "
-            "have ended. End one that hangs: kafka-transactions.sh ... abort --topic T --partition P --start-offset "
-            "OFFSET. To pass without these records: --accept-open-transactions."
-        )
-
-
-class NothingCompared(TryAgain):
-    """A comparison found no difference because it compared nothing."""
-
-    def __init__(self, found: Sequence[str]) -> None:
-        self.found = list(found)
-        super().__init__(
-            f"nothing was compared, so nothing is proven:\n{listed(self.found, 20)}\nRun the copy first, or verify "
-            "again when records have reached the target; check --start and --end."
-        )
-
-
-class SpotCheckFellOut(TryAgain):
-    """A comparison found no difference, but the second opinion that was asked for is missing."""
-
-    def __init__(self, cause: str) -> None:
-        super().__init__(
-            f"the comparison found no difference, but its spot check fell out: {cause}. Correct that and compare again, "
-            "or do without (--spot-checks 0, spot_checks=0)."
-        )
 
 
 class DrainTimedOut(TryAgain):
@@ -1013,18 +809,6 @@ class WritingEnded(NeedsHuman):
         again."""
 
 
-class PartitionStuck(NeedsHuman):
-    """Partitions are behind and do not move, although the tail runs."""
-
-    def __init__(self, stuck: Sequence[tuple[str, int, int]], for_s: float) -> None:
-        self.stuck = list(stuck)
-        shown = some((f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck), 10)
-        super().__init__(
-            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}. See the tail's log. Likely "
-            "causes: an open transaction on the source, a partition without a leader, missing rights on a topic."
-        )
-
-
 class PartitionStopped(NeedsHuman):
     """The copy of one partition can't continue; the message names topic, partition and offset range."""
 
@@ -1049,10 +833,6 @@ class SourceGone(SourceTruncated):
     """The source's topic was deleted, or created again. A tail goes on with its other topics."""
 
 
-class TargetTruncated(PartitionStopped):
-    """The target's log lost records that were written to it, or the topic was re-created."""
-
-
 class TargetGone(NeedsHuman):
     """The target's topic was deleted and created again during the copy: whose the new one is, nobody has decided."""
 
@@ -1072,10 +852,6 @@ class RetentionLost(PartitionStopped):
 
 class CorruptBatch(PartitionStopped):
     """A batch of the source does not match the checksum in its header."""
-
-
-class RecordRefused(PartitionStopped):
-    """The target rejects a batch for good (size, timestamp, policy)."""
 
 
 class TargetMoved(PartitionStopped):
@@ -1426,17 +1202,6 @@ class RollbackRefused(NeedsHuman):
     remedy = "Stop the members of groups; name in accept_groups those whose positions on the target count in any case."
 
 
-class WrongTarget(InputError):
-    """A command was given another cluster than the mirror's target."""
-
-    def __init__(self, mirror: str, planned: str, found: str) -> None:
-        self.mirror = mirror
-        super().__init__(
-            f"mirror {mirror!r} was planned for target cluster {planned}, and this is {found}. Nothing was changed. Name "
-            "the target's own connection."
-        )
-
-
 class PlanNotKept(InputError):
     """The target does not hold a plan."""
 
@@ -1454,16 +1219,6 @@ class LedgerMissing(InputError):
         and which are in production"""
     remedy = """A first plan onto empty topics creates it; here data were written before. If this cluster never had a
         ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with 'airflow-mirror ledger restore'."""
-
-
-class LedgerInTheWay(InputError):
-    """A ledger is to be restored into a topic that holds other records."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the target's topic 'airflow-mirror.decisions' holds records that are not in the export. If they are worth "
-            "nothing, delete the topic and restore again; if it is the present ledger, nothing has to be restored."
-        )
 
 
 class MirrorLoop(NeedsHuman):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from airflow_mirror.addresses import parse_bootstrap
 from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
-from airflow_mirror.errors import InputError, InvalidField, InvalidSetting, UnknownSetting
+from airflow_mirror.errors import InputError, InvalidField, InvalidSetting
 from airflow_mirror.nearest import nearest
 
 # librdkafka 2.16 without what a program alone can set; a test asks the library itself. First what its clients of every
@@ -142,7 +142,7 @@ def settled(given: Mapping[str, object], where: str) -> dict[str, str]:
     """Return settings as text, each of which has a known name and a value of its type.
 
     :param where: where they stand, as errors name it.
-    :raises UnknownSetting: nobody knows a name. :raises InvalidSetting: a value is of another type.
+    :raises InputError: nobody knows a name. :raises InvalidSetting: a value is of another type.
     """
     return {str(key): _text(str(key), value, where) for key, value in given.items()}
 
@@ -152,7 +152,8 @@ def _text(key: str, value: object, where: str) -> str:
     if not _is_known(key):
         meant = nearest(key, _KNOWN)
         shown = ascii(key) if meant and re.fullmatch(r"[A-Za-z0-9._-]+", key) else "what stands there"
-        raise UnknownSetting(where, shown, meant)
+        remedy = "Correct or remove it: ignored, it might be the one that asks for TLS."
+        raise InputError(where, f"{shown} is no setting of a Kafka client.{meant}", remedy)  # its value is not shown
     if not isinstance(value, str | int | float):
         raise InvalidSetting(where, key, "has no text as its value", "Give one, or leave the setting out")
     text = str(value).lower() if isinstance(value, bool) else str(value)

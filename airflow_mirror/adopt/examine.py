@@ -13,7 +13,7 @@ from airflow_mirror.adopt.mirrormaker import Flow
 from airflow_mirror.adopt.reading import bounds_of, read_log
 from airflow_mirror.adopt.stopped import Seen, look, records_of
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.errors import InvalidField, MirrorMakerRuns, NothingMatches
+from airflow_mirror.errors import InputError, InvalidField, NothingMatches
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
@@ -100,7 +100,7 @@ def examine(
 
     :param watch_s: how long logs are watched. :param ignored_groups: see :func:`.stopped.look`.
     :param timed: timestamps count; None: unless the target topic replaces them.
-    :raises MirrorMakerRuns: it may still copy. :raises MirrorMakerUnknown: nothing of it is there.
+    :raises InputError: it may still copy. :raises InputError: nothing of it is there.
     :raises NothingMatches: no topic of the mirror is on the target with records.
     :raises PlanBlocked: the mirror can't go on with these topics.
     :raises TopicsOwned, MirrorCutOver, LedgerMissing, LedgerLost: the ledger does not allow it.
@@ -131,7 +131,7 @@ def examine(
 def require_still(target: ClusterAdmin, matches: Iterable[Match]) -> None:
     """Return if nothing was appended to the target since it was matched.
 
-    :raises MirrorMakerRuns: something was.
+    :raises InputError: something was.
     """
     meant = {one.target: one.target_end for one in matches}
     moved = {tp: end for tp, end in target.wire.log_ends(meant).items() if end != meant[tp]}
@@ -140,7 +140,8 @@ def require_still(target: ClusterAdmin, matches: Iterable[Match]) -> None:
 
 def _require_stopped(seen: Iterable[Seen]) -> None:
     if signs := [one.what for one in seen if one.alive]:
-        raise MirrorMakerRuns(signs)
+        what = "MirrorMaker 2 may still copy, and what it copied would be on the target twice. Nothing was changed"
+        raise InputError(what, signs, "Stop it everywhere, wait for its sessions to end, try again.")
 
 
 def _planned(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from airflow_mirror.adopt import mirrormaker
 from airflow_mirror.adopt.mirrormaker import HEARTBEATS, Flow
-from airflow_mirror.errors import MirrorMakerUnknown
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupInfo
 from airflow_mirror.ledger.topic import TopicLog
@@ -47,12 +47,17 @@ def look(
 
     :param pairs: source partition -> target partition that it fills.
     :param ignored_groups: groups of Connect workers that run something else.
-    :raises MirrorMakerUnknown: nothing of this flow is on the target, so that nothing could be seen.
+    :raises InputError: nothing of this flow is on the target, so that nothing could be seen.
     """
     own = [name for name in flow.on_target if name in target.topics(flow.on_target)]
     groups = target.groups(every=True)
     if not own and all(group.group_id != flow.workers for group in groups):
-        raise MirrorMakerUnknown(flow.source, flow.offsets, flow.workers)
+        raise InputError(
+            f"the target has neither topic {flow.offsets!r} nor group {flow.workers!r}, by which MirrorMaker 2 would "
+            f"be known whose source is called {flow.source!r}. Nothing was changed",
+            remedy="Give the alias of its file (--source-alias), and where it runs on a Connect cluster of your own, "
+            "that one's offset.storage.topic and group.id.",
+        )
     watched = _Watched.of(flow, source, target, own, pairs)
     pause(watch_s)
     found = [*_workers(groups, target, flow, ignored_groups), *watched.moved(watch_s), *_open(target, pairs.values())]

@@ -37,7 +37,7 @@ def take(
     """Store the maps, and decide that the topics are the mirror's. Safe to repeat after a crash.
 
     :param end_writing: also if a job of a mirror of this name, which has topics already, holds the writer lease.
-    :raises NotAdoptable: with every reason. :raises MirrorMakerRuns: the target was written to since it was matched.
+    :raises NotAdoptable: with every reason. :raises InputError: the target was written to since it was matched.
     :raises MirrorNotOver: a job of the mirror runs. :raises MirrorLoop: the records would come back to the target.
     """
     if adoption.refusals:

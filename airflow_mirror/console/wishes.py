@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
+from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, bulk_copies, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish, wishes_of
@@ -92,7 +92,13 @@ def _settled(state: State, job: ActiveTail) -> str:
         if sign is not None and (sign.phase, sign.heard) == ("paused", asdict(wished)):
             return "RESTS"
         if monotonic() - asked > _PATIENCE_S:
-            raise TailStillCopies(job.name, _what(job), job.host, monotonic() - asked)
+            waited = monotonic() - asked
+            raise TryAgain(
+                f"mirror {job.name!r} is paused, but its {_what(job)} on host {job.host!r} still copies after "
+                f"{waited:.0f} s",
+                remedy="It may have to finish a large batch: run the command again, which waits once more. If it never "
+                "rests, it does not reach the target: stop it (StopMirrorOperator; a bulk copy ends with its task).",
+            )
         sleep(_EVERY_S)
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen, WrongTarget
+from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen
 from airflow_mirror.failover.losses import Losses, losses
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -214,7 +214,8 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = on.plan(mirror, plan_hash)
     if plan.target_cluster_id != (found := target.cluster_id()):
-        raise WrongTarget(mirror, plan.target_cluster_id, found)
+        what = f"mirror {mirror!r} was planned for target cluster {plan.target_cluster_id}, and this is {found}"
+        raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
     return plan, decided, tail
 
 

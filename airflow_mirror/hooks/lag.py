@@ -53,7 +53,7 @@ class LagProbe:
         :param now_s: seconds of a monotonic clock.
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
         :raises MirrorPaused: the mirror is paused, and the tail must run.
-        :raises PartitionStuck: names the partitions.
+        :raises NeedsHuman: names the partitions.
         """
         if self._require_tail:
             self._check_tail()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, TryAgain
+from airflow_mirror.errors import InputError, LedgerLost, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.fold import Fold, timeless
@@ -43,8 +43,7 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
 
     A restore that was cut short is continued by the next one.
 
-    :raises InputError: this is no export of a ledger. Nothing was touched.
-    :raises LedgerInTheWay: the topic holds something else.
+    :raises InputError: this is no export of a ledger, or the topic holds something else. Nothing was touched.
     :raises TryAgain: records could not be written within two minutes.
     """
     records = _checked(exported)
@@ -55,7 +54,11 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
     while True:
         there = _records(target)
         if there != records[: len(there)]:
-            raise LedgerInTheWay()
+            raise InputError(
+                "the target's topic 'airflow-mirror.decisions' holds records that are not in the export",
+                remedy="If they are worth nothing, delete the topic and restore again; if it is the present ledger, "
+                "nothing has to be restored.",
+            )
         if len(there) == len(records):
             break
         if time.monotonic() > deadline:

@@ -81,7 +81,7 @@ class SyncAclsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare, apply, read back.
 
-        :raises NotCutOver: rights to write were asked for, and the topics are not handed over yet.
+        :raises InputError: rights to write were asked for, and the topics are not handed over yet.
         :raises NoAuthorizer: the target has none.
         :raises NotKept: a change is not visible when read back.
         :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import (
+    InputError,
     InvalidField,
     LedgerLost,
     LedgerMissing,
     MirrorCutOver,
     MirrorError,
-    NameTaken,
     WriterRuns,
 )
 from airflow_mirror.hooks.gauges import tell_lag
@@ -134,7 +134,7 @@ class StartMirrorOperator(SparkJobOperator):
         """Copy, or make sure that the tail copies.
 
         :raises MirrorCutOver: target topics were handed over to applications.
-        :raises TailDiffers: a tail of another plan runs and may not be replaced.
+        :raises InputError: a tail of another plan runs and may not be replaced.
         :raises MirrorPaused: the mirror is paused, and this is a bulk copy.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
@@ -204,12 +204,17 @@ class StartMirrorOperator(SparkJobOperator):
     def _replace(self, run: TailRun, tail: ActiveTail) -> None:
         """Stop the mirror's tail of another plan, if requested.
 
-        :raises NameTaken: it copies between other clusters, so it belongs to another mirror of the same name.
-        :raises TailDiffers: it copies something else and may not be replaced.
+        :raises InputError: it copies between other clusters, so it belongs to another mirror of the same name.
+        :raises InputError: it copies something else and may not be replaced.
         """
         theirs, ours = (tail.mirror.get("source"), tail.mirror.get("target")), (run.mirror.source, run.mirror.target)
         if theirs != ours:
-            raise NameTaken(run.mirror.name, log_of(tail), theirs, ours)
+            raise InputError(
+                f"the name {run.mirror.name!r} is taken",
+                f"its tail ({log_of(tail)}) copies from {theirs[0]!r} to {theirs[1]!r}, this mirror goes from "
+                f"{ours[0]!r} to {ours[1]!r}. Nothing was touched",
+                "Give this one another name, or stop that tail (StopMirrorOperator) if it is over.",
+            )
         if not flag("replace", self.replace):
             run.require_same(tail)
         self.secrets(run.mirror)  # fail before stopping a tail that can't be replaced
@@ -277,7 +282,7 @@ class StopMirrorOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Stop the mirror's writers: those that this host has started, and its tail on any host.
 
-        :raises TailWouldNotStop: the tail runs on another host and still gives signs of life.
+        :raises TryAgain: the tail runs on another host and still gives signs of life.
         """
         grace_s = number("grace_s", self.grace_s)
         with closing(runner_for(mirror, self.spark_conn_id)) as runner:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_mirror.errors import InputError, JobFailed, MirrorError, TailDiffers, TailWouldNotStop, TryAgain
+from airflow_mirror.errors import InputError, JobFailed, MirrorError, TryAgain
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.remembered import plan_by_hash
@@ -72,10 +72,15 @@ class TailRun:
         return True
 
     def require_same(self, tail: ActiveTail) -> None:
-        """Raise :class:`TailDiffers` unless it does; the error names what differs."""
+        """Raise :class:`InputError` unless it does; the error names what differs."""
         if not self.copies(tail):
             found = differences(tail, self.mirror, self.plan)
-            raise TailDiffers(log_of(tail), tail.plan, [str(one) for one in found])
+            raise InputError(
+                f"the mirror's tail is running ({log_of(tail)}) and carries out plan {tail.plan[:12]}, which is not "
+                "this one",
+                [str(one) for one in found],
+                "Go on with its plan, stop it (StopMirrorOperator), or pass replace=True to have it stopped here.",
+            )
 
     def require_running(self, tail: ActiveTail, otherwise: str) -> None:
         """Raise the tail's own error, or a :class:`JobFailed` that says ``otherwise``, if it does not run."""
@@ -205,7 +210,7 @@ def is_of(handle: Handle, tail: ActiveTail) -> bool:
 def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:
     """Stop a tail, wherever it runs. Return whether it did so by itself.
 
-    :raises TailWouldNotStop: it runs on another host, and still gives signs of life. The application of a cluster
+    :raises TryAgain: it runs on another host, and still gives signs of life. The application of a cluster
         manager is killed instead.
     """
     handle = handle_of(runner, tail)
@@ -218,7 +223,11 @@ def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: fl
             break
         sleep(_LOOK_EVERY_S)
     if status not in state.FINAL and not runner.place.kill(tail.job) and state.is_active(status):
-        raise TailWouldNotStop(tail.host, tail.directory, monotonic() - asked)
+        raise TryAgain(
+            f"the tail on host {tail.host!r} ({tail.directory}) was asked to stop, and gives signs of life after "
+            f"{monotonic() - asked:.0f} s",
+            remedy="It may have to finish a large batch: try again, or end its process there.",
+        )
     return status in state.FINAL
 
 

@@ -26,7 +26,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create, grow, compare.
 
-        :raises TargetTopicsDiffer: a topic that is not this mirror's has too few partitions; nothing was created.
+        :raises InputError: a topic that is not this mirror's has too few partitions; nothing was created.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
         :raises MirrorLoop: records would return to the target that they come from.

@@ -21,11 +21,11 @@ from itertools import islice
 from typing import Any
 
 from airflow_mirror.errors import (
+    InputError,
     LedgerMissing,
     LedgerNewer,
     MirrorCutOver,
     NamesMeet,
-    NotCutOver,
     TopicsOwned,
     TopicsShared,
 )
@@ -34,6 +34,7 @@ from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
 from airflow_mirror.ledger.reading import known, readable
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.wording import some
 
 _VERSION = 1
 _SHARED = 2  # a version that does not know of sharing must not take the topic for its own
@@ -333,14 +334,18 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
 
     A topic that was handed over and created again since is its new owner's matter.
 
-    :raises NotCutOver: names the topics. :raises LedgerNewer: a newer version of the package decided about one of them.
+    :raises InputError: names the topics. :raises LedgerNewer: a newer version of the package decided about one of them.
     """
     us, values = (plan.mirror.name, plan.source_cluster_id), ledger.values()
     owned = {t: Owned.of(t, values[_KEY + t]) for t in _topics(plan) if _KEY + t in values}
     opened = {t for t, one in owned.items() if one.opened_by is not None and (one.mirror, one.source_id) == us}
     closed = [t for t in _topics(plan) if t not in opened]
     if closed:
-        raise NotCutOver(plan.mirror.name, closed)
+        raise InputError(
+            f"mirror {plan.mirror.name!r} has not handed over target topics {some(closed)}",
+            "who writes to them now stops their copy. Nothing was touched",
+            "Run CutoverOperator first, or phase='early', which gives nobody rights to write.",
+        )
 
 
 def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:

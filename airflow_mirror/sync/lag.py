@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.errors import InputError, NeedsHuman
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
+from airflow_mirror.wording import some
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class CatchUp:
         """Add one sample; return whether the mirror has caught up.
 
         :param now_s: seconds of a monotonic clock.
-        :raises PartitionStuck: names every partition that does not move.
+        :raises NeedsHuman: names every partition that does not move.
         """
         behind = [lag for lag in lags if lag.records > self.max_lag_records]
         self._good = 0 if behind else self._good + 1
@@ -114,7 +115,12 @@ class CatchUp:
             elif now_s - since_s >= self.stuck_after_s:
                 stuck.append(lag)
         if stuck:
-            raise PartitionStuck([(str(lag.source), lag.position, lag.end) for lag in stuck], self.stuck_after_s)
+            raise NeedsHuman(
+                f"{len(stuck)} partition(s) did not move for {self.stuck_after_s:.0f} s",
+                some((f"{lag.source}: at {lag.position:,} of {lag.end:,}" for lag in stuck), 10),
+                "See the tail's log. Likely causes: an open transaction on the source, a partition without a leader, "
+                "missing rights on a topic.",
+            )
         return self._good >= self.samples
 
 

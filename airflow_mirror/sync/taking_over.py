@@ -15,7 +15,7 @@ from types import MappingProxyType
 import xxhash
 
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import InputError, TakeOverTooEarly, TakeOverUnclear
+from airflow_mirror.errors import InputError, TakeOverUnclear
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
 from airflow_mirror.mirror import Mirror, time_ms
@@ -50,8 +50,8 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
 
     :param known: by source topic id and partition: where it is known to have begun. A job that was killed while it
         remembered that has remembered some.
-    :raises InputError: the group has no position in any of the mirror's topics, although the target's hold records.
-    :raises TakeOverTooEarly: the group has members: the tool still runs.
+    :raises InputError: the group has no position in any of the mirror's topics, although the target's hold records; or it
+        has members: the tool still runs.
     :raises TakeOverUnclear: what the tool has written can't be told with certainty.
     """
     group = mirror.start_group
@@ -67,7 +67,12 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
     starts = {topic_id: dict(several) for topic_id, several in known.items()}
     new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(topics[tp.topic].topic_id, {})}
     if new and (state := source.group_states([group])[group]) not in NO_MEMBERS:
-        raise TakeOverTooEarly(group, state)
+        raise InputError(
+            f"start_group={group!r}",
+            f"the group is {state} on the source, so the tool from which the mirror takes over still runs, and where "
+            "it ends is not known yet",
+            "Stop all of its processes, then plan again.",
+        )
     for topic in sorted({tp.topic for tp in new}):
         of_topic = {tp: offset for tp, offset in new.items() if tp.topic == topic}
         info = topics[topic]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
+from airflow_mirror.errors import BrokerError, InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit
@@ -44,7 +44,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
     :param permit: for the partitions: that the topics are the mirror's still.
-    :raises TargetTopicsDiffer: a topic that is not ours has too few partitions; nothing was created.
+    :raises InputError: a topic that is not ours has too few partitions; nothing was created.
     :raises NotKept: a created topic reads back differently.
     """
     wanted = {t.target_topic: t for t in plan.topics}
@@ -55,8 +55,10 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
     ]
     foreign = [t for t in short if t.target_topic not in plan.known_topics]
     if foreign:
-        raise TargetTopicsDiffer(
-            f"{t.target_topic}: {before[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign
+        raise InputError(
+            "topics on the target can't take the source's records; nothing was created",
+            [f"{t.target_topic}: {before[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign],
+            "Grow or re-create them, or exclude them from the mirror.",
         )
     missing = [t for name, t in wanted.items() if name not in before]
     created = _create(target, missing)

@@ -166,17 +166,6 @@ class Fenced(TryAgain):
     name = property(lambda e: error_name(e.code))
 
 
-class MarkerUnsettled(TryAgain):
-    """An earlier marker with an unknown outcome is settled now; the log end must be read again."""
-
-    def __init__(self, transactional_id: str) -> None:
-        self.transactional_id = transactional_id
-        super().__init__(
-            f"transactional id {transactional_id!r}: an earlier control marker may have been written after its call had "
-            "failed; nothing was written now. Read the log end offset again and continue from there."
-        )
-
-
 class CoordinatorFenced(Fenced):
     """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that epoch."""
 

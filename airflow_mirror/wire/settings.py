@@ -198,7 +198,7 @@ class WireSettings:
     def kerberos(self) -> Tickets:
         """The Kerberos tickets of this cluster's identity.
 
-        :raises KerberosMissing: gssapi is not installed.
+        :raises InputError: gssapi is not installed.
         """
         from airflow_mirror.wire.kerberos.tickets import tickets_of
 

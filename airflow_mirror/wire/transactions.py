@@ -19,7 +19,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import FENCED, RETRIABLE, CoordinatorFenced, Fenced, MarkerUnsettled, meaning, refusal
+from airflow_mirror.wire.errors import FENCED, RETRIABLE, CoordinatorFenced, Fenced, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 from airflow_mirror.wire.varint import unsigned
@@ -113,7 +113,7 @@ class TransactionClient:
 
         An internal retry can't write a second marker: a partition is in a transaction once, and a transaction ends
         once. After a :class:`TryAgain` the marker may still come. The next call then waits until that is settled,
-        writes nothing and raises :class:`MarkerUnsettled`, so that nobody continues from a log end that was read too
+        writes nothing and raises :class:`TryAgain`, so that nobody continues from a log end that was read too
         early.
 
         :raises Fenced: another writer took over this transactional id.
@@ -130,7 +130,11 @@ class TransactionClient:
         self._await_completion(tp, producer_id, epoch)
         self._unsettled = False
         if unsettled:
-            raise MarkerUnsettled(self.transactional_id)
+            raise TryAgain(
+                f"transactional id {self.transactional_id!r}",
+                "an earlier control marker may have been written after its call had failed; nothing was written now",
+                "Read the log end offset again and continue from there.",
+            )
 
     # --- transactions with data ---------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     ClusterUnreachable,
     GroupActive,
+    InputError,
     NothingMatches,
     OffsetOutOfRange,
     PlanBlocked,
-    TargetTopicsDiffer,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -222,7 +222,7 @@ def test_target_topic_with_fewer_partitions_blocks_and_is_not_grown(make: Any, s
     plan = build(mirror_of(topic), source, target)
     with pytest.raises(PlanBlocked, match="3 partitions on the source, 2 on the target"):
         plan.raise_if_blocked()
-    with pytest.raises(TargetTopicsDiffer, match=f"{topic}: 2 partitions, 3 needed"):
+    with pytest.raises(InputError, match=f"{topic}: 2 partitions, 3 needed"):
         create_target_topics(plan, target, unfenced)
     assert target.topics([topic])[topic].partitions == 2
 

@@ -89,7 +89,7 @@ def test_nobody_may_write_before_the_topics_are_handed_over(
     """Who writes to a target topic stops its copy. A preview is welcome, and readers are."""
     task = SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, **{"phase": "cutover", **given})
     if is_refused:
-        with pytest.raises(AirflowFailException, match="NotCutOver: mirror 'm' has not handed over target topics t: "):
+        with pytest.raises(AirflowFailException, match="InputError: mirror 'm' has not handed over target topics t: "):
             task.execute(context)
     else:
         task.execute(context)

@@ -131,7 +131,7 @@ def test_a_stuck_partition_fails_by_name_without_a_retry(
 ) -> None:
     lags += [40]
     task = sensor(mirror, stuck_after_s=0.05, deferrable=deferrable)
-    with pytest.raises(AirflowFailException, match="PartitionStuck: .*t-0: at 60 of 100"):
+    with pytest.raises(AirflowFailException, match="NeedsHuman: .*t-0: at 60 of 100"):
         try:
             task.execute(context)
         except TaskDeferred as e:

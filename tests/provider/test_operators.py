@@ -777,7 +777,7 @@ def test_a_tail_of_another_plan_is_not_stopped_unasked(
     changed = replace(plan.mirror, topics=("t", "u"), merge_below=0)
     other = store_plan(home, replace(plan, mirror=changed, topics=(*plan.topics, added)))
     task = StartMirrorOperator(plan=other.hash, task_id="b", mirror=changed, mode=mode)
-    with pytest.raises(AirflowFailException, match="TailDiffers: the mirror's tail is running") as caught:
+    with pytest.raises(AirflowFailException, match="InputError: the mirror's tail is running") as caught:
         task.execute(context)
     for said in (tail["dir"], PLAN[:12], "topic 'u': not in the tail's plan", "topics: ['t'] there, ['t', 'u'] asked for",
                  "merge_below: ", "StopMirrorOperator", "replace=True"):  # fmt: skip
@@ -860,7 +860,7 @@ def test_tail_between_other_clusters_is_left_alone(
     connections("elsewhere", **{"bootstrap.servers": "127.0.0.1:3"})
     other = store_plan(home, replace(plan, mirror=replace(plan.mirror, target="elsewhere")))
     task = StartMirrorOperator(plan=other.hash, task_id="b", mirror={**mirror, "target": "elsewhere"}, replace=True)
-    with pytest.raises(AirflowFailException, match="NameTaken: the name 'm' is taken: its tail .* on host .* goes from"):
+    with pytest.raises(AirflowFailException, match="InputError: the name 'm' is taken: its tail .* on host .* goes from"):
         task.execute(context)
     assert process.members(Path(tail["dir"]))
 

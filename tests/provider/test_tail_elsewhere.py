@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.errors import InvalidField, MirrorCutOver, TailWouldNotStop
+from airflow_mirror.errors import InvalidField, MirrorCutOver, TryAgain
 from airflow_mirror.hooks.tail import TailView, log_of
 from airflow_mirror.jobs.runner import active, process
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, active_tail
@@ -152,7 +152,7 @@ def test_tail_elsewhere_that_goes_on_is_an_error(
 ) -> None:
     state.stops = False
     monkeypatch.setattr(operators, "SILENCE_S", 0.0)
-    with pytest.raises(TailWouldNotStop, match="host 'host-a' .* was asked to stop, and gives signs of life"):
+    with pytest.raises(TryAgain, match="host 'host-a' .* was asked to stop, and gives signs of life"):
         stop_tail(TailView(None, "m"), LocalRunner(home / "m"), tail, 0.1)  # type: ignore[arg-type]
 
 

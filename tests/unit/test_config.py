@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_mirror import known_settings
 from airflow_mirror.addresses import parse_bootstrap
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting, UnknownSetting
+from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 from airflow_mirror.wire.settings import WireSettings
 
 WRITTEN = {"dst.properties": "bootstrap.servers=a:1\n", "dst.json": '{"bootstrap.servers": "a:1"}'}
@@ -112,7 +112,7 @@ def test_a_key_that_no_client_has_is_refused_with_its_line_and_never_shows_a_val
     meanwhile(lambda: None)
     file = tmp_path / "src.properties"
     file.write_text(f"bootstrap.servers=a:1\n{line}\n", encoding="utf-8")
-    with pytest.raises(UnknownSetting) as caught:
+    with pytest.raises(InputError) as caught:
         load(str(file), "source")
     assert says in str(caught.value) and f"{str(file)!r} line 2" in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
@@ -276,9 +276,9 @@ def test_what_is_no_json_object_is_refused_in_a_sentence(
 def test_a_wrong_key_of_a_variable_or_a_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {"bootstrap.servers": "a:1", "security.protocoll": "SSL"}
     monkeypatch.setenv("SRC", json.dumps(wrong))
-    with pytest.raises(UnknownSetting, match="source settings: environment variable SRC: 'security.protocoll' is"):
+    with pytest.raises(InputError, match="source settings: environment variable SRC: 'security.protocoll' is"):
         load("env:SRC", "source")
-    with pytest.raises(UnknownSetting, match="source settings: 'security.protocoll' is .*'security.protocol'"):
+    with pytest.raises(InputError, match="source settings: 'security.protocoll' is .*'security.protocol'"):
         ClientConfig(wrong, "source")
 
 

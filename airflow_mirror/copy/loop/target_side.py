@@ -23,7 +23,7 @@ from airflow_mirror.errors import (
     LeaseLost,
     LeaseUnconfirmed,
     MirrorError,
-    RecordRefused,
+    PartitionStopped,
     TargetMoved,
     TryAgain,
 )
@@ -269,7 +269,7 @@ class TargetSide:
             return
         self._judge.stop(
             p,
-            RecordRefused(
+            PartitionStopped(
                 p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.record_count,
                 f"the target refuses these records: {cause}",
                 "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run "

@@ -17,7 +17,7 @@ from airflow_mirror.copy.opening.identical import Opening, check_same_topic, ret
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.errors import ForeignData, TargetTruncated
+from airflow_mirror.errors import ForeignData, PartitionStopped
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
@@ -47,7 +47,7 @@ def open_mapped(
     :param told: what both clusters answered about the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :param check: called before every step that has an effect; raises if the writer lease is gone.
-    :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and
+    :raises SourceTruncated, RetentionLost, ForeignData, PartitionStopped: with topic, partition, offset range and
         remedy.
     """
     check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))
@@ -130,7 +130,7 @@ def _known(
     if known is not None and end >= known.target_end:
         return known
     if known is not None and end > 0:
-        raise TargetTruncated(
+        raise PartitionStopped(
             one.target_topic, one.target.partition, end, known.target_end,
             f"the target's log ends at {end}, but the offset map knows records up to {known.target_end}",
             "The target lost records. Delete the target topic, and copy again.",

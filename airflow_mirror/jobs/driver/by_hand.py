@@ -17,7 +17,7 @@ from dataclasses import replace
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
-from airflow_mirror.errors import LedgerMissing, MissingRight, NotHeldOpen, TryAgain, VerificationFailed
+from airflow_mirror.errors import InputError, LedgerMissing, MissingRight, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import recently, unfenced
@@ -48,7 +48,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises LedgerLost: nobody knows whose they are. :raises LedgerMissing: there is none, and topics hold data.
-    :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
+    :raises InputError: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
         ledger = Ledger(target)
@@ -194,7 +194,12 @@ def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
     counts = {name: info.partitions for name, info in target.topics(wrong).items()}
     filled = {tp.topic for tp in _written(target, [TopicPartition(n, p) for n, c in counts.items() for p in range(c)])}
     if filled:
-        raise NotHeldOpen([f"{name}: {line}" for name in sorted(filled) for line in wrong[name]])
+        raise InputError(
+            "target topics that hold data are not ready for a copy; nothing was touched",
+            [f"{name}: {line}" for name in sorted(filled) for line in wrong[name]],
+            "Set this yourself, or run again with --hold: the job then sets it and logs each change. Set it back when "
+            "the mirror is done.",
+        )
 
 
 # --- where latest was ---------------------------------------------------------------------------------------------------

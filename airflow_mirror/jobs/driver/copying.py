@@ -14,7 +14,7 @@ from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import BehindTransactions
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Muster
@@ -109,7 +109,12 @@ def copy(
     if held_back:
         summary["open_transactions"] = [str(one) for one in held_back]
         if error is None and not arguments.accept_open_transactions:
-            error = BehindTransactions(summary["open_transactions"])
+            error = TryAgain(
+                "not copied, because transactions of the source are open",
+                summary["open_transactions"],
+                "Copy again once they have ended. End one that hangs: kafka-transactions.sh ... abort --topic T "
+                "--partition P --start-offset OFFSET. To pass without these records: --accept-open-transactions.",
+            )
     return summary, error
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import airflow_mirror
 from airflow_mirror.config import Handover, load
-from airflow_mirror.errors import ExecutorUnfit, NoExecutors
+from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.spec import is_local
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def check_executors(spark: SparkSession, stopping: threading.Event | None = None
     Executors that join later are not checked; if they lack something, the task and, after its retries, the job fails.
 
     :param stopping: ends the wait for the first executor.
-    :raises ExecutorUnfit: names host, package and remedy.
-    :raises NoExecutors: the cluster gives none.
+    :raises InputError: names host, package and remedy.
+    :raises TryAgain: the cluster gives none.
     """
     context = spark.sparkContext
     if is_local(context.master):
@@ -117,7 +117,11 @@ def _await_first(context: Any, stopping: threading.Event | None) -> bool:
             return False
         now = time.monotonic()
         if now - begun > _PATIENCE_S:
-            raise NoExecutors(context.master, now - begun)
+            raise TryAgain(
+                f"{context.master} gave this job no executor within {now - begun:.0f} s",
+                remedy="Its cores may be taken (an application without spark.cores.max takes all of a standalone "
+                "cluster), or no worker has as much memory as spark.executor.memory asks for.",
+            )
         if now - said > _SAY_EVERY_S:
             said = now
             log.warning("waiting for executors of %s for %.0f s", context.master, now - begun)
@@ -136,8 +140,9 @@ def _ask(context: Any, pause_s: float) -> list[Found]:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_probe(pause_s)).collect()
     except Exception as e:  # from py4j and pyspark: no Python on the executor, another Python, a worker that dies
         host, cause = cause_of(str(e))
-        raise ExecutorUnfit(
-            [f"{host}: no Python task runs ({cause})"],
+        raise InputError(
+            "executors can't copy",
+            f"{host}: no Python task runs ({cause})",
             f"Every executor needs Python {_python()} with pyspark {version('pyspark')} at the driver's path; where it "
             "is elsewhere, set spark.pyspark.python to its path.",
         ) from e
@@ -198,7 +203,7 @@ def _judge(answers: list[Found]) -> None:
             problems[f"{where}: airflow-mirror {own}, but the driver has {airflow_mirror.__version__}"] = None
             remedies[_remedy("airflow-mirror")] = None
     if problems:
-        raise ExecutorUnfit(list(problems), " ".join(remedies))
+        raise InputError("executors can't copy", "; ".join(problems), " ".join(remedies))
 
 
 def _remedy(distribution: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import WindowUnreachable
+from airflow_mirror.errors import InputError
 from airflow_mirror.wire.cluster import WireCluster
 
 
@@ -15,7 +15,7 @@ def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, mirror: st
 
     :param mirror: whose copy it is.
     :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
-    :raises WindowUnreachable: names every such partition.
+    :raises InputError: names every such partition.
     """
     if start in ("earliest", "latest"):
         return
@@ -32,4 +32,9 @@ def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, mirror: st
 
     begun = [(one, at) for one in ranges if (at := begin(one)) is not None and one.start_offset < at]
     if begun:
-        raise WindowUnreachable(start, sorted((str(one.source), one.start_offset, at) for one, at in begun))
+        raise InputError(
+            f"window from {start}: the copy of {len(begun)} partition(s) began later",
+            sorted(f"{one.source}: {one.start_offset:,} wanted, begins at {at:,}" for one, at in begun),
+            "Records can't be inserted before those that were copied. Copy windows oldest first, or delete the target "
+            "topic and, with mapped offsets, its map.",
+        )

@@ -21,8 +21,8 @@ def spark_session(name: str, stopping: threading.Event | None = None) -> Iterato
     """Yield the session of this process and stop it at the end; under spark-submit its settings apply.
 
     :param stopping: ends the wait for a cluster's first executor.
-    :raises ExecutorUnfit: an executor lacks what tasks need.
-    :raises NoExecutors: the cluster gives none.
+    :raises InputError: an executor lacks what tasks need.
+    :raises TryAgain: the cluster gives none.
     """
     # Without these, workers use the first python3 on PATH, which may lack every library.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.errors import InputError, NothingCompared, SpotCheckFellOut, VerificationFailed
+from airflow_mirror.errors import InputError, TryAgain, VerificationFailed
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.by_hand import plan_to_verify
@@ -172,7 +172,10 @@ def verify(
         if (wrong := against(checked)) is not None:
             return summary, wrong
     nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job, behind)
-    return summary, NothingCompared(nothing) if nothing else None
+    if not nothing:
+        return summary, None
+    remedy = "Run the copy first, or verify again when records have reached the target; check --start and --end."
+    return summary, TryAgain("nothing was compared, so nothing is proven", nothing, remedy)
 
 
 def _spot_check(
@@ -204,11 +207,15 @@ def _spot_check(
     return checked
 
 
-def against(checked: SpotCheck) -> VerificationFailed | SpotCheckFellOut | None:
+def against(checked: SpotCheck) -> VerificationFailed | TryAgain | None:
     """Return why a comparison that has found no difference fails all the same; None: it does not."""
     if checked.differences:
         return VerificationFailed(checked.differences)
-    return SpotCheckFellOut(checked.failed) if checked.failed else None
+    if not checked.failed:
+        return None
+    what = "the comparison found no difference, but its spot check fell out"
+    remedy = "Correct that and compare again, or do without (--spot-checks 0, spot_checks=0)."
+    return TryAgain(what, checked.failed, remedy)
 
 
 def _looked_at_again(

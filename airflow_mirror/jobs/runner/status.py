@@ -18,15 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.errors import (
-    InputError,
-    JobAlreadyRuns,
-    JobFailed,
-    JobNeedsHuman,
-    JobRefused,
-    MirrorError,
-    NeedsHuman,
-)
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, JobRefused, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
@@ -36,7 +28,7 @@ class StatusFile:
     """The status file of one job. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
 
     :param job_dir: the generation's directory; None for a job started by hand without one: nothing is written.
-    :raises JobAlreadyRuns: another process holds the lock.
+    :raises TryAgain: another process holds the lock.
     """
 
     def __init__(self, job_dir: str | Path | None) -> None:
@@ -58,7 +50,8 @@ class StatusFile:
                 with lock(self._dir / "lock", wait_s=0.0) as file:
                     os.dup(file.fileno())  # nobody closes it before the process ends
             except BlockingIOError:
-                raise JobAlreadyRuns(str(self._dir)) from None
+                what = f"another process holds {self._dir}/lock: this job is running already"
+                raise TryAgain(what, remedy="Stop it, or let it finish.") from None
             self.update()
 
     def update(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from airflow_mirror.errors import AuthenticationFailed, InputError
+from airflow_mirror.errors import AuthenticationFailed
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.kerberos.identity import Identity
 
@@ -30,15 +30,6 @@ _REMEDIES = {
     37: "Set the clocks of this host, of the KDC and of the brokers (NTP): five minutes of difference are the limit.",
     154: "Name the realm's KDC in krb5.conf ([realms]); KRB5_CONFIG names another file, or several joined by colons.",
 }
-
-
-class KerberosMissing(InputError):
-    """The library for Kerberos is not installed, or can't be loaded."""
-
-    why: str
-    what = "sasl.mechanism=GSSAPI needs the Python package gssapi, which can't be imported ({why})"
-    remedy = """Install it where the mirror runs, and on executors: pip install 'airflow-mirror[kerberos]'. It is
-        compiled, which needs gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel)."""
 
 
 class Failure(NamedTuple):

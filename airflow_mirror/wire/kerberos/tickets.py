@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.wire.kerberos.causes import Failure, KerberosMissing, explain, of_keytab, says_nothing, silent
+from airflow_mirror.errors import InputError
+from airflow_mirror.wire.kerberos.causes import Failure, explain, of_keytab, says_nothing, silent
 from airflow_mirror.wire.kerberos.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class _Asking:
 def tickets_of(identity: Identity) -> Tickets:
     """Return the tickets of an identity, which all logins of this process share.
 
-    :raises KerberosMissing: gssapi can't be imported.
+    :raises InputError: gssapi can't be imported.
     """
     with _registry_lock:
         if identity not in _registry:
@@ -86,7 +87,7 @@ def tickets_of(identity: Identity) -> Tickets:
 class Tickets:
     """Gives logins their tickets. Its methods may be called from any thread.
 
-    :raises KerberosMissing: gssapi can't be imported.
+    :raises InputError: gssapi can't be imported.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -276,7 +277,11 @@ def _library() -> Any:
     try:
         import gssapi
     except ImportError as e:
-        raise KerberosMissing(str(e)) from None
+        raise InputError(
+            f"sasl.mechanism=GSSAPI needs the Python package gssapi, which can't be imported ({e})",
+            remedy="Install it where the mirror runs, and on executors: pip install 'airflow-mirror[kerberos]'. It is "
+            "compiled, which needs gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel).",
+        ) from None
     return gssapi
 
 

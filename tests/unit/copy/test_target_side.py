@@ -16,7 +16,7 @@ import pytest
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
-from airflow_mirror.errors import CorruptBatch, LeaseLost, LeaseUnconfirmed, MirrorError, RecordRefused
+from airflow_mirror.errors import CorruptBatch, LeaseLost, LeaseUnconfirmed, MirrorError, PartitionStopped
 from airflow_mirror.wire import codec
 from tests.unit.copy.test_damage import START, feed, log, opened
 
@@ -121,7 +121,7 @@ def answered(
 def test_codec_that_the_target_does_not_know_is_refused(selector: selectors.BaseSelector) -> None:
     judge = answered(UNSUPPORTED_COMPRESSION_TYPE, selector)
     (error,) = judge.stopped
-    assert isinstance(error, RecordRefused) and "UNSUPPORTED_COMPRESSION_TYPE" in str(error)
+    assert isinstance(error, PartitionStopped) and "UNSUPPORTED_COMPRESSION_TYPE" in str(error)
     assert (error.start_offset, error.end_offset) == (START, START + 4)
     assert not judge.retried
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_mirror.copy.loop.states import State
-from airflow_mirror.errors import RecordRefused, TryAgain
+from airflow_mirror.errors import PartitionStopped, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
@@ -39,7 +39,7 @@ def test_first_refusal_ends_the_copy_where_that_is_asked_for(pair: Pair) -> None
     target.script.on("Produce", Fault.refused(ErrorCode.INVALID_RECORD, [BAD]), times=None)
     partitions = copy(source, target, following(source), abort_on_send_failure=True)  # type: ignore[arg-type]
     found = errors(partitions)
-    assert isinstance(found[BAD], RecordRefused) and found[GOOD] is None
+    assert isinstance(found[BAD], PartitionStopped) and found[GOOD] is None
     assert [p.state for p in partitions if p.range.source == GOOD] != [State.STOPPED]
 
 

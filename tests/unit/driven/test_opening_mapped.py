@@ -11,7 +11,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, RetentionLost, TargetTruncated
+from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, PartitionStopped, RetentionLost
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import MAPS
 from airflow_mirror.wire.cluster import WireCluster
@@ -73,7 +73,7 @@ def test_target_that_lost_mapped_records_stops_the_copy(world: World) -> None:
     world.here_writer.plain(4)
     assert world.copy() is None
     world.there.truncate(5)
-    assert isinstance(world.copy(), TargetTruncated)
+    assert isinstance(world.copy(), PartitionStopped)
     assert world.there.end == 5
 
 

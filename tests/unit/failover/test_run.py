@@ -16,7 +16,6 @@ from airflow_mirror.errors import (
     SourceStillSeen,
     TopicsShared,
     TryAgain,
-    WrongTarget,
 )
 from airflow_mirror.failover import check, run
 from airflow_mirror.failover.record import Record
@@ -308,7 +307,7 @@ def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch
     with pytest.raises(InputError, match="knows no mirror 'x'; it knows m"):
         run(world.on(), "x")
     monkeypatch.setattr(world.target, "cluster_id", lambda: "another")
-    with pytest.raises(WrongTarget, match="planned for target cluster t, and this is another"):
+    with pytest.raises(InputError, match="planned for target cluster t, and this is another"):
         world.fail_over()
 
 

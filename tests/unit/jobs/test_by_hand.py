@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import BrokerError, LedgerLost, NotHeldOpen
+from airflow_mirror.errors import BrokerError, InputError, LedgerLost
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
@@ -166,7 +166,7 @@ def test_topics_with_data_are_not_held_open_without_being_told(
     if not refused:
         by_hand._check_held([topic], target)
         return
-    with pytest.raises(NotHeldOpen, match=r"orders: retention.ms is 604800000, must be -1\n.*--hold"):
+    with pytest.raises(InputError, match=r"orders: retention.ms is 604800000, must be -1\n.*--hold"):
         by_hand._check_held([topic], target)
 
 
@@ -175,7 +175,7 @@ def test_a_larger_batch_limit_on_the_target_is_enough() -> None:
     target = FakeAdmin({"orders": [(0, 5)]}, {"orders": {**HELD_OPEN, "max.message.bytes": "2000"}})
     by_hand._check_held([topic], target)
     target.settings["orders"]["max.message.bytes"] = "999"
-    with pytest.raises(NotHeldOpen, match="max.message.bytes is 999, must be 1000"):
+    with pytest.raises(InputError, match="max.message.bytes is 999, must be 1000"):
         by_hand._check_held([topic], target)
 
 

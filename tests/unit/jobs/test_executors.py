@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from airflow_mirror import __version__
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import ExecutorUnfit, InputError
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
@@ -110,7 +110,7 @@ def test_complete_executors_pass() -> None:
     ids=["library-broken", "other-version-of-a-pinned-one", "other-package", "no-package"],
 )  # fmt: skip
 def test_what_an_executor_lacks_is_named_with_host_and_remedy(lacking: dict[str, object], said: list[str]) -> None:
-    with pytest.raises(ExecutorUnfit) as caught:
+    with pytest.raises(InputError) as caught:
         executors._judge([answer("spark-6"), answer(**lacking)])
     assert [part for part in said if part not in str(caught.value)] == []
     assert "spark-6" not in str(caught.value)

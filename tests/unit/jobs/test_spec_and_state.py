@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, InvalidField, JobAlreadyRuns, NeedsHuman
+from airflow_mirror.errors import InputError, InvalidField, NeedsHuman, TryAgain
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.command import Submission, local_submit, spark_conf
 from airflow_mirror.jobs.runner.directory import open_generation, write_json
@@ -135,7 +135,7 @@ def test_generations_sort_as_numbers(tmp_path: Path) -> None:
 def test_a_directory_has_one_job_until_its_process_ends(tmp_path: Path) -> None:
     StatusFile(tmp_path).fail("it failed, but its Spark session is still closing")
     gc.collect()
-    with pytest.raises(JobAlreadyRuns, match=str(tmp_path)):
+    with pytest.raises(TryAgain, match=str(tmp_path)):
         StatusFile(tmp_path)
 
 

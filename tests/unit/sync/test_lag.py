@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.errors import InputError, NeedsHuman
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
@@ -29,7 +29,7 @@ def test_partition_that_does_not_move_is_named_with_position() -> None:
     judge = CatchUp(max_lag_records=0, samples=1, stuck_after_s=60)
     assert not judge.look(lags(100, 40, 7), 0)
     assert not judge.look(lags(100, 41, 7), 59)
-    with pytest.raises(PartitionStuck, match=r"1 partition\(s\) did not move for 60 s: t-2: at 7 of 100\."):
+    with pytest.raises(NeedsHuman, match=r"1 partition\(s\) did not move for 60 s: t-2: at 7 of 100\."):
         judge.look(lags(100, 41, 7), 61)
 
 
@@ -44,7 +44,7 @@ def test_partition_that_just_fell_behind_is_not_stuck() -> None:
     judge.look(lags(100), 0)
     assert not judge.look(lags(100), 1000)
     assert not judge.look(lags(100, end=200), 1001)
-    with pytest.raises(PartitionStuck):
+    with pytest.raises(NeedsHuman):
         judge.look(lags(100, end=200), 1061)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, TakeOverTooEarly
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -87,7 +87,7 @@ def test_what_was_remembered_before_a_kill_stays(source: Side) -> None:
 
 def test_a_tool_that_still_runs_is_not_taken_over(source: Side) -> None:
     source.state = "Stable"
-    with pytest.raises(TakeOverTooEarly, match="mm"):
+    with pytest.raises(InputError, match="mm"):
         begun(source, Side({}))
 
 

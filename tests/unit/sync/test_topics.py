@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
+from airflow_mirror.errors import BrokerError, InputError, NotKept
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
@@ -68,7 +68,7 @@ def test_a_topic_that_does_not_grow_is_an_error(plan: Plan) -> None:
 
 def test_a_topic_of_somebody_else_is_not_grown(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
-    with pytest.raises(TargetTopicsDiffer, match="orders: 1 partitions, 3 needed"):
+    with pytest.raises(InputError, match="orders: 1 partitions, 3 needed"):
         create_target_topics(replace(plan, known_topics={}), target, unfenced)
     assert target.there == {"orders": (1, BY_AGE)}
 

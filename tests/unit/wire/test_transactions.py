@@ -18,10 +18,10 @@ from kafka.protocol.producer import (
 )
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, RequestRefused
+from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced, MarkerUnsettled
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers
 from tests.unit.peer import FakeBroker, HangUp
 
@@ -173,7 +173,7 @@ def test_call_after_an_uncertain_marker_only_settles_it(
     broker.answers[END] = lambda _: EndTxnResponse(error_code=0)
     broker.answers[DESCRIBE] = in_turn(described(left), described("CompleteCommit"))
     broker.asked.clear()
-    with pytest.raises(MarkerUnsettled, match="Read the log end offset again"):
+    with pytest.raises(TryAgain, match="Read the log end offset again"):
         client.write_marker(TP, 40, 2)
     assert [key for key in asked(broker) if key != FIND] == then
     broker.asked.clear()
