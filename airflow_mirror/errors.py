@@ -205,9 +205,11 @@ class NothingMatches(InputError):
 class TakeOverUnclear(InputError):
     """Where an older tool ended can't be told with certainty, so that records would be lost or copied twice."""
 
-    def __init__(self, partition: object, group: str, cause: str, remedy: str) -> None:
-        self.partition, self.group, self.cause, self.remedy = partition, group, cause, remedy
-        super().__init__(f"{partition}: where the tool with start_group={group!r} ended is not clear: {cause}. {remedy}")
+    partition: object
+    group: str
+    cause: str
+    remedy: str
+    what = "{partition}: where the tool with start_group={group!r} ended is not clear"
 
 
 class PlanBlocked(InputError):
@@ -403,18 +405,21 @@ class UnknownMirror(InputError):
 
     def __init__(self, mirror: str, known: Iterable[str]) -> None:
         self.mirror, self.known = mirror, sorted(known)
+        there = ", ".join(self.known) or "none"
         super().__init__(
-            f"--mirror {mirror}: the target's ledger knows no such mirror. Nothing was changed. There: "
-            f"{', '.join(self.known) or 'none'}."
+            f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", f"There: {there}."
         )
 
 
 class MirrorNotOver(InputError):
     """A mirror is to be retired that still does something."""
 
-    def __init__(self, mirror: str, cause: str, remedy: str) -> None:
-        self.mirror, self.cause = mirror, cause
-        super().__init__(f"mirror {mirror!r} is not over: {cause}. Nothing was changed. {remedy}")
+    mirror: str
+    why: str
+    otherwise: str
+    what = "mirror {mirror!r} is not over"
+    cause = "{why}. Nothing was changed"
+    remedy = "{otherwise}"
 
 
 class JobConflict(InputError):
@@ -465,12 +470,10 @@ class NoOffsetMap(InputError):
 class MapsUnfit(InputError):
     """The target's topic of offset maps is not as it must be."""
 
-    def __init__(self, cause: str) -> None:
-        self.cause = cause
-        super().__init__(
-            f"topic airflow-mirror.maps can't hold offset maps: {cause}. Nothing was copied. Correct it, or delete it: "
-            "the next copy creates it and derives the maps from both logs."
-        )
+    why: str
+    what = "topic airflow-mirror.maps can't hold offset maps"
+    cause = "{why}. Nothing was copied"
+    remedy = "Correct it, or delete it: the next copy creates it and derives the maps from both logs."
 
 
 class TracesUnfit(InputError):
@@ -1126,25 +1129,23 @@ class LedgerNewer(InputError):
 class SourceStillSeen(InputError):
     """A mirror is to be failed over whose source was seen a moment ago. :param saw: by whom, as half a sentence."""
 
-    def __init__(self, mirror: str, saw: str) -> None:
-        self.mirror = mirror
-        super().__init__(
-            f"mirror {mirror!r}: {saw}: cut off from here is not gone. Nothing was changed. If the source lives, cut "
-            "over instead (CutoverOperator): nothing is lost then. If it has just gone, try again in half a minute; or "
-            "use force: what the source takes from now on is lost."
-        )
+    mirror: str
+    saw: str
+    what = "mirror {mirror!r}"
+    cause = "{saw}: cut off from here is not gone. Nothing was changed"
+    remedy = """If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just gone, try
+        again in half a minute; or use force: what the source takes from now on is lost."""
 
 
 class RightsMissing(InputError):
     """A mirror is to be failed over by a principal that could not complete it. :param lacking: a text for each right."""
 
-    def __init__(self, mirror: str, lacking: Sequence[str]) -> None:
-        self.mirror, self.lacking = mirror, tuple(lacking)
-        super().__init__(
-            f"mirror {mirror!r} can't be failed over with these rights on the target: {'; '.join(self.lacking)}. Nothing "
-            "was changed. Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection "
-            "whose principal has them. With force, what needs them fails behind the decision, and stays to be done."
-        )
+    mirror: str
+    lacking: Sequence[str]
+    what = "mirror {mirror!r} can't be failed over with these rights on the target"
+    cause = "{lacking:all;}. Nothing was changed"
+    remedy = """Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose
+        principal has them. With force, what needs them fails behind the decision, and stays to be done."""
 
 
 class NotFailedOver(InputError):
@@ -1227,15 +1228,14 @@ class MirrorLoop(NeedsHuman):
     :param returning: source topic -> the mirror that writes it on the source.
     """
 
-    def __init__(self, mirror: str, target_id: str, returning: Mapping[str, str]) -> None:
-        self.mirror, self.target_id, self.returning = mirror, target_id, dict(returning)
-        found = [f"{topic}: {owner}" for topic, owner in self.returning.items()]
-        super().__init__(
-            f"mirror {mirror!r} does not copy {len(self.returning)} topic(s) back to cluster {target_id}, where their "
-            f"records come from. On the source they belong to:\n{listed(found, 20)}\n"
-            "Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror "
-            "ledger release'. Then start the others again."
-        )
+    mirror: str
+    target_id: str
+    returning: Mapping[str, str]
+    what = """mirror {mirror!r} does not copy {returning:count} topic(s) back to cluster {target_id}, where their records
+        come from. On the source they belong to"""
+    cause = "{returning:lines}"
+    remedy = """Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror
+        ledger release'. Then start the others again."""
 
 
 class LedgerLost(NeedsHuman):
