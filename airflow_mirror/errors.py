@@ -723,9 +723,10 @@ class LeaseLost(TryAgain):
     held: int
     seen: str
     what = "writer lease {transactional_id!r}"
-    cause = "this job holds epoch {held}, the coordinator says {seen}. Another job of this mirror took over"
-    remedy = """This job has stopped writing; nothing that it wrote is in doubt. Find the other job before starting this
-        one again."""
+    cause = """this job holds epoch {held}, the coordinator says {seen}. Another job of this mirror took over, or all its
+        writing was ended, as by a cutover"""
+    remedy = """This job has stopped writing; nothing that it wrote is in doubt. 'airflow-mirror status' says which it
+        was, before you start this one again."""
 
 
 class LeaseForgotten(LeaseLost):

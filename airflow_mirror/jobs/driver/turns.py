@@ -246,7 +246,9 @@ class Tail:
                 errors.append(result)
         for error in errors:
             # If not final, the next turn opens the partition again, at its target's log end offset of that time.
-            log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
+            # A lease that is lost is how a cutover ends a tail: what became of the mirror is said at the end.
+            bad = error.final and not error.lease_lost
+            log.log(logging.ERROR if bad else logging.WARNING, "%s", error.error)
         aborts = self._job.options.aborts_when_given_up
         final = [r for r in errors if r.final or aborts]
         if final and all(r.lease_lost for r in final) and not self.stopping.is_set():
