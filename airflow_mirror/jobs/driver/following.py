@@ -227,8 +227,9 @@ def _is_withdrawn(held: HeldLease, tail: Tail) -> bool:
     except MirrorError as e:
         tail.withdrawn.clear()
         if isinstance(e, Fenced):
-            tail.deposed = str(e)
-        log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
+            tail.deposed = str(e)  # said at the end; no task can confirm it either
+        else:
+            log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
     return not held.is_in_use
 
 
