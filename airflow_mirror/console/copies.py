@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_mirror.config import load
@@ -24,7 +22,6 @@ from airflow_mirror.jobs.plain import options, run
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.signals import stop_by_signals
 from airflow_mirror.sync.holding import sync_plan
 
@@ -131,7 +128,5 @@ def _flow(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Mirror]]:
         raise InputError("--reverse-of says what is copied back. Leave out --mirror, --plan and what describes a Mirror.")
     with ClusterAdmin(load(read, "source")) as source, ClusterAdmin(load(write, "target")) as target:
         sync_plan(plan, source, target, hold=True)
-    with TemporaryDirectory(prefix="airflow-mirror-") as directory:
-        arguments.plan = str(Path(directory, "plan.json"))
-        write_plan(plan, Path(arguments.plan))
-        yield read, write, plan.mirror
+    arguments.plan = f"{plan.hash}.json"  # no file: the old source's ledger has it, for whoever begins again
+    yield read, write, plan.mirror

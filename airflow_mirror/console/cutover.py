@@ -6,22 +6,32 @@ import argparse
 import getpass
 import json
 import logging
+import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from airflow_mirror.console.clusters import config_of
+from airflow_mirror.console.clusters import config_of, target_of
 from airflow_mirror.console.command import command
-from airflow_mirror.console.home import add_home, home_of
-from airflow_mirror.console.request import add_request, last_plan, request_of, way_of
+from airflow_mirror.console.home import add_home, configured, home_of
+from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import DONE, HTML_NAME, CutoverReport
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, connected
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
 from airflow_mirror.cutover.signing import Signer, load_signer
+from airflow_mirror.errors import CutoverTakenOver, EndUnknown, InputError, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.driver.arguments import add_alarm
+from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.rollback.arm import ARMED
 from airflow_mirror.rollback.foresee import with_way_back
 from airflow_mirror.rollback.run import counted, roll_back, way_back
 from airflow_mirror.wording import count
@@ -35,7 +45,7 @@ unless something blocks. After any failure, ^C or SIGTERM, everything is undone,
 again. What was interrupted the same command goes on with, on any host; of a finished cutover it compares once more.
 
 Exit status: 0 done, or without --yes nothing blocks; 1 it backed out, or something blocks; 2 wrong input, nothing was
-changed.
+changed; 3 the target is open, or nobody can tell: the error says what to do.
 
 examples:
   airflow-mirror cutover --target dst.properties --source src.properties --mirror dc1-to-dc2
@@ -46,11 +56,11 @@ Take the way back that 'arm-reverse' has armed: fence the target, wait for the r
 --reverse-of'), move the groups, open the old source. It is a cutover of the reverse mirror, with the same options.
 --target and --source are those of the mirror.
 
-Without --yes it counts what was written since the opening, and says what would be refused. After any failure the target
-is open again, and the old source fenced for applications as before.
+Without --yes it counts what was written since the opening, shows what the cutover back would meet, and changes nothing.
+After any failure the target is open again, and the old source fenced for applications as before.
 
-Exit status: 0 done, or without --yes nothing would be refused; 1 it backed out; 2 wrong input or refused, nothing was
-changed.
+Exit status: 0 done, or without --yes nothing blocks; 1 it backed out, is refused, or something blocks; 2 wrong input,
+nothing was changed; 3 the old source is open, or nobody can tell: the error says what to do.
 
 examples:
   airflow-mirror rollback --target dst.properties --source src.properties --mirror dc1-to-dc2
@@ -78,7 +88,11 @@ def _add(p: argparse.ArgumentParser) -> None:
     add_request(p)
     p.add_argument("--yes", action="store_true", help="do it")
     p.add_argument(
-        "--run", dest="run_name", metavar="RUN", help="the cutover's name (default: by-hand- and the plan's hash)"
+        "--run", dest="run_name", metavar="RUN",
+        help="the cutover's name (default: the one that is under way or has finished, or by-hand- and the time)",
+    )  # fmt: skip
+    p.add_argument(
+        "--revision", metavar="REV", help="of the plan, as the preview named it: refuse if topics have joined it since"
     )
     p.add_argument(
         "--sign", metavar="KEY",
@@ -90,56 +104,111 @@ def _add(p: argparse.ArgumentParser) -> None:
 
 def _cut_over(arguments: argparse.Namespace) -> int:
     signer = _begin(arguments)
-    plan = last_plan(arguments)
+    plan = _plan(arguments)
     source, target = config_of(arguments.source or plan.mirror.source, "source"), config_of(arguments.target, "target")
-    request = replace(request_of(arguments, plan), keep_fence=not arguments.lift_fence_afterwards, alarm=arguments.alarm)
+    request = replace(_request(arguments, plan), keep_fence=not arguments.lift_fence_afterwards)
     with connected(request, source, target) as clusters:
+        require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
         kept = _kept(arguments, request, clusters)
         if not arguments.yes:
-            found = with_way_back(preview_cutover(request, clusters, kept), plan, clusters)
-            _say(arguments, found.to_dict(), [*found.lines(), "nothing was changed; --yes does it"])
-            return 1 if found.blocks else 0
-        report = run_cutover(_approved(request), clusters, kept, signer=signer)
-    return _end(arguments, report, kept, "source")
+            return _show(arguments, with_way_back(preview_cutover(request, clusters, kept), plan, clusters), [])
+        return _do(arguments, kept, "source", partial(run_cutover, request, clusters, kept, signer=signer))
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:
     signer = _begin(arguments)
     way, named = way_of(arguments, arguments.mirror)
     source, target = config_of(named, "source"), config_of(arguments.target, "target")
-    request = replace(request_of(arguments, way.plan), alarm=arguments.alarm)
+    request = _request(arguments, way.plan)
     with connected(request, target, source) as clusters:
         kept, accepted = _kept(arguments, request, clusters), arguments.accept_groups
         way = way_back(arguments.mirror, clusters.on.turned())  # by connections that live
         if not arguments.yes:
             found = counted(way, clusters.on.target.admin, clusters.on.source.admin, accepted)
-            _say(arguments, found.to_dict(), [*found.lines(), "nothing was changed; --yes rolls back"])
-            return 2 if found.problems else 0
-        report = roll_back(way, _approved(request), clusters, kept, accepted=accepted, signer=signer)
-    return _end(arguments, report, kept, "target")
+            status = _show(arguments, preview_cutover(request, clusters, kept), found.lines())
+            return 1 if found.problems else status
+        back = partial(roll_back, way, request, clusters, kept, accepted=accepted, signer=signer)
+        return _do(arguments, kept, "target", back)
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    """Return the plan of a cutover that is under way or has finished, or else the mirror's last one.
+
+    A tail that was started meanwhile has made another last one. What is decided about the fence says which it was.
+
+    :raises InputError: the mirror is a way back.
+    """
+    name = arguments.mirror
+    with target_of(arguments) as admin:
+        target = Side(admin)
+        values = target.ledger.values()
+        turned = direction(values, name)
+        if turned is not None and turned.by == ARMED:
+            raise InputError(
+                f"--mirror {name}", "it is a way back: a cutover of it would leave both clusters shut",
+                "Use 'airflow-mirror rollback' with the name of the mirror that was cut over.",
+            )  # fmt: skip
+        fence = fence_state(values, name)
+        if fence is not None and not fence.is_over:
+            return target.plan(name, fence.plan, fence.revision)
+    return last_plan(arguments)
 
 
 def _begin(arguments: argparse.Namespace) -> Signer | None:
     """Set up the log, and return what signs the report: a key that can't be read ends the command before anything."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
-    return load_signer(arguments.sign) if arguments.sign else None
+    key = arguments.sign or configured("report_key")
+    return load_signer(key) if key else None
+
+
+def _request(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
+    """Return what is wanted, with who has typed ``--yes``."""
+    try:
+        by = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        by = str(os.getuid())
+    return replace(
+        request_of(arguments, plan), alarm=arguments.alarm or configured("alarm"),
+        compared=[arguments.revision] if arguments.revision else [],
+        approved={"answer": "--yes", "by": by, "at": datetime.now(UTC).isoformat(timespec="seconds")},
+    )  # fmt: skip
 
 
 def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clusters) -> Kept:
-    """Return where the run is kept. Its name is the same in every call, so that each goes on with what one has left."""
-    mirror, run = request.plan.mirror.name, arguments.run_name or f"by-hand-{request.plan.hash[:12]}"
+    """Return where the run is kept: that which is under way or has finished, so that each call goes on with it."""
+    mirror = request.plan.mirror.name
+    fence = fence_state(clusters.on.target.ledger.values(), mirror)
+    standing = fence.run if fence is not None and not fence.is_over else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    run = arguments.run_name or standing
     return Kept(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)
 
 
-def _approved(request: CutoverRequest) -> CutoverRequest:
-    """Return the request with who has typed ``--yes``."""
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return replace(request, approved={"answer": "--yes", "by": getpass.getuser(), "at": at})
+def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -> int:
+    """Show what it would meet, and return the exit status."""
+    last = ["nothing was changed; --yes does it", f"--revision {found.revision} holds it to what was shown"]
+    _say(arguments, {**found.to_dict(), "lines": [*first]}, [*first, *found.lines(), *last])
+    return 1 if found.blocks else 0
+
+
+def _do(arguments: argparse.Namespace, kept: Kept, fenced: str, work: Callable[[], CutoverReport]) -> int:
+    """Do it; say what became of it, and return the exit status. :param fenced: the cluster, by the mirror's roles."""
+    begun = time.time()
+    try:
+        report = work()
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        if isinstance(e, (OpeningUnfinished, EndUnknown, CutoverTakenOver)):
+            return 3
+        left = kept.on_disk()
+        was_fenced = left is not None and left.started >= begun and left.fence is not None
+        return 2 if isinstance(e, InputError) and not was_fenced else 1
+    return _end(arguments, report, kept, fenced)
 
 
 def _end(arguments: argparse.Namespace, report: CutoverReport, kept: Kept, fenced: str) -> int:
     fence = report.fence
-    lines = [f"run {kept.run}: {report.outcome}"]
+    again = bool(report.steps) and report.steps[-1].name == "verify_again"
+    lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
     if fence is not None:
         lines[0] += f"; nobody could write for {fence.seconds or 0.0:.1f} s"
         lines.append(f"the {fenced} {'stays fenced' if fence.kept else 'is open again'}")

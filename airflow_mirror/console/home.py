@@ -27,6 +27,15 @@ def home_of(arguments: argparse.Namespace) -> Path:
     return airflows()
 
 
+def configured(name: str) -> str:
+    """Return what Airflow's section [mirror] says, ``alarm`` or ``report_key``; "": nothing, or there is no Airflow."""
+    try:
+        from airflow_mirror.hooks import home as of_airflow
+    except ImportError:
+        return ""
+    return str(getattr(of_airflow, name)())
+
+
 def own_home() -> Path:
     """Return the home of what runs without Airflow."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "airflow-mirror")

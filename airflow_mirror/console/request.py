@@ -8,7 +8,7 @@ from dataclasses import fields
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
-from airflow_mirror.errors import UnknownMirror
+from airflow_mirror.errors import InputError, UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import names_below
 from airflow_mirror.plan.kept import fetch, last_hash
@@ -78,6 +78,19 @@ def last_plan(arguments: argparse.Namespace) -> Plan:
         if plan_hash is None:
             raise UnknownMirror(arguments.mirror, names_below(values, "plan/"))
         return fetch(plan_hash, arguments.mirror, target, ledger)
+
+
+def require_planned(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> None:
+    """Return if these are the clusters of a plan. What another one says, or proves, would count for the mirror.
+
+    :raises InputError: one is another.
+    """
+    for admin, planned in ((source, plan.source_cluster_id), (target, plan.target_cluster_id)):
+        if (there := admin.cluster_id()) != planned:
+            raise InputError(
+                f"{admin.role} cluster", f"it is {there}, and mirror {plan.mirror.name!r} was planned for {planned}",
+                "Correct --source or --target.",
+            )  # fmt: skip
 
 
 def way_of(arguments: argparse.Namespace, mirror: str) -> tuple[WayBack, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
 from airflow_mirror.console.command import command
-from airflow_mirror.console.request import last_plan, way_of
+from airflow_mirror.console.request import last_plan, require_planned, way_of
 from airflow_mirror.jobs.driver.arguments import add_late
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.verify import verify
@@ -71,6 +71,11 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         way, source = way_of(arguments, arguments.reverse_of)
         plan, named = way.plan, (arguments.target, source)
     arguments.source, arguments.target = reference(named[0], "source"), reference(named[1], "target")
+    with (
+        ClusterAdmin(load(arguments.source, "source")) as source_admin,
+        ClusterAdmin(load(arguments.target, "target")) as target_admin,
+    ):
+        require_planned(plan, source_admin, target_admin)
     with_processes = partial(
         comparing, arguments.source, arguments.target, arguments.level, arguments.processes or cores()
     )

@@ -124,7 +124,7 @@ class Run:
     @property
     def mirror(self) -> Mirror:
         """Selects the consumer groups that move."""
-        return self.request.plan.mirror
+        return self.request.mirror or self.request.plan.mirror
 
     @property
     def limits(self) -> Limits:

@@ -17,6 +17,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import target_ids
 from airflow_mirror.plan.model import Plan
@@ -65,7 +66,8 @@ class Limits:
 class CutoverRequest:
     """What is wanted, as plain values.
 
-    :param plan: what is cut over. Its Mirror selects the consumer groups that move.
+    :param plan: what is cut over.
+    :param mirror: as who asks has it; it may differ from the plan's in what changes no plan. None: the plan's.
     :param fence: ``acl``, or the path of a function; see :func:`.fence_of`. By it a guard makes the fence that it lifts,
         and others are told it. ``open_by_default``: for an ACL fence; None: the brokers are asked.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
@@ -85,6 +87,7 @@ class CutoverRequest:
     """
 
     plan: Plan
+    mirror: Mirror | None = None
     fence: str = ACL
     open_by_default: bool | None = None
     keep_fence: bool = True

@@ -107,6 +107,11 @@ def _run(run: Run) -> CutoverReport:
     if earlier is not None and (earlier.outcome == reports.DONE or run.opening):
         if earlier.plan_hash != run.plan.hash:
             raise InputError(f"{run.kept.where} holds the cutover of another plan. Give this cutover a run of its own.")
+        if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
+            raise InputError(
+                run.kept.where, "its cutover was finished, and the fence that it kept was lifted since, by a rollback or "
+                "'lift-fence --kept-too': who was moved may be back", "Give a new cutover a run of its own.",
+            )  # fmt: skip
         run.report = earlier
         if run.up is not None:
             raised = Raised.of(run.on, run.mirror.name, run.up, run.fence, earlier)
@@ -254,17 +259,19 @@ def _remembered(report: CutoverReport) -> dict[str, Any]:
 
 @contextmanager
 def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM set ``stop`` if it would otherwise end the process with the fence up.
+    """Let SIGTERM, and SIGHUP of a lost terminal, set ``stop`` if they would otherwise end the process with the fence up.
 
     It raises nothing: inside a loop that tries again after lost answers, the error would count as one of them.
     """
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread() or signal.SIGTERM not in ends:
         yield  # the host's own handler: Airflow's calls on_kill, which sets `stop`
         return
 
-    signal.signal(signal.SIGTERM, lambda *_: set_in_handler(stop))
+    for number in ends:
+        signal.signal(number, lambda *_: set_in_handler(stop))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)

@@ -102,6 +102,7 @@ class _OfACutover(PlannedOperator):
         results = upstream_results(self, "compares_plan", mirror, context)
         return CutoverRequest(
             plan=plan,
+            mirror=mirror,
             fence=self.fence,
             open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
             level=self.level,

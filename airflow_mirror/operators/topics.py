@@ -81,9 +81,9 @@ class SyncTopicConfigsOperator(PlannedOperator):
         from airflow_mirror.sync.holding import sync_plan
 
         plan = self.stored_plan(mirror)
-        how = {name: flag(name, getattr(self, name)) for name in ("hold", "dry_run", "source_lost")}
+        hold, dry_run, lost = (flag(name, getattr(self, name)) for name in ("hold", "dry_run", "source_lost"))
         with admins_of(mirror) as (source, target):
-            report = sync_plan(plan, source, target, **how)
+            report = sync_plan(plan, source, target, hold=hold, dry_run=dry_run, source_lost=lost)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

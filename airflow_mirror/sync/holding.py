@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently, unfenced
+from airflow_mirror.kafka.permit import Permit, recently, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.life import require_active
@@ -20,14 +20,16 @@ def sync_plan(
     hold: bool,
     dry_run: bool = False,
     source_lost: bool = False,
+    permit: Permit = unfenced,
 ) -> ConfigsReport:
     """Bring the settings of a plan's target topics in line with the source's; see :func:`sync_configs`.
 
     :param source_lost: don't ask the source: apply what a tail saw last of it, or else the plan's.
+    :param permit: for what ends a hold.
     :raises NotKept: a change is not visible when read back.
     :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
     """
-    ledger, permit = Ledger(target), unfenced
+    ledger = Ledger(target)
     if hold and not dry_run:
         permit = recently(lambda: require_active(ledger, plan, target))
         permit()

@@ -102,10 +102,12 @@ def test_each_step_of_the_runbook_is_a_command(
         assert night.run("preview", *TRUSTS) == 0
         capsys.readouterr()
         assert night.ends("cutover") == 0
-        assert capsys.readouterr().out.splitlines()[-1] == "nothing was changed; --yes does it"
+        *_, unchanged, held = capsys.readouterr().out.splitlines()
+        assert unchanged == "nothing was changed; --yes does it"
+        revision = held.split()[0:2]
         assert night.applications(old) == {MAY}
         write(old, topic_name, 20, seed=2)  # what is still to be compared behind the fence
-        assert night.ends("cutover", "--yes") == 0
+        assert night.ends("cutover", "--yes", *revision) == 0
         said = capsys.readouterr().out.splitlines()
         assert "cut_over; nobody could write for" in said[0] and said[1] == "the source stays fenced"
         assert said[2] == "compared behind the fence: 20 records in 2 partitions"
@@ -113,7 +115,9 @@ def test_each_step_of_the_runbook_is_a_command(
         assert tail.process.wait(60) == 1 and "all writing was ended, by a cutover" in tail.said
     assert (night.position(new), night.setting(new)) == (60, "-1")
     assert (night.applications(old), night.applications(new)) == ({MAY_NOT}, {MAY})
-    assert night.ends("cutover", "--yes") == 0, "it compares once more"
+    capsys.readouterr()
+    assert night.ends("cutover", "--yes") == 0
+    assert "cut_over before; both sides were compared once more" in capsys.readouterr().out
     by_name = [*night.clusters, "--name", night.name]
     assert main(["configs", *by_name, "--after", "--apply"]) == 0
     assert night.setting(new) == night.setting(old) == RETENTION_MS
@@ -128,10 +132,11 @@ def test_each_step_of_the_runbook_is_a_command(
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["records"] == 320
         assert night.ends("rollback") == 0
         counted = capsys.readouterr().out.splitlines()
-        assert "100 offsets, 100 records" in counted[0] and counted[-1] == "nothing was changed; --yes rolls back"
+        assert "100 offsets, 100 records" in counted[0] and counted[-2] == "nothing was changed; --yes does it"
         assert night.ends("rollback", "--yes") == 0
         assert back.process.wait(60) == 1 and "it was failed over, rolled back or retired" in back.said
         assert "the target stays fenced" in capsys.readouterr().out
     assert (night.applications(old), night.applications(new)) == ({MAY}, {MAY_NOT})
     assert night.position(old) == 90
     assert_equal(new, old, topic_name, PARTITIONS)
+    assert night.ends("cutover", "--yes") == 2, "it was rolled back: nothing says that it is done"

@@ -52,6 +52,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: made.state)
     monkeypatch.setattr(command, "config_of", lambda name, _: name)
     monkeypatch.setattr(command, "connected", made.connected)
+    monkeypatch.setattr(command, "require_planned", lambda *_: None)
     monkeypatch.setattr(command, "preview_cutover", lambda *_: made.found)
     monkeypatch.setattr(Side, "ledger", made.ledger)
     monkeypatch.setattr(Side, "state", lambda *_, **__: made.state)

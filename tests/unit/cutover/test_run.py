@@ -21,7 +21,7 @@ from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.decision import CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
@@ -410,6 +410,15 @@ def test_limits_that_are_given_are_the_ones_in_force(tmp_path: Path, at_work: An
     given = Limits(drain_timeout_s=1, quiet_s=2, wait_groups_s=3, poll_s=4)
     run_of(tmp_path, limits=given)
     assert seen == [given]
+
+
+def test_finished_cutover_whose_fence_was_lifted_since_is_not_done(tmp_path: Path) -> None:
+    """It was rolled back, say: its report still says that it has cut over, and whoever believes that moves producers."""
+    fenced(tmp_path, "callable", reports.DONE)
+    fence = CallableFence(lambda: None, lambda: None)
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": CLOSED}})
+    with pytest.raises(InputError, match="was lifted since, by a rollback.*a run of its own"):
+        cutover._run(a_run(tmp_path, fence))
 
 
 def test_directory_of_another_plans_cutover_is_refused(tmp_path: Path) -> None:
