@@ -155,9 +155,13 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _begin(arguments: argparse.Namespace) -> Signer | None:
-    """Set up the log, and return what signs the report: a key that can't be read ends the command before anything."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    """Set up alarm and log, and return what signs the report. A key that can't be read ends the command at once."""
     key = arguments.sign or configured("report_key")
+    arguments.alarm = arguments.alarm or configured("alarm")
+    # Behind the first look at Airflow, which sets up a log of its own on standard output.
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True
+    )
     return load_signer(key) if key else None
 
 
@@ -168,7 +172,7 @@ def _request(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
     except (KeyError, OSError):  # a container's user without a name
         by = str(os.getuid())
     return replace(
-        request_of(arguments, plan), alarm=arguments.alarm or configured("alarm"),
+        request_of(arguments, plan), alarm=arguments.alarm,
         compared=[arguments.revision] if arguments.revision else [],
         approved={"answer": "--yes", "by": by, "at": datetime.now(UTC).isoformat(timespec="seconds")},
     )  # fmt: skip

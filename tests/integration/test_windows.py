@@ -159,7 +159,7 @@ def test_window_older_than_what_was_copied_is_refused(
         check_reachable([older], wire, "m", when)  # nothing was copied yet
         copy(source_cluster, target_cluster, [window])
         check_reachable([window, later], wire, "m", when)
-        with pytest.raises(InputError, match=rf"{re.escape(when)}: .* began later \({topic_name}-0: 0 wanted"):
+        with pytest.raises(InputError, match=rf"(?s){re.escape(when)}: .* began later:\n.*{topic_name}-0: 0 wanted"):
             check_reachable([older], wire, "m", when)
         check_reachable([older], wire, "m", "earliest")  # that means: wherever it began
     (result,) = copy(source_cluster, target_cluster, [later])
