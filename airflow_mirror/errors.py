@@ -71,8 +71,8 @@ class _Several:
     def __init__(self, value: Collection[object]) -> None:
         self._value = value
 
-    def __repr__(self) -> str:
-        return repr(self._value)
+    def __repr__(self) -> str:  # as people write them: a Mirror keeps tuples
+        return repr(self._value if isinstance(self._value, Mapping) else list(self._value))
 
     def __format__(self, spec: str) -> str:
         if spec == "count":

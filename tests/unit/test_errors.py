@@ -9,7 +9,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from airflow_mirror.errors import InputError, LedgerLost, MirrorError, PlanBlocked
+from airflow_mirror.errors import InputError, LedgerLost, MirrorError, NothingMatches, PlanBlocked
 from tests.unit.error_samples import samples
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +62,10 @@ def test_what_stands_in_braces_in_a_value_is_no_template() -> None:
 
 def test_each_class_of_error_has_a_sample() -> None:
     assert {type(error).__name__ for error in samples()} == _classes()
+
+
+def test_a_list_reads_the_same_whatever_it_was_given_as() -> None:
+    """A Mirror keeps tuples; people write lists."""
+    assert str(NothingMatches(("no.such.topic",), (), ["orders"])).startswith(
+        "topics=['no.such.topic'] with exclude_topics=[] "
+    )
