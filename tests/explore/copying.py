@@ -50,6 +50,7 @@ TOPIC, TP, MIRROR = "t", TopicPartition("t", 0), "m"
 BATCHES = 6
 RATE = 150.0  # bytes in a second: a batch takes one, so that there are moments between two of them
 LOST_S = 10.0  # after so much silence Spark runs a task again
+_ALL_S = 30.0  # a copy from the beginning, by a tail
 _LISTEN_EVERY_S = _TRIGGER_S = 1.0
 
 
@@ -238,16 +239,19 @@ class Spark:
 
     def _begin(self, work: CopyWork, ranges: Sequence[CopyRange], number: int) -> Task:
         w, one = self._w, Task(number, self._w.s.event())
+        fragile = w.s.actor(self._name).fragile
+        # Who comes last, to whom nothing happens, has the time that all of it takes at the mirror's rate.
+        follows = w.follows if fragile or w.follows is None else _ALL_S
 
         def carry_out() -> None:
             try:
-                told = [PartitionResult(**json.loads(text)) for text in attempt.carry_out(work, ranges, w.follows)]
+                told = [PartitionResult(**json.loads(text)) for text in attempt.carry_out(work, ranges, follows)]
                 one.told = told
             finally:
                 one.is_lost = one.is_lost or not one.told
                 one.over.set()
 
-        one.actor = w.s.add(Actor(w.task_of(self._name), carry_out, fragile=w.s.actor(self._name).fragile))
+        one.actor = w.s.add(Actor(w.task_of(self._name), carry_out, fragile=fragile))
         self._round.append(one)
         w.spark.append(one)
         return one
