@@ -95,7 +95,7 @@ def test_a_wait_that_lasts_is_told_once(
         for _ in range(3):
             leader.throttle(200)
             fetched(wire)
-    (told,) = caplog.messages
+    (told,) = (one for one in caplog.messages if "throttles" in one)  # a thread of another test may say something
     assert told == f"target cluster: broker {leader.address} throttles this client (quota): it waits 0.2 s"
 
 
