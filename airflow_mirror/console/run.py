@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import threading
 from collections.abc import Collection, Mapping
@@ -19,6 +18,7 @@ from airflow_mirror.compat.keys import RETENTION
 from airflow_mirror.compat.rows import Fate
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
+from airflow_mirror.console.home import own_home
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.metrics.files import FilesCollector
 from airflow_mirror.jobs.metrics.publish import Publication
@@ -89,7 +89,11 @@ def add_clusters(p: argparse.ArgumentParser) -> None:
 def add_home(p: argparse.ArgumentParser) -> None:
     """Add ``--home``."""
     p.add_argument(
-        "--home", type=Path, metavar="DIR", default=_home(), help="logs and scratch of the tails (default: %(default)s)"
+        "--home",
+        type=Path,
+        metavar="DIR",
+        default=own_home(),
+        help="logs and scratch of the tails (default: %(default)s)",
     )
 
 
@@ -99,10 +103,6 @@ def chosen(brought: files.Brought, clusters: Collection[str] | None) -> Mapping[
     :raises InputError: no flow leads into one of them.
     """
     return {flow: Mirror.from_dict(fields) for flow, fields in brought.into(clusters or ()).items()}
-
-
-def _home() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "airflow-mirror")
 
 
 def _run(arguments: argparse.Namespace) -> int:

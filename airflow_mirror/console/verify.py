@@ -10,9 +10,8 @@ from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
 from airflow_mirror.console.command import command
 from airflow_mirror.console.request import last_plan, require_planned, way_of
-from airflow_mirror.jobs.driver.arguments import add_late
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
-from airflow_mirror.jobs.driver.verify import verify
+from airflow_mirror.jobs.driver.verify import add_comparison, verify
 from airflow_mirror.jobs.plain.options import add_processes
 from airflow_mirror.jobs.plain.verify import comparing
 from airflow_mirror.jobs.plain.workers import cores
@@ -21,7 +20,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.proof import Proofs, keys_of
-from airflow_mirror.verify.result import LEVELS
 
 _TEXT = """\
 Compare every partition of the mirror's last plan up to where the target ends now, in plain processes of this host; a
@@ -48,17 +46,7 @@ def add(commands: Any) -> None:
         help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
-    p.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
-    p.add_argument(
-        "--only-new", action="store_true", help="leave out what an earlier comparison has proven, at this level"
-    )
-    p.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
-    p.add_argument(
-        "--spot-checks", type=int, default=50, metavar="N",
-        help="records, sampled at random, that confluent-kafka's client reads from both clusters (default: 50; 0: none)",
-    )  # fmt: skip
-    p.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
-    add_late(p)
+    add_comparison(p)
     add_processes(p, "compare")
     p.set_defaults(job_dir=None, report=None, plan=None)
 

@@ -54,20 +54,25 @@ def main(argv: Sequence[str]) -> int:
     """Run the job; see the module docstring for exit status and output."""
     parser = cli.parser("verify.py", DESCRIPTION)
     cli.add_spark(parser)
-    parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
-    parser.add_argument(
+    add_comparison(parser)
+    return entry.run(parser, argv, _work)
+
+
+def add_comparison(p: argparse.ArgumentParser) -> None:
+    """Add the options of a comparison, whoever carries it out."""
+    p.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
+    p.add_argument(
         "--only-new",
         action="store_true",
         help="leave out what an earlier comparison of the plan has proven, at this level",
     )
-    parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
-    parser.add_argument(
+    p.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
+    p.add_argument(
         "--spot-checks", type=int, default=50, metavar="N",
         help="records, sampled at random, that confluent-kafka's client reads from both clusters (default: 50; 0: none)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
-    cli.add_late(parser)
-    return entry.run(parser, argv, _work)
+    p.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
+    cli.add_late(p)
 
 
 class Comparing(NamedTuple):
