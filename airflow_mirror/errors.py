@@ -1081,6 +1081,17 @@ class HoldLost(NeedsHuman):
         start the copy again and compare."""
 
 
+class HoldTooShort(NeedsHuman):
+    """The hold of the target's topics ends before the records of the source do."""
+
+    partitions: Sequence[str]
+    hold_ms: int
+    what = "hold_retention_ms={hold_ms}: the target's brokers are about to delete what the source still has"
+    cause = "the first record is nearly that old in {partitions}"
+    remedy = """Start again with a longer hold_retention_ms, at once: brokers delete within minutes after the time is up.
+        Then compare."""
+
+
 class GroupActive(NeedsHuman):
     """A consumer group still has members on the cluster where its offsets have to be set."""
 

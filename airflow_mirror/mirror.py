@@ -81,6 +81,8 @@ class Mirror:
     :param topic_interval_s: seconds between two looks for them.
     :param sync_log_starts: a tail deletes on the target what the source's retention has deleted.
     :param log_start_delay_s: seconds that pass in between.
+    :param hold_retention_ms: what ``retention.ms`` of the target's topics is while the mirror writes, for a target that
+        refuses -1; None: -1, for ever. No record of the source may be that old (:mod:`airflow_mirror.plan.finite_hold`).
     :param traces: what a tail writes on the target for Java clients, as MirrorMaker 2 does: ``heartbeats``,
         ``checkpoints``, ``offset-syncs``, as a list or as one text with commas. Nothing is written on the source.
     :param target_alias: the target's name in heartbeats; default: the target's connection id. The source's is
@@ -145,6 +147,7 @@ class Mirror:
     topic_interval_s: float = 30.0
     sync_log_starts: bool = True
     log_start_delay_s: float = 86_400.0
+    hold_retention_ms: int | None = None
     traces: Sequence[str] = field(default=())
     target_alias: str | None = None
     heartbeat_interval_s: float = 1.0
@@ -223,6 +226,11 @@ class Mirror:
                 "ownership", self.ownership, "where others write, the log does not say how far a copy got",
                 "Use delivery='transactional', or policy='prefix' with a topic for each source.",
             )  # fmt: skip
+        if self.shares and self.hold_retention_ms is not None:
+            raise InvalidField(
+                "hold_retention_ms", self.hold_retention_ms,
+                "ownership='shared': mirrors of one topic would set it back, each to its own", "Leave it out.",
+            )  # fmt: skip
         for name, cause in (
             ("sync_groups", "a position on a shared topic stands for the records of all its sources"),
             ("sync_configs", "the sources would set each other's settings for ever"),
@@ -280,6 +288,12 @@ class Mirror:
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise InvalidField(name, number, "not a whole number from 0", "Give a number such as 2000000000.")
+        hold = self.hold_retention_ms
+        if hold is not None and (isinstance(hold, bool) or not isinstance(hold, int) or hold < 3_600_000):
+            raise InvalidField(
+                "hold_retention_ms", hold, "no time to migrate in",
+                "Give milliseconds from 3600000 (an hour), or None: nothing is deleted.",
+            )  # fmt: skip
         share = self.hole_budget
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise InvalidField("hole_budget", share, "not a share", "Give a number from 0 (no hole) to 1 (any).")

@@ -184,6 +184,7 @@ def is_pattern(key: str) -> bool:
 DECISIONS = "airflow-mirror.decisions"
 STATE = "airflow-mirror.ledger"
 MAPS = "airflow-mirror.maps"
+MAP_PARTITIONS = 16  # for good: a map is found in the partition that its name leads to
 WISHES = "airflow-mirror.wishes"  # for people who may ask for a pause and nothing else
 LEDGER = frozenset({DECISIONS, STATE, MAPS, WISHES})
 SCRATCH_PREFIX = "__airflow-mirror.probe."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -41,18 +42,26 @@ def create(
     """
     if topic in target.topics([topic]):
         return False
-    replicas = replicas or min(3, target.broker_count())
-    needed = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
+    needed = spec(target, topic, settings, partitions, replicas)
     try:
-        _create(target, NewTopicSpec(topic, partitions, replicas, {**needed, **(wished or {})}))
+        _create(target, replace(needed, configs={**needed.configs, **(wished or {})}))
     except BrokerError as e:
         if not wished or e.code not in _SETTINGS_REFUSED:
             raise
-        _create(target, NewTopicSpec(topic, partitions, replicas, needed))
+        _create(target, needed)
     backoff = Backoff(_NEWS_S)
     while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()
     return True
+
+
+def spec(
+    target: ClusterAdmin, topic: str, settings: Mapping[str, str], partitions: int = 1, replicas: int | None = None
+) -> NewTopicSpec:
+    """Return a topic of the ledger as it must at least be; see :func:`create`."""
+    replicas = replicas or min(3, target.broker_count())
+    configs = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
+    return NewTopicSpec(topic, partitions, replicas, configs)
 
 
 def _create(target: ClusterAdmin, spec: NewTopicSpec) -> None:

@@ -11,15 +11,18 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.again import created_again
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
+from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
+    TopicState,
     gone_topics,
     other_topics,
     read_source,
@@ -31,7 +34,7 @@ from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
-from airflow_mirror.plan.refusals import Refusal, refusals
+from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.plan.traces import unfit
@@ -70,6 +73,7 @@ def build(
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     require_own_name(decisions, mirror.name)
+    when = now or datetime.now(UTC)
     if mirror.sync_acls:
         for cluster in (source, target):
             own_principal(cluster, mirror.own_principals)
@@ -83,6 +87,8 @@ def build(
         read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
+    if mirror.hold_retention_ms is not None and to_copy:
+        here = replace(here, topics=_with_age(mirror.hold_retention_ms, source, here.topics, when))
     left = other_topics(mirror, source)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
@@ -95,12 +101,23 @@ def build(
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
-    when = now or datetime.now(UTC)
     draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost, earlier=earlier)
-    refused = refusals(target, mirror, draft.topics, here.topics, there) if to_copy else {}
-    if not refused:
+    if not to_copy:
+        return draft
+    refused = refusals(target, mirror, draft.topics, here.topics, there)
+    there = replace(there, refused_ledger=refused_ledger(target, draft.topics))
+    if not refused and not there.refused_ledger:
         return draft
     return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused, earlier)
+
+
+def _with_age(
+    hold_ms: int, source: ClusterAdmin, topics: Mapping[str, TopicState], when: datetime
+) -> dict[str, TopicState]:
+    begins = {TopicPartition(name, p): begin for name, state in topics.items() for p, begin in state.begins.items()}
+    old = too_old(source, begins, hold_ms, TO_BEGIN, int(when.timestamp() * 1000))
+    by_topic = {name: tuple(tp.partition for tp in old if tp.topic == name) for name in topics}
+    return {name: replace(state, too_old=by_topic[name]) for name, state in topics.items()}
 
 
 def decide(

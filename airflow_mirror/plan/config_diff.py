@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
-from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, is_on_hold, same_value, stays_compacted
+from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value, stays_compacted
 
 _NOBODYS = ConfigEntry(value=None, is_default=True)
 _USUAL = Rules()
@@ -72,10 +72,10 @@ def diff(
         there = target.get(key)
         overridden = there is not None and there.is_override
         if rules.keeps(key) and not (hold and key in HELD_OPEN):
-            if not overridden or not is_on_hold(key, target[key].value):
+            if not overridden or not rules.is_on_hold(key, target[key].value):
                 continue
             value = (planned or {}).get(key)
-        if hold and key == "cleanup.policy" and stays_compacted(source, target):
+        if hold and key == "cleanup.policy" and stays_compacted(source, target, rules):
             continue
         if hold and key in LIMITS and _lowers(there, value or (own or {}).get(key)):
             continue

@@ -87,16 +87,30 @@ class Rules:
     :param excludes: whether a setting is not carried over.
     :param keeps: whether an existing target topic keeps its own.
     :param defaults_from: see ``use_defaults_from`` of :class:`airflow_mirror.mirror.Mirror`.
+    :param retention_ms: of the hold.
     """
 
     excludes: Callable[[str], bool] = _nothing
     keeps: Callable[[str], bool] = _nothing
     defaults_from: str = "auto"
+    retention_ms: str = HELD_OPEN["retention.ms"]
 
     @classmethod
     def of(cls, mirror: Mirror) -> Rules:
         """Return those of a Mirror."""
-        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from)
+        hold_ms = mirror.hold_retention_ms
+        ms = HELD_OPEN["retention.ms"] if hold_ms is None else str(hold_ms)
+        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from, ms)
+
+    @property
+    def held_open(self) -> dict[str, str]:
+        """The settings that every target topic has while the mirror writes."""
+        return {**HELD_OPEN, "retention.ms": self.retention_ms}
+
+    def is_on_hold(self, key: str, value: str | None) -> bool:
+        """Return whether a value is one of those that a setting has while a mirror writes."""
+        held = (HELD_OPEN.get(key), self.held_open.get(key), HELD_COMPACTED if key == "cleanup.policy" else None)
+        return any(one is not None and same_value(value, one) for one in held)
 
     def default_survives(self, key: str) -> bool:
         """Return whether the source's default is the target's value, too."""
@@ -142,7 +156,7 @@ def goal(
         limit = source.get("max.message.bytes")
         if limit is not None and limit.value is not None and not rules.excludes("max.message.bytes"):
             wanted["max.message.bytes"] = limit.value  # a copy must not depend on the target's default
-        wanted |= HELD_OPEN
+        wanted |= rules.held_open
     if own is None:
         return wanted
     if BEFORE not in known and _DIFFERENCE in known:
@@ -175,15 +189,15 @@ def kept(
     :param target: the topic's settings now.
     :param earlier: what the mirror's last plan returned here: it knows what a setting was that is on hold now.
     """
-    own = {key: _before_hold(key, entry, earlier) for key, entry in target.items() if rules.keeps(key)}
+    own = {key: _before_hold(key, entry, rules, earlier) for key, entry in target.items() if rules.keeps(key)}
     its = {key: value for key, value in wanted.items() if not rules.keeps(key)}
     return dict(sorted({**its, **{key: value for key, value in own.items() if value is not None}}.items()))
 
 
-def _before_hold(key: str, entry: ConfigEntry, earlier: Mapping[str, str] | None) -> str | None:
+def _before_hold(key: str, entry: ConfigEntry, rules: Rules, earlier: Mapping[str, str] | None) -> str | None:
     if not entry.is_override:
         return None
-    on_hold = earlier is not None and is_on_hold(key, entry.value)
+    on_hold = earlier is not None and rules.is_on_hold(key, entry.value)
     return earlier.get(key) if earlier is not None and on_hold else entry.value
 
 
@@ -199,13 +213,6 @@ def held_values(t: TopicPlan) -> dict[str, tuple[str, ...]]:
     """
     held = {key: (value,) for key, value in t.held_configs.items() if key in HELD_OPEN}
     return held | ({"cleanup.policy": (HELD_OPEN["cleanup.policy"], HELD_COMPACTED)} if may_compact(t) else {})
-
-
-def is_on_hold(key: str, value: str | None) -> bool:
-    """Return whether a value is one of those that a setting has while a mirror writes."""
-    return key in HELD_OPEN and (
-        same_value(value, HELD_OPEN[key]) or (key == "cleanup.policy" and same_value(value, HELD_COMPACTED))
-    )
 
 
 def not_held(t: TopicPlan, target: Mapping[str, ConfigEntry]) -> list[str]:
@@ -224,21 +231,24 @@ def not_held(t: TopicPlan, target: Mapping[str, ConfigEntry]) -> list[str]:
     return lines
 
 
-def stays_compacted(source: Mapping[str, ConfigEntry], target: Mapping[str, ConfigEntry]) -> bool:
+def stays_compacted(source: Mapping[str, ConfigEntry], target: Mapping[str, ConfigEntry], rules: Rules) -> bool:
     """Return whether a target topic is on hold with compaction, which came back when its backlog had arrived.
 
     Somebody's own ``compact,delete`` looks the same, but for the other settings: those are on hold only by a mirror.
     """
     policy = "cleanup.policy"
-    held = all(is_on_hold(key, target[key].value) for key in HELD_OPEN.keys() & target.keys())
+    held = all(rules.is_on_hold(key, target[key].value) for key in HELD_OPEN.keys() & target.keys())
     here, there = (side[policy].value if policy in side else None for side in (source, target))
     return held and same_value(there, HELD_COMPACTED) and "compact" in (here or "")
 
 
-def is_held(target: Mapping[str, ConfigEntry]) -> bool:
-    """Return whether the settings of a target topic keep every record, or all that matter to a compacted topic."""
+def is_held(target: Mapping[str, ConfigEntry], rules: Rules = _USUAL) -> bool:
+    """Return whether the settings of a target topic keep every record, or all that matter to a compacted topic.
+
+    Also by a finite retention, if it is the hold's: nothing that is on the source may be that old.
+    """
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")
-    return all(key in target and is_on_hold(key, target[key].value) for key in keys)
+    return all(key in target and rules.is_on_hold(key, target[key].value) for key in keys)
 
 
 def cleaned_sides(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, tuple[str, ...]]:

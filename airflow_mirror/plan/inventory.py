@@ -30,6 +30,7 @@ class TopicState:
     :param ends: high watermark.
     :param stable_ends: end for a read_committed consumer; below ``ends`` while a transaction is open.
     :param begins: where the mirror begins to copy (its ``start``); by default the log start offset.
+    :param too_old: partitions whose records a finite hold would not keep; see :mod:`airflow_mirror.plan.finite_hold`.
     """
 
     info: TopicInfo
@@ -38,6 +39,7 @@ class TopicState:
     ends: Mapping[int, int]
     stable_ends: Mapping[int, int] = field(default_factory=dict)
     begins: Mapping[int, int] = field(default_factory=dict)
+    too_old: tuple[int, ...] = ()
 
     def config(self, key: str) -> str | None:
         """Return the effective value of a config."""
@@ -72,6 +74,7 @@ class Inventory:
     :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
+    :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     """
 
@@ -93,6 +96,7 @@ class Inventory:
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     ledger_writers: tuple[Writer, ...] = ()
+    refused_ledger: Mapping[str, str] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()

@@ -12,11 +12,14 @@ from typing import NamedTuple
 from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
+from airflow_mirror.ledger import decisions, state
+from airflow_mirror.ledger.topic import spec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # What a target has against a topic, and says so: it would say the same each time.
@@ -77,9 +80,26 @@ def refusals(
         hold = {
             key: asked[key] for key in HELD_OPEN if name not in later and asked.get(key) not in (None, t.configs.get(key))
         }
-        words = [f"{one.name}: {one.detail}" if one.detail else one.name for one in (e, held.get(name, e))]
+        words = [_words(one) for one in (e, held.get(name, e))]
         found[name] = Refusal(e.code, "; on hold ".join(dict.fromkeys(words)), hold, name in held)
     return found
+
+
+def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
+    """Return the topics of the ledger that the target lacks and would not take, each with its words.
+
+    :param topics: as planned: offset maps have a topic of their own.
+    """
+    wanted = {DECISIONS: (decisions.SETTINGS, 1), STATE: (state.SETTINGS, 1), WISHES: (state.SETTINGS, 1)}
+    if any(t.mode == "mapped" for t in topics):
+        wanted[MAPS] = (state.SETTINGS, MAP_PARTITIONS)
+    there = target.topics(wanted)
+    specs = [spec(target, name, *what) for name, what in wanted.items() if name not in there]
+    return {name: _words(e) for name, e in _judged(target.refused_topics(specs)).items()}
+
+
+def _words(e: RequestRefused) -> str:
+    return f"{e.name}: {e.detail}" if e.detail else e.name
 
 
 def _judged(*errors: Mapping[str, MirrorError]) -> dict[str, RequestRefused]:

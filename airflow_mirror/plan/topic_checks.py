@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from airflow_mirror.plan.again import sentence
-from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.configs import Rules
+from airflow_mirror.plan.finite_hold import TO_BEGIN
 from airflow_mirror.plan.model import Found, block, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -157,6 +158,17 @@ _REFUSED: dict[int, str] = {
 }
 
 
+def ledger_topics(s: Situation) -> Iterator[Found]:
+    """The target would not create what the mirror keeps there."""
+    for topic, words in s.target.refused_ledger.items():
+        yield block(
+            f"ledger topic {topic!r}",
+            f"the target would not create it ({words})",
+            "Have topics airflow-mirror.* exempted from that rule: what was decided is kept for ever, and nothing is "
+            "copied without it.",
+        )
+
+
 def refused(s: Situation) -> Iterator[Found]:
     """The target would not create the topic, or would not change its settings."""
     for pair, topic in zip(s.pairs, s.topics, strict=True):
@@ -172,6 +184,8 @@ def refused(s: Situation) -> Iterator[Found]:
                 "Have the topic exempted from that rule until the cutover, which gives it the source's settings: those "
                 f"are not refused. The hold is {', '.join(f'{key}={value}' for key, value in sorted(hold.items()))}."
             )
+            if "retention.ms" in hold:
+                remedy += " Or give a longest time that it takes, if no record is as old (hold_retention_ms)."
         elif pair.target is None:
             cause, remedy = f"the target would not create it ({words})", _REFUSED[code].format(keys=keys)
         else:
@@ -230,8 +244,21 @@ def retention(s: Situation) -> Iterator[Found]:
         yield warn(
             f"{len(short)} of {count(len(s.topics), 'topic')}",
             f"retention counts from the records' own times and would delete older ones as they arrive: {some(short)}",
-            f"Off during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk space. "
+            f"Off during the copy (retention.ms={Rules.of(s.mirror).retention_ms}): the target needs the disk space. "
             "SyncTopicConfigs(hold=False) restores it in aftercare.",
+        )
+
+
+def finite_hold(s: Situation) -> Iterator[Found]:
+    """The hold ends, and the target would delete what the source still has."""
+    old = [f"{pair.source.info.name}-{p}" for pair in s.pairs for p in pair.source.too_old]
+    if old:
+        yield block(
+            count(len(old), "partition"),
+            f"the first record is older than {TO_BEGIN:.0%} of hold_retention_ms={s.mirror.hold_retention_ms}, when the "
+            f"target's brokers delete: {some(old)}",
+            "Give a longer hold_retention_ms, or none; or begin later (start), or wait until the source's retention has "
+            "deleted these records, or leave the topics out (exclude_topics).",
         )
 
 

@@ -14,12 +14,11 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import WAIT_S
@@ -75,7 +74,7 @@ def create_maps(target: DrivenCluster) -> None:
     """Create the topic of offset maps unless it is there."""
     if MAPS not in target.topics:
         config = topic_config({"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
-        target.create(MAPS, PARTITIONS, config)
+        target.create(MAPS, MAP_PARTITIONS, config)
 
 
 def lose_maps(target: DrivenCluster) -> None:

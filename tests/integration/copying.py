@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.offsets.topic import PARTITIONS, make_ready
+from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
@@ -29,7 +29,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
@@ -292,7 +292,7 @@ def map_keys(target: Cluster, topic: str) -> dict[str, int]:
     """Return the keys of what is stored of a topic's offset maps, each with its partition of the maps topic."""
     found: dict[str, int] = {}
     with WireCluster(config(target)) as wire:
-        for partition in range(PARTITIONS):
+        for partition in range(MAP_PARTITIONS):
             log = TopicLog(wire, MAPS, partition)
             for record in log.read(log.start()):
                 key = (record.key or b"").decode()

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import HoldTooShort
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.finite_hold import FiniteHold
 from sandbox import Cluster, jars
 from sandbox.versions import DEFAULT_VERSION
+from tests.integration import plain
 from tests.integration.copying import wait_until
 
 pytestmark = pytest.mark.versions
@@ -34,7 +41,9 @@ def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     command = [str(javac), "-Xlint:-options", "--release", release, "-cp", jars.classpath("broker", version=version)]
     done = subprocess.run([*command, "-d", str(classes), str(_LIMITS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    policies = {"create.topic.policy.class.name": "Limits$OnCreate", "alter.config.policy.class.name": "Limits$OnAlter"}
+    # Of the older one they stand in the way of the ledger, too.
+    policies = {"limits.exempt": "airflow-mirror."} if version == DEFAULT_VERSION else {}
+    policies |= {"create.topic.policy.class.name": "Limits$OnCreate", "alter.config.policy.class.name": "Limits$OnAlter"}
     with (
         Cluster(
             "strict",
@@ -100,3 +109,42 @@ def test_each_topic_that_the_target_refuses_has_its_own_reason(
     finally:
         source.delete_topics([wide, scratch, new, there, old], unfenced)
         strict.delete_topics([there, old], unfenced)
+
+
+def test_a_hold_that_ends_passes_the_rule_and_keeps_every_record(
+    request: pytest.FixtureRequest, source_cluster: Cluster, source: ClusterAdmin, strict: ClusterAdmin,
+    topic_name: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    """A rule that refuses retention.ms=-1: nothing that the source has may be older than the hold."""
+    now_ms, hold_ms = int(time.time() * 1000), 6 * int(DAY_MS)
+    mirror = Mirror(name="m", source="a", target="b", topics=[topic_name], hold_retention_ms=hold_ms)
+    arguments = ["--mirror", str(tmp_path / "mirror.json")]
+    (tmp_path / "mirror.json").write_text(json.dumps(mirror.to_dict()))
+    for role, admin in (("source", source), ("target", strict)):
+        file = tmp_path / f"{role}.properties"
+        file.write_text(f"bootstrap.servers={admin.config.bootstrap}\n")
+        arguments += [f"--{role}", str(file)]
+    make(source, topic_name, retention_ms="604800000")
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
+    for at_ms in (now_ms - 5 * int(DAY_MS), now_ms):
+        producer.produce(topic_name, b"v", partition=0, timestamp=at_ms)
+        assert producer.flush(60) == 0
+    try:
+        planned = build(mirror, source, strict, probe_target=False)
+        if DEFAULT_VERSION not in request.node.name:
+            (lacks,) = planned.blocks
+            assert lacks.check == "ledger_topics" and "retention.ms of airflow-mirror.decisions is -1" in lacks.evidence
+            return
+        assert plain.copy(*arguments, log=tmp_path / "log") == 0, (tmp_path / "log").read_text()
+        assert strict.topic_configs([topic_name])[topic_name]["retention.ms"].value == str(hold_ms)
+        assert subprocess.run(plain.command("verify", "--mirror", "m", *arguments[2:])).returncode == 0
+        FiniteHold(planned, source).look_in_turn()
+        with pytest.raises(HoldTooShort, match=f"{topic_name}-0"):
+            FiniteHold(planned, source, now_s=lambda: time.time() + 0.8 * 86_400).look_in_turn()
+        short = replace(mirror, hold_retention_ms=5 * int(DAY_MS))
+        (found,) = build(short, source, strict, probe_target=False, known_topics={topic_name: ""}).blocks
+        assert found.check == "finite_hold" and f"{topic_name}-0" in found.evidence
+    finally:
+        source.delete_topics([topic_name], unfenced)
+        if strict.topics([topic_name]):
+            strict.delete_topics([topic_name], unfenced)

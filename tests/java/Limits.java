@@ -4,13 +4,25 @@ import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.server.policy.AlterConfigPolicy;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
-/** A cluster's rules for topics: at most 6 partitions, no scratch names, nothing kept for longer than a week. */
+/**
+ * A cluster's rules for topics: at most 6 partitions, no scratch names, nothing kept for longer than a week.
+ *
+ * With {@code limits.exempt} among the broker's settings, topics that begin so may be kept for ever.
+ */
 public class Limits {
     private static final long WEEK_MS = 604800000L;
 
+    private static volatile String exempt = "";
+
+    private static void read(Map<String, ?> settings) {
+        Object value = settings.get("limits.exempt");
+        exempt = value == null ? "" : value.toString();
+    }
+
     private static void checkRetention(String topic, Map<String, String> configs) {
         String value = configs == null ? null : configs.get("retention.ms");
-        if (value != null && (Long.parseLong(value) < 0 || Long.parseLong(value) > WEEK_MS)) {
+        boolean free = !exempt.isEmpty() && topic.startsWith(exempt);
+        if (!free && value != null && (Long.parseLong(value) < 0 || Long.parseLong(value) > WEEK_MS)) {
             throw new PolicyViolationException("retention.ms of " + topic + " is " + value + ", at most " + WEEK_MS);
         }
     }
@@ -28,7 +40,9 @@ public class Limits {
         }
 
         @Override
-        public void configure(Map<String, ?> configs) {}
+        public void configure(Map<String, ?> configs) {
+            read(configs);
+        }
 
         @Override
         public void close() {}
@@ -43,7 +57,9 @@ public class Limits {
         }
 
         @Override
-        public void configure(Map<String, ?> configs) {}
+        public void configure(Map<String, ?> configs) {
+            read(configs);
+        }
 
         @Override
         public void close() {}

@@ -146,6 +146,7 @@ def samples() -> list[e.MirrorError]:
         e.NotKept("settings of 'orders'", TOPICS),
         e.HoldLost("orders", "retention.ms", "-1", "5", 3),
         e.HoldLost("orders", "retention.ms", "-1", None, 3),
+        e.HoldTooShort(["orders-0", "orders-3"], 604_800_000),
         e.GroupActive("billing", "target", "Stable"),
         e.GroupAhead(TOPICS),
         e.OffsetOutOfRange("billing", "orders", 3, 1500, "the cause", "The remedy."),

@@ -31,13 +31,12 @@ from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.pieces import Origin, Piece, Stored
 from airflow_mirror.copy.offsets.shelf import Shelf
-from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, TryAgain
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
@@ -86,7 +85,7 @@ class MapStore:
         self._mirror, self._many = mirror, many
         names = None if flows is None else {self._name(flow) for flow in flows}
         wanted = (lambda name: name.startswith(f"{mirror}/")) if names is None else names.__contains__
-        self._shelves = [Shelf(partition, wanted) for partition in range(PARTITIONS)]
+        self._shelves = [Shelf(partition, wanted) for partition in range(MAP_PARTITIONS)]
         self._writers: dict[str, _Writer] = {}
         self._absent_until = 0.0
 
@@ -301,7 +300,7 @@ class MapStore:
         return f"{self._mirror}/{flow}"
 
     def _shelf(self, name: str) -> Shelf:
-        return self._shelves[zlib.crc32(name.encode()) % PARTITIONS]
+        return self._shelves[zlib.crc32(name.encode()) % MAP_PARTITIONS]
 
     def _find(self, target: WireCluster, one: CopyRange) -> Stored | None:
         shelf = self._shelf(self._name(one.map_key))

@@ -6,10 +6,8 @@ from airflow_mirror.errors import MapsUnfit
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import SETTINGS, WISHED
 from airflow_mirror.ledger.topic import TopicLog, create
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 
-# For good: a map is found in the partition that its name leads to.
-PARTITIONS = 16
 _PROOF = "write"  # key of a tombstone, which readers pass over and the cleaner takes
 _PATIENCE_S = 60.0
 
@@ -21,12 +19,12 @@ def make_ready(target: ClusterAdmin) -> None:
     :raises MapsUnfit: it has too few partitions, or is not compacted.
     :raises TryAgain: no broker takes a record for it.
     """
-    create(target, MAPS, SETTINGS, WISHED, PARTITIONS)
+    create(target, MAPS, SETTINGS, WISHED, MAP_PARTITIONS)
     found = target.topics([MAPS]).get(MAPS)
     entries = target.topic_configs([MAPS])[MAPS]
     policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
-    if found is not None and found.partitions < PARTITIONS:
-        raise MapsUnfit(f"it has {found.partitions} partitions instead of {PARTITIONS}")
+    if found is not None and found.partitions < MAP_PARTITIONS:
+        raise MapsUnfit(f"it has {found.partitions} partitions instead of {MAP_PARTITIONS}")
     if policy is not None and policy != "compact":
         raise MapsUnfit(f"its cleanup.policy is {policy} instead of compact")
     log = TopicLog(target.wire, MAPS)

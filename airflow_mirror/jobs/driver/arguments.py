@@ -115,6 +115,11 @@ def add_flow(p: argparse.ArgumentParser) -> None:
         help="shared: other mirrors may write to the same target topics; with\n--delivery transactional only; groups and "
         "settings don't follow (default: exclusive)",
     )  # fmt: skip
+    flow.add_argument(
+        "--hold-retention-ms", type=int, metavar="MS",
+        help="retention.ms of the target's topics while the mirror writes, where the target refuses -1; no record of\n"
+        "the source may be that old (default: -1)",
+    )  # fmt: skip
     flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
 
 
@@ -263,6 +268,7 @@ def mirror_of(arguments: argparse.Namespace, base: Mirror | None = None) -> Mirr
         "partitioning": arguments.partitioning,
         "delivery": arguments.delivery,
         "ownership": arguments.ownership,
+        "hold_retention_ms": arguments.hold_retention_ms,
         "max_bytes_per_second": arguments.max_bytes_per_second,
     }
     values.update({k: v for k, v in given.items() if v is not None})

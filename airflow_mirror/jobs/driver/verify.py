@@ -33,7 +33,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.configs import cleaned_sides, is_held
+from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
 from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
@@ -140,7 +140,8 @@ def verify(
         if arguments.only_new:
             proofs = Proofs(state_of(admin, keys_of(mirror.name)), mirror.name)
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
-    held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(job.plan, configs)
+    rules = Rules.of(job.plan.mirror)
+    held, cleaned = {n for n, entries in configs.items() if is_held(entries, rules)}, cleaned_sides(job.plan, configs)
     with comparing(mirror) as (tasks, compare):
         pairs = [
             [

@@ -11,6 +11,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.finite_hold import FiniteHold
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -33,6 +34,7 @@ class Watches:
         self._wire, self._target = WireCluster(target), ClusterAdmin(target)
         self._source = ClusterAdmin(load(job.source, "source"))
         self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token), ids=job.target_ids)
+        self._finite = FiniteHold(job.plan, self._source)
         self._loops = LoopWatch(
             job.plan, Ledger(self._source).peek, Ledger(self._target, _PATIENCE_S), self._target, ids=job.target_ids
         )
@@ -41,7 +43,9 @@ class Watches:
         """Look at what it is time to look at. Call it often.
 
         :raises HoldLost: somebody else sets a topic's settings back. :raises MirrorLoop: the mirror is part of a ring.
+        :raises HoldTooShort: the hold is about to end before the source's records do.
         """
+        self._finite.look_in_turn()
         if self.hold.look_in_turn():
             self.tell()
         self._loops.look_in_turn()
@@ -49,6 +53,7 @@ class Watches:
     def follow(self, job: CopyJob) -> None:
         """Watch the topics of this job from now on."""
         self.hold.follow(job.plan, job.target_ids)
+        self._finite.follow(job.plan)
         self._loops.follow(job.plan, job.target_ids)
 
     def tell(self) -> None:

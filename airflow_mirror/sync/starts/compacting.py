@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.configs import HELD_COMPACTED, HELD_OPEN, is_on_hold, may_compact, same_value
+from airflow_mirror.plan.configs import HELD_COMPACTED, HELD_OPEN, may_compact, same_value
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.starts.deciding import Standing
 
@@ -40,7 +40,7 @@ def policy(t: TopicPlan, level: bool, source: str, target: str) -> str | None:
     :param source: the source topic's.
     :param target: its own. Another one than those on hold is the affair of :class:`airflow_mirror.sync.hold.HoldWatch`.
     """
-    if not may_compact(t) or not is_on_hold(POLICY, target):
+    if not may_compact(t) or not any(same_value(target, one) for one in (HELD_OPEN[POLICY], HELD_COMPACTED)):
         return None
     compacts = "compact" in source and (level or same_value(target, HELD_COMPACTED))
     wanted = HELD_COMPACTED if compacts else HELD_OPEN[POLICY]

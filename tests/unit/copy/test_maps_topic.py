@@ -9,14 +9,14 @@ import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.offsets.topic import PARTITIONS, make_ready
+from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, MapsUnfit, MissingRight
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -81,7 +81,7 @@ def test_topic_is_created_once_and_tried_out(admin: Admin, refuses: bool) -> Non
     ready(admin)
     ready(admin)
     (made,) = admin.made
-    assert (made.name, made.partitions, made.configs["cleanup.policy"]) == (MAPS, PARTITIONS, "compact")
+    assert (made.name, made.partitions, made.configs["cleanup.policy"]) == (MAPS, MAP_PARTITIONS, "compact")
     rows = [row for log in admin.target.topics[MAPS].logs for row in log.rows()]
     assert [(row.key, row.value) for row in rows] == [(b"write", None)] * 2
     assert MapStore("write").begun(admin.wire) == set()

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
 from airflow_mirror.ledger.state import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -553,4 +552,4 @@ def test_maps_are_spread_over_the_partitions_of_their_topic(world: World) -> Non
         one = CopyRange(source_topic="here", target_topic="many", partition=partition, start_offset=0, mode=MAPPED)
         store.begin(world.wire, one, 0, 0, nothing)
     used = [log.end for log in world.target.topics[MAPS].logs]
-    assert len(used) == PARTITIONS and sum(1 for end in used if end) > PARTITIONS * 3 // 4
+    assert len(used) == MAP_PARTITIONS and sum(1 for end in used if end) > MAP_PARTITIONS * 3 // 4

@@ -12,13 +12,12 @@ from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets import store
-from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseUnconfirmed, TryAgain
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -188,7 +187,7 @@ def test_data_go_on_while_no_offset_map_can_be_stored(monkeypatch: pytest.Monkey
         Writer(log).plain(5)
         turns = Turns(source, target, ranges_of(source, "t", MAPPED))
         turns.to_the_end()
-        where = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
+        where = [TopicPartition(MAPS, p) for p in range(MAP_PARTITIONS)]
         refused = target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS, where), times=None)
 
         def is_more(tried: int) -> bool:

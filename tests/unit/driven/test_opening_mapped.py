@@ -8,12 +8,11 @@ import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, PartitionStopped, RetentionLost
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
@@ -128,7 +127,7 @@ def test_record_missing_on_target_since_our_write_is_reported(source: DrivenClus
         recheck.not_foreign(here, there, one, OURS, 5, 7, READ_COMMITTED)
 
 
-ANY_MAP = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
+ANY_MAP = [TopicPartition(MAPS, p) for p in range(MAP_PARTITIONS)]
 
 
 def test_without_the_right_to_store_a_map_nothing_is_copied(source: DrivenCluster, target: DrivenCluster) -> None:

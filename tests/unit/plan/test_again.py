@@ -95,7 +95,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     seen = SimpleNamespace(here=[a_topic("orders"), a_topic("users")], there=[a_topic("orders", spans=DATA)])
     module = importlib.import_module("airflow_mirror.plan.build")
     answers: dict[str, Any] = {"check_brokers": lambda *_: [], "refusals": lambda *_: {}, "other_topics": lambda *_: ()}
-    answers["ledger_writers"] = lambda *_: ()
+    answers["ledger_writers"], answers["refused_ledger"] = lambda *_: (), lambda *_: {}
     for name, does in answers.items():
         monkeypatch.setattr(module, name, does)
     for one in (module, amend):
