@@ -14,6 +14,7 @@ from pathlib import Path
 from airflow_mirror.jobs.runner.java import find_java
 from benchmarks.cases import Case
 from sandbox import jars
+from sandbox.versions import TOOLS_VERSION
 
 TARGET = "copy"  # alias of the target; the source's is unique to the run and becomes the topic's prefix
 _LOG_SETTINGS = Path(jars.__file__).with_name("log4j2.properties")
@@ -86,5 +87,6 @@ def command(properties: Path, work: Path) -> list[str]:
     return [
         str(find_java().executable), *_JVM, "-XX:-UsePerfData", f"-Djava.io.tmpdir={work}",
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS}", "-Dlog4j2.disableJmx=true",
-        "-cp", jars.classpath("broker", "tools"), "org.apache.kafka.connect.mirror.MirrorMaker", str(properties),
+        "-cp", jars.classpath("broker", "tools", version=TOOLS_VERSION),
+        "org.apache.kafka.connect.mirror.MirrorMaker", str(properties),
     ]  # fmt: skip

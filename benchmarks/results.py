@@ -137,10 +137,10 @@ def machine() -> dict[str, Any]:
 def software() -> dict[str, str]:
     """Return the versions of what took part."""
     from airflow_mirror.jobs.runner.java import find_java
-    from sandbox.versions import DEFAULT_VERSION as KAFKA_VERSION
+    from sandbox.versions import DEFAULT_VERSION, TOOLS_VERSION
 
     return {
-        "kafka": KAFKA_VERSION, "mirrormaker": KAFKA_VERSION, "airflow_mirror": version("airflow-mirror"),
+        "kafka": DEFAULT_VERSION, "mirrormaker": TOOLS_VERSION, "airflow_mirror": version("airflow-mirror"),
         "pyspark": version("pyspark"), "python": platform.python_version(), "java": str(find_java().version),
     }  # fmt: skip
 

@@ -31,6 +31,7 @@ from demo.verdict import GroupResult, Verdict
 from sandbox import Cluster
 from sandbox.airflow import AirflowError, AirflowStandalone
 from sandbox.cluster import start_all, stop_all
+from sandbox.versions import DEFAULT_VERSION
 
 FAULT_TOPIC = "orders.none"
 LIVE_AFTER_S = 3.0
@@ -144,7 +145,7 @@ def _work_dir(args: argparse.Namespace, console: Console, stack: ExitStack) -> P
 def _start_clusters(data_dir: Path | None, console: Console, stack: ExitStack) -> Clusters:
     source = Cluster("source", authorizer=True, data_dir=data_dir and data_dir / "source")
     target = Cluster("target", data_dir=data_dir and data_dir / "target")
-    with console.step("two Kafka 4.3.1 clusters") as step:
+    with console.step(f"two Kafka {DEFAULT_VERSION} clusters") as step:
         stack.callback(stop_all, [source, target])
         start_all([source, target])
         step.summary = f"{source.bootstrap} and {target.bootstrap}"

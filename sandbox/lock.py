@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
-from sandbox.versions import DEFAULT_VERSION, HADOOP_VERSION, RELEASES, Release
+from sandbox.versions import HADOOP_VERSION, RELEASES, TOOLS_VERSION, Release
 
 RELOAD4J_VERSION = "1.2.26"
 # The last SLF4J whose bindings fit what Kafka uses, 1.7.
@@ -76,7 +76,7 @@ def main() -> None:
     for release in RELEASES.values():
         broker = resolve(roots(release, "broker"))
         jars += broker
-        if release.version == DEFAULT_VERSION:
+        if release.version == TOOLS_VERSION:
             have = {jar.file_name for jar in broker}
             tools = resolve(roots(release, "broker") + roots(release, "tools"))
             jars += [jar for jar in tools if jar.file_name not in have]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from airflow_mirror.errors import InputError
 
-DEFAULT_VERSION = "4.3.1"
+DEFAULT_VERSION = "4.4.0"
+TOOLS_VERSION = "4.3.1"  # of the Java tools: MirrorMaker 2 (connect-mirror) is not published for 4.4.0
 HADOOP_VERSION = "3.5.0"  # that of the Hadoop jars which come with PySpark
 
 
@@ -55,8 +56,8 @@ RELEASES = {
         Release("2.8.2", "2.13", (8, 17)),
         Release("3.4.1", "2.13", (8, 17)),
         Release("3.9.1", "2.13", (8, 23)),
+        Release(TOOLS_VERSION, "2.13", (17, None)),
         Release(DEFAULT_VERSION, "2.13", (17, None)),
-        Release("4.4.0", "2.13", (17, None)),
     )
 }
 

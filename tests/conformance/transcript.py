@@ -15,8 +15,15 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from tests.conformance.asker import Asker
 from tests.conformance.cases import Case
+from tests.driven.release import RELEASES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker"
+
+
+def written(version: str, name: str) -> Path:
+    """Return where the answers of a release to a case are kept."""
+    release = RELEASES[version]
+    return GOLDEN / (release.answers or release.version) / f"{name}.txt"
 
 
 def transcript(config: ClientConfig, topic: str, conversation: Case) -> str:

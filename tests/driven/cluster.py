@@ -64,7 +64,7 @@ class DrivenCluster:
 
     clock_type, broker_type = Clock, Broker
 
-    def __init__(self, role: str = "cluster", brokers: int = 1, version: str = "4.3.1") -> None:
+    def __init__(self, role: str = "cluster", brokers: int = 1, version: str = "4.4.0") -> None:
         self.release = RELEASES[version]
         self.role, self.cluster_id = role, uuid.uuid4().hex[:22]
         self.clock, self.script = self.clock_type(), Script()

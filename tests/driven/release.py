@@ -21,6 +21,7 @@ _NONE = (0, -1)
 class Release:
     """One release.
 
+    :param answers: the release whose transcripts are its own, too; "": it has its own.
     :param serves: API key -> its versions where they are not those of our handler; _NONE where it serves none.
     :param verifies: a transactional batch or offset must belong to a transaction that knows its partition (KIP-890).
     :param remembers_fenced: a producer whose open transaction was aborted by a takeover may still compare with its epoch.
@@ -39,6 +40,7 @@ class Release:
     """
 
     version: str
+    answers: str = ""
     serves: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     verifies: bool = True
     remembers_fenced: bool = True
@@ -64,15 +66,19 @@ class Release:
 RELEASES = {
     release.version: release
     for release in (
-        Release("4.3.1", {_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
+        Release("4.4.0", serves={_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
+        Release("4.3.1", answers="4.4.0", serves={_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
         Release(
-            "2.8.2", {_PRODUCE: (3, 8), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE,
-             _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2)},
+            "2.8.2",
+            serves={
+                _PRODUCE: (3, 8), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE,
+                _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2),
+            },
             verifies=False, remembers_fenced=False, takes_append_time=False, stable_in_log=True,
         ),
         Release(
             "0.11.0.3",
-            {
+            serves={
                 _PRODUCE: (3, 3), _FETCH: (4, 5), _LIST_OFFSETS: (1, 2), _METADATA: (0, 4), _OFFSET_FETCH: (1, 3),
                 _FIND_COORDINATOR: (0, 1), _API_VERSIONS: (0, 1), _DELETE_RECORDS: (0, 0), _INIT_PRODUCER_ID: (0, 0),
                 _OFFSET_FOR_LEADER_EPOCH: _NONE, _ADD_PARTITIONS: (0, 0), _ADD_OFFSETS: (0, 0), _END_TXN: (0, 0),

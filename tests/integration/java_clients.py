@@ -10,6 +10,7 @@ from pathlib import Path
 
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox import jars
+from sandbox.versions import TOOLS_VERSION
 
 _TESTS = Path(__file__).parents[1]
 _SOURCES = (*sorted((_TESTS / "java").glob("*.java")), _TESTS.parent / "docs" / "examples" / "FailOver.java")
@@ -20,7 +21,7 @@ def compiled(directory: Path) -> str:
     """Compile the classes below ``directory``; return a class path of them and of Kafka's."""
     javac = find_java().home / "bin" / "javac"
     assert javac.exists(), f"{javac} is missing: the tests with Java clients need a JDK, not only a runtime"
-    classpath = jars.classpath("broker", "tools")
+    classpath = jars.classpath("broker", "tools", version=TOOLS_VERSION)
     command = [str(javac), "-J-XX:TieredStopAtLevel=1", "-cp", classpath, "-d", str(directory)]
     done = subprocess.run([*command, *map(str, _SOURCES)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

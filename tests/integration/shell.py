@@ -11,6 +11,7 @@ from pathlib import Path
 
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox import jars
+from sandbox.versions import TOOLS_VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +49,8 @@ class Shell:
         self.directory, self.said = directory, ""
         tools = directory / "bin"
         tools.mkdir()
-        java = f"{find_java().executable} -XX:TieredStopAtLevel=1 -cp {jars.classpath('broker', 'tools')}"
+        classpath = jars.classpath("broker", "tools", version=TOOLS_VERSION)
+        java = f"{find_java().executable} -XX:TieredStopAtLevel=1 -cp {classpath}"
         for name, program in {
             "kafka-acls.sh": f"{java} org.apache.kafka.tools.AclCommand",
             "kafka-dump-log.sh": f"{java} org.apache.kafka.tools.DumpLogSegments",

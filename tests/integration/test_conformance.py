@@ -19,7 +19,7 @@ from sandbox import Cluster
 from sandbox.versions import DEFAULT_VERSION
 from tests.conformance import chance
 from tests.conformance.cases import CASES, SETTINGS, served
-from tests.conformance.transcript import GOLDEN, assert_alike, transcript
+from tests.conformance.transcript import assert_alike, transcript, written
 from tests.driven.cluster import DrivenCluster
 from tests.driven.release import RELEASES
 from tests.integration.copying import config, create, wait_until
@@ -83,7 +83,7 @@ def create_on_older(cluster: Cluster, topic: str, settings: dict[str, str]) -> N
 def hold(cluster: Cluster, topic: str, name: str) -> None:
     """Hold a conversation with a broker and compare, or write down, what it answers."""
     answers = transcript(config(cluster), topic, CASES[name])
-    file = GOLDEN / cluster.release.version / f"{name}.txt"
+    file = written(cluster.release.version, name)
     if os.environ.get("GOLDEN") == "write":
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(answers)

@@ -16,6 +16,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.runner.java import find_java
 from sandbox.jars import classpath
+from sandbox.versions import TOOLS_VERSION
 from tests.unit.compat.test_client_keys import GOLDEN
 from tests.unit.compat.test_driver import FLOWS, LEVELS
 from tests.unit.compat.test_properties import KEPT, ODD
@@ -29,7 +30,8 @@ JAVA = Path(__file__).parents[1] / "java"
 
 def run_java(source: str, *arguments: str) -> str:
     """Return what a program of one source file prints, with the classes of the broker and of MirrorMaker 2 at hand."""
-    command = [str(find_java().executable), "-cp", classpath("broker", "tools"), str(JAVA / source), *arguments]
+    jars = classpath("broker", "tools", version=TOOLS_VERSION)
+    command = [str(find_java().executable), "-cp", jars, str(JAVA / source), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import jars
 from sandbox.java import java_for
-from sandbox.versions import DEFAULT_VERSION, release
+from sandbox.versions import TOOLS_VERSION, release
 from tests.integration.copying import assert_equal, create, ends, wait_until, write
 from tests.integration.plain import Follow
 from tests.integration.realms import Side, World
@@ -32,13 +32,13 @@ def file_of(side: Side, directory: Path, options: str) -> Path:
 
 def java(side: Side, name: str, *arguments: str, given: Iterable[str] = ()) -> str:
     """Run a tool of Kafka in the realm of one side; return what it writes to standard output."""
-    command = [str(java_for(release(DEFAULT_VERSION), kerberos=True)), "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    command = [str(java_for(release(TOOLS_VERSION), kerberos=True)), "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
     # Java asks for the service of an address by the name that the address has here; without names it keeps the address.
     command += [
         "-Djdk.net.hosts.file=/dev/null",
         f"-Djava.security.krb5.conf={side.realm.config}",
         "-cp",
-        jars.classpath("broker", "tools"),
+        jars.classpath("broker", "tools", version=TOOLS_VERSION),
     ]
     command += [f"org.apache.kafka.tools.{name}", "--bootstrap-server", side.cluster.bootstrap_sasl, *arguments]
     done = subprocess.run(command, input="".join(given), capture_output=True, text=True, errors="replace", timeout=300)

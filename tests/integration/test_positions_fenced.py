@@ -34,7 +34,7 @@ _BUSY = (
 )
 
 
-@pytest.fixture(scope="module", params=["3.4.1", "3.9.1", "4.3.1"])
+@pytest.fixture(scope="module", params=["3.4.1", "3.9.1", "4.4.0"])
 def target(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     name = f"positions-{request.param.replace('.', '-')}"
     with Cluster(name, version=request.param, ready_timeout_s=400) as cluster:

@@ -25,7 +25,7 @@ from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionPair
 from sandbox import Cluster, clusters
-from sandbox.versions import RELEASES
+from sandbox.versions import DEFAULT_VERSION, RELEASES
 from tests.cutting_over import cut_over
 from tests.integration.copying import assert_equal, copy, ranges_of, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
@@ -33,8 +33,8 @@ from tests.integration.cutover_world import EngineTail, HeardFence, World, Write
 
 pytestmark = pytest.mark.versions
 
-NEWEST = "4.3.1"
-PAIRS = [*((version, NEWEST) for version in RELEASES), (NEWEST, "3.4.1"), (NEWEST, "3.9.1"), (NEWEST, "4.4.0")]
+NEWEST = DEFAULT_VERSION
+PAIRS = [*((version, NEWEST) for version in RELEASES), (NEWEST, "3.4.1"), (NEWEST, "3.9.1"), (NEWEST, "4.3.1")]
 ZSTD_SINCE = (2, 1)
 # The cleaner looks every second, or the test would wait for its fifteen.
 CLEANER = {"log.cleaner.backoff.ms": "500", "log.cleaner.enable": "true"}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Positions = dict["TopicPartition", GroupPosition]
 
-# Those of a topic that the code looks at, as a broker of 4.3.1 has them.
+# Those of a topic that the code looks at, as a broker of 4.4.0 has them.
 DEFAULTS = {
     "cleanup.policy": "delete", "max.message.bytes": "1048588", "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1", "retention.bytes": "-1", "retention.ms": "604800000",

@@ -97,7 +97,7 @@ class MemoryCluster:
         self.role, self.cluster_id = role, f"cluster-{role}"
         self.clock: Any = DrivenClock() if clock is None else clock
         self.rules = rules or Rules()
-        self.release = RELEASES["4.3.1"]
+        self.release = RELEASES["4.4.0"]
         self.topics: dict[str, Topic] = {}
         self.groups = Groups()
         self.members: dict[str, Group] = {}

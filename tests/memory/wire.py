@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _FIND_COORDINATOR, _INIT, _DESCRIBE, _FETCH = 10, 22, 65, 1
 _ALONE = frozenset({_FIND_COORDINATOR, 3, 18})  # where things are, which never changes here
-# What a broker of 4.3.1 is known by (`wire.served`); no request is sent in these versions.
+# What a broker of 4.4.0 is known by (`wire.served`); no request is sent in these versions.
 _RELEASE = {0: (0, 13), 1: (0, 18), 2: (0, 11), 3: (0, 13)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance import chance
 from tests.conformance.cases import CASES, SETTINGS, served
-from tests.conformance.transcript import GOLDEN, assert_alike, transcript
+from tests.conformance.transcript import assert_alike, transcript, written
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.release import RELEASES
 
@@ -21,7 +21,7 @@ def test_driven_broker_answers_as_written_down(version: str, name: str) -> None:
         driven.clock.now_ms = int(time.time() * 1000)  # what a batch's time may be is judged by it
         driven.create(name, config=topic_config(SETTINGS[name]))
         answers = transcript(driven.config, name, CASES[name])
-    assert_alike(answers, (GOLDEN / version / f"{name}.txt").read_text())
+    assert_alike(answers, written(version, name).read_text())
 
 
 def test_a_random_conversation_is_the_same_when_repeated(target: DrivenCluster) -> None:

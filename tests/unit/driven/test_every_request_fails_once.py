@@ -78,7 +78,7 @@ class NoSuchRequest(Exception):
 class Case(NamedTuple):
     mode: str
     options: dict[str, Any]
-    source_version: str = "4.3.1"
+    source_version: str = "4.4.0"
 
 
 CASES = {

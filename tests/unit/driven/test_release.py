@@ -11,7 +11,7 @@ from tests.conformance.asker import Asker
 from tests.conformance.cases import OURS, READ_COMMITTED, ours
 from tests.driven.cluster import DrivenCluster
 
-OLD, NEW = "0.11.0.3", "4.3.1"
+OLD, NEW = "0.11.0.3", "4.4.0"
 
 
 def asked(version: str, *questions: Any) -> list[Any]:

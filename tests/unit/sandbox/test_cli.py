@@ -17,7 +17,7 @@ from sandbox import __main__ as cli
 from sandbox import state
 
 DESCRIPTION: state.Description = {
-    "name": "source", "version": "4.3.1", "bootstrap": "127.0.0.1:21000", "bootstrap_sasl": None, "kerberos": None,
+    "name": "source", "version": "4.4.0", "bootstrap": "127.0.0.1:21000", "bootstrap_sasl": None, "kerberos": None,
     "directory": "/d", "pids": [7],
 }  # fmt: skip
 

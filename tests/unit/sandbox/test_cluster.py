@@ -182,8 +182,8 @@ def test_port_in_use_is_named_and_others_are_released(temporary: Path, no_downlo
         ({"name": ""}, "1 to 60 letters"),
         ({"name": "a", "nodes": 0}, "nodes=0"),
         ({"name": "a", "nodes": 2, "ports": [1]}, "1 port.*2 node"),
-        ({"name": "a", "version": "2.1"}, "no Kafka '2.1'; it has 0.11.0.3, .*4.3.1"),
-        ({"name": "a", "zookeeper": True}, "Kafka 4.3.1 knows no ZooKeeper"),
+        ({"name": "a", "version": "2.1"}, "no Kafka '2.1'; it has 0.11.0.3, .*4.4.0"),
+        ({"name": "a", "zookeeper": True}, "Kafka 4.4.0 knows no ZooKeeper"),
         ({"name": "a", "version": "2.8.2", "zookeeper": False}, "Kafka 2.8.2 needs ZooKeeper"),
     ],
 )
@@ -206,7 +206,7 @@ def test_cluster_that_is_not_started_says_so() -> None:
 def failed(tmp_path: Path, log: str) -> Exception:
     port = reserve("source")
     port.release()
-    node = Node("source", 1, tmp_path, {}, [port], Installed(release("4.3.1"), Path("java"), ""), 512)
+    node = Node("source", 1, tmp_path, {}, [port], Installed(release("4.4.0"), Path("java"), ""), 512)
     node.log.write_text(log.replace("{port}", str(port.number)))
     return node.failure(1)
 

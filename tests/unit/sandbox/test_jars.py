@@ -15,11 +15,11 @@ import pytest
 from sandbox import jars, java, lock
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import Jar, ensure, locked_jars
-from sandbox.versions import DEFAULT_VERSION, HADOOP_VERSION, RELEASES
+from sandbox.versions import HADOOP_VERSION, RELEASES, TOOLS_VERSION
 
 CONTENT = {"kafka_2.13": b"broker", "zstd-jni": b"\x00\xff" * 70_000, "empty": b""}
 LOCKED = tuple(
-    Jar(hashlib.sha256(content).hexdigest(), "4.3.1", "broker", "org.example", name, "4.3.1")
+    Jar(hashlib.sha256(content).hexdigest(), "4.4.0", "broker", "org.example", name, "4.4.0")
     for name, content in CONTENT.items()
 )
 Fetch = Callable[[Path], None]
@@ -28,7 +28,7 @@ Fetch = Callable[[Path], None]
 def deliver(work: Path, content: dict[str, bytes] = CONTENT) -> None:
     (work / "jars").mkdir()
     for name, data in content.items():
-        (work / "jars" / f"{name}-4.3.1.jar").write_bytes(data)
+        (work / "jars" / f"{name}-4.4.0.jar").write_bytes(data)
 
 
 class Registry:
@@ -79,14 +79,14 @@ def test_damaged_cache_is_fetched_again(tmp_path: Path, registry: Registry, dama
 
 def test_wrong_sum_is_refused_and_nothing_is_kept(tmp_path: Path, registry: Registry) -> None:
     registry.fetch = lambda work: deliver(work, CONTENT | {"kafka_2.13": b"evil"})
-    with pytest.raises(JarsUnavailable, match=r"kafka_2.13-4.3.1.jar has not the recorded SHA-256 sum"):
+    with pytest.raises(JarsUnavailable, match=r"kafka_2.13-4.4.0.jar has not the recorded SHA-256 sum"):
         get(tmp_path)
     assert left_in(tmp_path) == []
 
 
 def test_missing_jar_is_named_and_addresses_are_not_quoted(tmp_path: Path, registry: Registry) -> None:
     registry.fetch = lambda work: deliver(work, {"empty": b"", "kafka_2.13": b"broker"})
-    with pytest.raises(JarsUnavailable, match=r"could not fetch zstd-jni-4.3.1.jar") as error:
+    with pytest.raises(JarsUnavailable, match=r"could not fetch zstd-jni-4.4.0.jar") as error:
         get(tmp_path)
     assert "module not found" in str(error.value) and "token" not in str(error.value)
 
@@ -154,7 +154,7 @@ def test_recorded_sums_are_whole_and_name_no_registry() -> None:
     locked = locked_jars()
     assert {jar.kafka for jar in locked if jar.jar_set != "yarn"} == set(RELEASES)
     assert {jar.kafka for jar in locked if jar.jar_set == "yarn"} == {HADOOP_VERSION}
-    assert {jar.jar_set for jar in locked if jar.kafka == DEFAULT_VERSION} == {"broker", "tools"}
+    assert {jar.jar_set for jar in locked if jar.kafka == TOOLS_VERSION} == {"broker", "tools"}
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
     assert "://" not in jars.LOCK_FILE.read_text() + jars.SETTINGS + java.REQUIREMENT.read_text()
 
