@@ -46,7 +46,7 @@ def follow_together(
     stop_by_signals(stopping)
     with of_several(stopping) as one, ThreadPoolExecutor(len(jobs)) as pool:
         running = {
-            name: pool.submit(keep, name, partial(one, job), stopping, () if job.fail_fast else TryAgain)
+            name: pool.submit(_keep_one, name, partial(one, job), stopping, () if job.fail_fast else TryAgain)
             for name, job in jobs.items()
         }
         ended = {name: future.result() for name, future in running.items()}
@@ -57,6 +57,15 @@ def follow_together(
     errors = [error for _, error in ended.values() if error is not None]
     wrong = [error for error in errors if isinstance(error, InputError)]
     return 0 if not errors else 2 if len(wrong) == len(ended) else 1
+
+
+def _keep_one(
+    name: str, follow: Callable[[], Outcome], stopping: threading.Event, again: type[MirrorError] | tuple[()]
+) -> Outcome:  # fmt: skip
+    summary, error = keep(name, follow, stopping, again)
+    if error is not None and not stopping.is_set():
+        log.error("%s has ended, the others go on: %s", name, error)
+    return summary, error
 
 
 def waited_for(arguments: argparse.Namespace) -> type[MirrorError] | tuple[()]:
@@ -81,9 +90,10 @@ def keep(
         except MirrorError as e:
             summary, error = {}, e
         if stopping.is_set() or error is None:
+            if error is None:
+                log.info("%s has ended, as it was asked to", name)
             return summary, error
         if not isinstance(error, again):
-            log.error("%s has ended: %s", name, error)
             return summary, error
         said.of(error)
         if stopping.wait(_AGAIN_S):

@@ -244,16 +244,15 @@ class Tail:
             self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
             if result.error:
                 errors.append(result)
-        for error in errors:
-            # If not final, the next turn opens the partition again, at its target's log end offset of that time.
-            # A lease that is lost is how a cutover ends a tail: what became of the mirror is said at the end.
-            bad = error.final and not error.lease_lost
-            log.log(logging.ERROR if bad else logging.WARNING, "%s", error.error)
         aborts = self._job.options.aborts_when_given_up
         final = [r for r in errors if r.final or aborts]
         if final and all(r.lease_lost for r in final) and not self.stopping.is_set():
+            # How a cutover ends a tail, and another tail this one: what became of the mirror is said at the end.
             self.deposed = str(final[0].error)
             raise TryAgain(self.deposed)
+        # If not final, the next turn opens the partition again, at its target's log end offset of that time.
+        for words, error in {str(e.error): e for e in errors}.items():
+            log.log(logging.ERROR if error.final and not error.lease_lost else logging.WARNING, "%s", words)
         if final:
             kind = NeedsHuman if any(r.final for r in final) else TryAgain
             self.failed = kind("\n".join(dict.fromkeys(str(r.error) for r in final)))

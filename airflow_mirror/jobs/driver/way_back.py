@@ -62,6 +62,7 @@ class WayBack:
                 continue
             if self._tries == len(PAUSES_S):
                 raise NeedsHuman(f"{cause} It was tried {self._tries} times to take it back: find the other job.")
+            self._require_not_replaced(plan)
             pause_s = PAUSES_S[self._tries]
             self._tries += 1
             times = f"({self._tries} of {len(PAUSES_S)} times)"
@@ -73,6 +74,15 @@ class WayBack:
                 cause, plan, f"another job had taken it, and copies no more {times}"
             ):
                 return
+
+    def _require_not_replaced(self, plan: Plan) -> None:
+        """Say nothing of a way back where somebody has decided for another tail: ``--takeover``, say."""
+        try:
+            self._there.require_decided(plan)
+        except TailReplaced:
+            raise
+        except (TryAgain, LedgerMissing):
+            pass  # asked again before the lease is taken
 
     def _is_forgotten(self) -> bool:
         try:
@@ -101,5 +111,5 @@ class WayBack:
         return True
 
     def _say(self, what: str) -> None:
-        log.error("%s", what)
+        log.warning("%s", what)
         self._status.report("lease", {"said": [f"{datetime.now(UTC).isoformat(timespec='seconds')}: {what}"]})

@@ -110,6 +110,21 @@ def test_a_tail_that_is_not_the_one_ends(world: World, decided: Exception, ends_
     lease.confirm(world.target, other)
 
 
+def test_nobody_is_told_of_a_way_back_where_another_tail_was_decided(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By --takeover, say: the tail ended with an ERROR that sent people to look for a job that they had started."""
+    lease.take(world.target, "m")
+
+    def refuse(_: Any) -> None:
+        raise TailReplaced("m", "host-b")
+
+    world.decided = refuse
+    with pytest.raises(TailReplaced):
+        world.go()
+    assert world.pauses == [] and caplog.records == []
+
+
 def test_what_is_decided_before_the_lease_is_taken_back_is_seen(world: World) -> None:
     """It stood still between its look and the taking. What follows the data never sees a lease that is held."""
     lost = world.held.token
@@ -190,7 +205,7 @@ def test_two_jobs_do_not_fight_for_ever(world: World) -> None:
 
 def test_a_target_that_does_not_answer_is_asked_later(world: World) -> None:
     lease.take(world.target, "m")
-    failures = iter([TryAgain("no leader"), TryAgain("no leader")])
+    failures = iter([TryAgain("no leader")] * 4)  # asked before each pause and behind it
 
     def decided(_: Any) -> None:
         if (failure := next(failures, None)) is not None:
