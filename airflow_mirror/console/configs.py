@@ -14,20 +14,15 @@ from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
-from airflow_mirror.copy.writer.lease import is_anybody_writing
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.config_diff import shown
 from airflow_mirror.plan.kept import last_between
-from airflow_mirror.plan.life import owned_topics
-from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.holding import sync_plan
-from airflow_mirror.wording import some
 
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics
@@ -75,14 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
         # What is set goes by the plan, as the operator's does; what is shown by the Mirror that was given.
         plan = replace(plan, mirror=plan.mirror if arguments.apply else mirror, topics=both)
 
-        def ended() -> None:
-            _require_ended(plan, target, ledger)
-
-        if arguments.after and arguments.apply:
-            ended()
-        report = sync_plan(
-            plan, source, target, hold=not arguments.after, dry_run=not arguments.apply, permit=recently(ended)
-        )
+        report = sync_plan(plan, source, target, hold=not arguments.after, dry_run=not arguments.apply)
     if arguments.json:
         print(json.dumps([one._asdict() for one in report.changes], indent=1))
     else:
@@ -90,25 +78,6 @@ def _run(arguments: argparse.Namespace) -> int:
     for topic, why in missing.items():
         print(f"not compared: {topic}: {why}", file=sys.stderr)
     return 1 if (report.changes and not report.applied) or (arguments.apply and missing) else 0
-
-
-def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Ledger) -> None:
-    """Return if the topics are this mirror's, and no job of it may write to them.
-
-    :raises InputError: they are somebody else's, or a job may.
-    """
-    name = plan.mirror.name
-    owned = owned_topics(ledger)
-    others = [t for t in sorted(t.target_topic for t in plan.topics) if t not in owned or owned[t].mirror != name]
-    if others:
-        raise InputError(
-            f"mirror {name!r}", f"topics that it does not own: {some(others)}", "Their settings are for others to change."
-        )
-    if is_anybody_writing(target.wire, name):
-        raise InputError(
-            f"mirror {name!r}", "a job holds its writer lease, and without the hold the target deletes while it copies",
-            "Stop the job first; a cutover stops the tail.",
-        )  # fmt: skip
 
 
 def _show(report: ConfigsReport, topics: int) -> None:

@@ -6,6 +6,8 @@ Exit status: 0 done; 1 failed, may be tried again or needs a look; 2 wrong input
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -87,19 +89,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     try:
         status: int = arguments.run(arguments) or 0
+        sys.stdout.flush()
         return status
     except MirrorError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2 if isinstance(e, InputError) else 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # its reader has seen enough
-        sys.stderr.close()
+    except BrokenPipeError:  # its reader has gone, perhaps before it was done: not a success, as of any program
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would fail at its end
+        return 128 + signal.SIGPIPE
     except OSError as e:  # a file that can't be written, mostly; what concerns a cluster has an error of its own
         where = f"{e.filename}: " if e.filename else ""
         print(f"error: {where}{e.strerror or e}. Correct the path, or make room there.", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from airflow_mirror.copy.writer.lease import is_anybody_writing
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import Permit, recently, unfenced
+from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.life import require_active
+from airflow_mirror.plan.life import owned_topics, require_active, shares
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, prefix
+from airflow_mirror.wording import some
 
 
 def sync_plan(
@@ -20,18 +23,35 @@ def sync_plan(
     hold: bool,
     dry_run: bool = False,
     source_lost: bool = False,
-    permit: Permit = unfenced,
 ) -> ConfigsReport:
     """Bring the settings of a plan's target topics in line with the source's; see :func:`sync_configs`.
 
     :param source_lost: don't ask the source: apply what a tail saw last of it, or else the plan's.
-    :param permit: for what ends a hold.
     :raises NotKept: a change is not visible when read back.
     :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
+    :raises InputError: the hold is to end, and the topics are somebody else's, or a job may still write to them.
     """
     ledger = Ledger(target)
-    if hold and not dry_run:
-        permit = recently(lambda: require_active(ledger, plan, target))
+
+    def is_allowed() -> None:
+        require_active(ledger, plan, target) if hold else _require_ended(plan, target, ledger)
+
+    permit = recently(is_allowed)
+    if not dry_run:
         permit()
     known = LastSeen(plan, state_of(target, prefix(plan.mirror.name)).read()) if source_lost else source
     return sync_configs(plan, known, target, permit, hold=hold, dry_run=dry_run)
+
+
+def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Ledger) -> None:
+    name = plan.mirror.name
+    ours = {topic for topic, one in shares(owned_topics(ledger)) if one.mirror == name}
+    if others := sorted({t.target_topic for t in plan.topics} - ours):
+        raise InputError(
+            f"mirror {name!r}", f"topics that it does not own: {some(others)}", "Their settings are for others to change."
+        )
+    if is_anybody_writing(target.wire, name):
+        raise InputError(
+            f"mirror {name!r}", "a job holds its writer lease, and without the hold the target deletes while it copies",
+            "Stop the job first; a cutover stops the tail.",
+        )  # fmt: skip

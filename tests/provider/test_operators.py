@@ -1028,6 +1028,7 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
+    monkeypatch.setattr("airflow_mirror.sync.holding._require_ended", lambda *_: None)
     monkeypatch.setattr(
         "airflow_mirror.sync.holding.sync_configs",
         lambda *_, **given: asked.append(given) or ConfigsReport(given["hold"], (), True),
@@ -1045,6 +1046,7 @@ def test_settings_of_a_lost_source_are_those_seen_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
+    monkeypatch.setattr("airflow_mirror.sync.holding._require_ended", lambda *_: None)
     noted = {"configs/m/t": dump({"retention.ms": "5"}, int(time.time() * 1000))}
     monkeypatch.setattr(
         "airflow_mirror.sync.holding.state_of",

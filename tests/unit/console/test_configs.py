@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +27,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     names = ("orders", "users", "gone")
     plan = plan_of(a_mirror(), *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in names))
     seen = SimpleNamespace(
-        last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None, writing=True, taken={},
+        last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None,
         there={"source": {"orders", "users"}, "target": {"orders", "gone"}},
     )  # fmt: skip
 
@@ -47,9 +46,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         def topics(self, names: list[str]) -> dict[str, None]:
             return {name: None for name in names if name in seen.there[self.role]}
 
-    def sync_plan(
-        plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool, permit: Callable[[], None]
-    ) -> ConfigsReport:
+    def sync_plan(plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool) -> ConfigsReport:
         assert (source.role, target.role) == ("source", "target")
         seen.asked, seen.dry_run = ([t.source_topic for t in plan.topics], hold, plan.mirror.name), dry_run
         return ConfigsReport(hold, seen.changes, not dry_run or not seen.changes)
@@ -59,9 +56,6 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.setattr(command, "last_between", lambda *_: seen.last)
     monkeypatch.setattr(command, "plan_clusters", lambda *_: seen.now)
     monkeypatch.setattr(command, "sync_plan", sync_plan)
-    monkeypatch.setattr(command, "is_anybody_writing", lambda *_: seen.writing)
-    owned = {name: SimpleNamespace(mirror=plan.mirror.name) for name in names}
-    monkeypatch.setattr(command, "owned_topics", lambda _: owned | seen.taken)
     monkeypatch.setenv("COLUMNS", "200")
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
@@ -102,30 +96,19 @@ def test_nothing_that_differs_is_said_with_status_0(seen: SimpleNamespace, capsy
     assert capsys.readouterr().out == "nothing differs in 1 topic(s)\n"
 
 
-def test_hold_ends_only_once_no_job_may_write(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    seen.there = {role: {"orders", "users", "gone"} for role in ("source", "target")}
-    seen.last = replace(seen.last, topics=seen.last.topics[:1])
-    assert main([*seen.words, "--apply"]) == 0 and not seen.dry_run
-    seen.asked = None
-    assert main([*seen.words, "--after", "--apply"]) == 2 and seen.asked is None
-    assert "a job holds its writer lease" in capsys.readouterr().err
-    seen.writing = False
-    assert main([*seen.words, "--after", "--apply"]) == 0 and not seen.dry_run
-    assert seen.asked == (["orders"], False, seen.last.mirror.name)
-
-
-def test_nothing_is_set_of_topics_that_are_not_the_mirrors(
+def test_what_is_set_goes_by_a_plan_that_the_target_keeps(
     seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without --name every topic that both sides have would get the source's retention."""
-    seen.writing, seen.taken = False, {"orders": SimpleNamespace(mirror="another")}
-    assert main([*seen.words, "--after", "--apply"]) == 2
-    assert "topics that it does not own: orders" in capsys.readouterr().err
-    seen.last = None
+    seen.there = {role: {"orders", "users", "gone"} for role in ("source", "target")}
+    seen.last = replace(seen.last, topics=seen.last.topics[:1])
+    assert main([*seen.words, "--apply"]) == 0 and not seen.dry_run
+    assert main([*seen.words, "--after", "--apply"]) == 0 and not seen.dry_run
+    assert seen.asked == (["orders"], False, seen.last.mirror.name)
+    seen.last, seen.asked = None, None
     assert main([*seen.words, "--after", "--apply"]) == 2 and seen.asked is None
     assert "the target keeps no plan of it" in capsys.readouterr().err
 
 
 def test_a_topic_that_is_left_out_is_no_success(seen: SimpleNamespace) -> None:
-    seen.writing = False
     assert main([*seen.words, "--after", "--apply"]) == 1 and seen.asked is not None

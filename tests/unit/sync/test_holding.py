@@ -1,0 +1,67 @@
+"""Who may end the hold of a plan's topics: the operator and the command ask the same."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import InputError
+from airflow_mirror.plan.life import Owned
+from airflow_mirror.sync import holding
+from airflow_mirror.sync.configs import ConfigsReport
+from tests.builders import plan_of, topic_plan
+from tests.unit.plan.builders import a_mirror
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """``owned`` is what the ledger says, ``writing`` whether a job holds the lease, ``asked`` what was applied."""
+    world = SimpleNamespace(owned={"orders": Owned(topic_id="", mirror="m", source_id="c1")}, writing=False, asked=None)
+
+    def sync_configs(plan: Any, known: Any, target: Any, permit: Any, *, hold: bool, dry_run: bool) -> ConfigsReport:
+        world.asked = hold, dry_run
+        return ConfigsReport(hold, (), not dry_run)
+
+    monkeypatch.setattr(holding, "Ledger", lambda target: None)
+    monkeypatch.setattr(holding, "owned_topics", lambda _: world.owned)
+    monkeypatch.setattr(holding, "is_anybody_writing", lambda *_: world.writing)
+    monkeypatch.setattr(holding, "sync_configs", sync_configs)
+    return world
+
+
+def end_the_hold(*, dry_run: bool = False) -> None:
+    target: Any = SimpleNamespace(wire=None)
+    holding.sync_plan(
+        plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="id")), target, target, hold=False, dry_run=dry_run
+    )
+
+
+def test_a_hold_ends_only_once_no_job_may_write(world: SimpleNamespace) -> None:
+    world.writing = True
+    with pytest.raises(InputError, match="a job holds its writer lease"):
+        end_the_hold()
+    assert world.asked is None
+    end_the_hold(dry_run=True)  # changes nothing
+    world.writing = False
+    end_the_hold()
+    assert world.asked == (False, False)
+
+
+@pytest.mark.parametrize("owned", [{}, {"orders": Owned(topic_id="", mirror="another", source_id="c1")}])
+def test_nothing_is_set_of_topics_that_are_not_the_mirrors(world: SimpleNamespace, owned: dict[str, Owned]) -> None:
+    world.owned = owned
+    with pytest.raises(InputError, match="topics that it does not own: orders"):
+        end_the_hold()
+    assert world.asked is None
+
+
+def test_who_shares_a_topic_may(world: SimpleNamespace) -> None:
+    world.owned = {
+        "orders": Owned.shared(
+            Owned(topic_id="", mirror="m", source_id="c1"), Owned(topic_id="", mirror="other", source_id="c2")
+        )
+    }
+    end_the_hold()
+    assert world.asked == (False, False)
