@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_mirror.config import ClientConfig, Handover, load
+from airflow_mirror.console.home import hooks_of
 from airflow_mirror.errors import InputError, UnknownConnection
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -82,12 +83,11 @@ def config_of(name: str, role: str) -> ClientConfig:
     """
     if _is_reference(name):
         return load(name, role)
+    if (hooks := hooks_of("kafka")) is None:
+        raise InputError(f"{_neither(name, role)}; Airflow is not installed. Correct the path.")
     try:
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
-    except ImportError:
-        raise InputError(f"{_neither(name, role)}; Airflow is not installed. Correct the path.") from None
-    try:
-        return MirrorKafkaHook(name, role).config()
+        config: ClientConfig = hooks.MirrorKafkaHook(name, role).config()
+        return config
     except UnknownConnection:
         raise InputError(
             f"{_neither(name, role)}. Correct the path, or create a connection of type 'kafka' with this id."

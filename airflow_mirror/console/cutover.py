@@ -158,7 +158,7 @@ def _begin(arguments: argparse.Namespace) -> Signer | None:
     """Set up alarm and log, and return what signs the report. A key that can't be read ends the command at once."""
     key = arguments.sign or configured("report_key")
     arguments.alarm = arguments.alarm or configured("alarm")
-    # Behind the first look at Airflow, which sets up a log of its own on standard output.
+    # Behind the first look at Airflow, which sets up a log of its own.
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True
     )

@@ -1,10 +1,14 @@
-"""Where a command keeps its files on this host: ``<home>/<mirror name>/``, as the operators do below Airflow's."""
+"""What a command takes from Airflow, where there is one: its home ``<home>/<mirror name>/``, settings, connections."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import logging
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 
 def add_home(parser: argparse._ActionsContainer, what: str) -> None:
@@ -20,20 +24,30 @@ def home_of(arguments: argparse.Namespace) -> Path:
     """Return ``--home``, or what stands for it."""
     if arguments.home is not None:
         return Path(arguments.home)
-    try:
-        from airflow_mirror.hooks.home import home as airflows
-    except ImportError:
-        return own_home()
-    return airflows()
+    hooks = hooks_of("home")
+    return own_home() if hooks is None else Path(hooks.home())
 
 
 def configured(name: str) -> str:
     """Return what Airflow's section [mirror] says, ``alarm`` or ``report_key``; "": nothing, or there is no Airflow."""
+    hooks = hooks_of("home")
+    return "" if hooks is None else str(getattr(hooks, name)())
+
+
+def hooks_of(module: str) -> ModuleType | None:
+    """Return a module of :mod:`airflow_mirror.hooks`; None without Airflow.
+
+    Airflow sets up its log when it is imported, on standard output, where a command prints what may be JSON. From then on
+    it goes to standard error.
+    """
     try:
-        from airflow_mirror.hooks import home as of_airflow
+        found = importlib.import_module(f"airflow_mirror.hooks.{module}")
     except ImportError:
-        return ""
-    return str(getattr(of_airflow, name)())
+        return None
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
+    return found
 
 
 def own_home() -> Path:

@@ -32,10 +32,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def end_the_hold(*, dry_run: bool = False) -> None:
-    target: Any = SimpleNamespace(wire=None)
-    holding.sync_plan(
-        plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="id")), target, target, hold=False, dry_run=dry_run
-    )
+    cluster: Any = SimpleNamespace(wire=None)
+    plan = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="id"))
+    holding.sync_plan(plan, cluster, cluster, hold=False, dry_run=dry_run)
 
 
 def test_a_hold_ends_only_once_no_job_may_write(world: SimpleNamespace) -> None:
