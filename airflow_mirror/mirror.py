@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from airflow_mirror import patterns
 from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.knobs import anything, knob, knobs_of, names, of_several, one_of, seconds, share, switch, text, whole
 from airflow_mirror.nearest import nearest
 from airflow_mirror.patterns import matches
 from airflow_mirror.policy import (
@@ -34,18 +34,10 @@ __all__ = ["Mirror"]
 # Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", OWN_GROUPS)
 
-_CHOICES = {
-    "offsets": ("auto", "identical", "mapped"),
-    "partitioning": ("preserve", "by_key"),
-    "isolation": ("read_committed", "read_uncommitted"),
-    "delivery": ("idempotent", "transactional"),
-    "ownership": ("exclusive", "shared"),
-    "compacted_filler": ("markers", "tombstones"),
-    "use_defaults_from": ("auto", "source", "target"),
-    "start_overlap": ("search", "none"),
-}
 ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy depends, but whoever lets rights follow
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_REPLICAS = whole(1, "not a replica count", "Use a whole number of brokers, or None.", most=32767)
+_FROM_ZERO = whole(0, "not a whole number from 0", "Give a number such as 2000000000.", optional=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,124 +47,187 @@ class Mirror:
     :param name: identity of the flow; names its directory, its jobs and its writer lease on the target.
     :param source: Airflow connection id (type ``kafka``) of the cluster to read.
     :param target: Airflow connection id (type ``kafka``) of the cluster to write.
-    :param topics: names or regular expressions; a topic is selected if one matches its whole name. Also as one text with
-        commas; see :mod:`airflow_mirror.patterns`.
-    :param exclude_topics: the same; exclusion wins.
-    :param internal_topics: also select topics with names as Kafka's and mirrors' internal ones have them (``__...``,
-        ``....``, MirrorMaker 2's). Kafka's own, and what mirrors keep for themselves, are never selected.
-    :param groups: consumer groups whose positions move, selected like topics.
-    :param exclude_groups: the same; exclusion wins.
-    :param sync_groups: a tail keeps the groups' positions on the target where they are on the source.
-    :param group_interval_s: seconds between two passes over all groups.
-    :param sync_configs: a tail keeps the target's topic settings as they are on the source. What is on hold follows when
-        the mirror has ended.
-    :param config_interval_s: seconds between two passes over all topics.
-    :param sync_acls: a tail lets the rights of readers follow, as ``SyncAclsOperator`` does before the cutover.
-    :param acl_interval_s: seconds between two passes over all ACLs.
-    :param remove_acls: a tail also removes ACLs that are gone on the source and that this mirror could have written.
-    :param exclude_configs: names or patterns of topic settings that are not carried over, besides those that belong to a
-        cluster (:data:`airflow_mirror.plan.configs.EXCLUDED`).
-    :param keep_configs: the same, of settings that an existing target topic keeps. A topic that the mirror creates
-        begins with the source's value.
-    :param use_defaults_from: what a setting becomes that the source has by default: with ``source`` the source's value,
-        with ``target`` the target's own default; with ``auto`` the source's if it decides which records a topic keeps and
-        accepts (:data:`airflow_mirror.plan.configs.SURVIVES`), else the target's.
-    :param sync_topics: a tail takes in topics that appear, and partitions that are added.
-    :param topic_interval_s: seconds between two looks for them.
-    :param sync_log_starts: a tail deletes on the target what the source's retention has deleted.
-    :param log_start_delay_s: seconds that pass in between.
-    :param hold_retention_ms: what ``retention.ms`` of the target's topics is while the mirror writes, for a target that
-        refuses -1; None: -1, for ever. No record of the source may be that old (:mod:`airflow_mirror.plan.finite_hold`).
-    :param traces: what a tail writes on the target for Java clients, as MirrorMaker 2 does: ``heartbeats``,
-        ``checkpoints``, ``offset-syncs``, as a list or as one text with commas. Nothing is written on the source.
-    :param target_alias: the target's name in heartbeats; default: the target's connection id. The source's is
-        ``source_alias``.
-    :param heartbeat_interval_s: seconds between two heartbeats.
-    :param checkpoint_interval_s: seconds between two passes over checkpoints and offset-syncs.
-    :param trace_replication_factor: of the topics of traces; None: 3, capped by the target's broker count.
-    :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and ``separator``,
-        ``package.module:Class`` names them itself; see :class:`airflow_mirror.policy.Policy`.
-    :param source_alias: the prefix for ``prefix``; default: the source's connection id.
-    :param separator: between the prefix and the topic's name.
-    :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
-        :class:`airflow_mirror.policy.Principals`. The others keep their names.
-    :param own_principals: the mirror's own principal on the ``source`` and on the ``target``, such as ``User:CN=mirror``,
-        where a connection does not say it: brokers make it of a certificate or a token. Its rights are never touched.
-    :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
-        offsets of each topic as long as the budgets and the rights allow it, and says why if they don't.
-    :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would
-        choose on a target topic of any partition count. Offsets are then not translated: groups don't move, nothing is
-        compared.
-    :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress, for
-        read_committed consumers that must never see part of a transaction of the mirror. Needs mapped offsets.
-    :param ownership: ``exclusive``: each target topic has one mirror. ``shared``: several mirrors may write to one target
-        topic, with transactional delivery only. Order within a partition holds for each source. A position of a group
-        would stand for all sources, so groups don't move, and there is no cutover.
-    :param max_bytes_per_second: average write rate of a job to the target, over all its tasks; None: no limit.
-    :param merge_below: in bytes; waiting batches that are smaller than this on average are merged; 0 never.
-    :param start: ``earliest``, ``latest`` or an ISO 8601 time: start of a partition that is not yet on the target.
-    :param start_group: a consumer group on the source: a partition in which it has a position begins there, the others as
-        ``start`` says. Give the group of an older tool that this mirror takes over from, once that tool has stopped.
-    :param start_overlap: ``search`` finds what that tool wrote after its last commit, so that it is not copied again;
-        see :mod:`airflow_mirror.sync.overlap`. ``none``: it ended cleanly, there is nothing.
-    :param isolation: ``read_committed`` skips aborted records (as holes); ``read_uncommitted`` copies them.
-    :param replication_factor: of topics created on the target; None uses the source's, capped by its broker count.
-    :param prime_budget: maximum number of offsets to fill below the first record of a partition.
-    :param hole_budget: largest share of a topic's offsets that may be filled with markers, 0 to 1; 0 allows no hole.
-    :param hole_budget_bytes: maximum bytes of markers (78 each) that a topic may cost on the target, per replica.
-    :param compacted_filler: what fills holes of compacted topics: ``markers``, which no consumer sees, or
-        ``tombstones`` of a reserved key, which consumers see until the target's log cleaner has removed them.
+
+    The other fields are knobs: each is declared with its values, its default and what it means, once.
+
     :raises InvalidField: names the field, its value and the remedy.
     """
 
     name: str
     source: str
     target: str
-    topics: Sequence[str] = field(default=(".*",))
-    exclude_topics: Sequence[str] = field(default=())
-    internal_topics: bool = False
-    groups: Sequence[str] = field(default=(".*",))
-    exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
-    sync_groups: bool = True
-    group_interval_s: float = 5.0
-    sync_configs: bool = True
-    config_interval_s: float = 30.0
-    sync_acls: bool = False
-    acl_interval_s: float = 60.0
-    remove_acls: bool = False
-    exclude_configs: Sequence[str] = field(default=())
-    keep_configs: Sequence[str] = field(default=())
-    use_defaults_from: str = "auto"
-    sync_topics: bool = True
-    topic_interval_s: float = 30.0
-    sync_log_starts: bool = True
-    log_start_delay_s: float = 86_400.0
-    hold_retention_ms: int | None = None
-    traces: Sequence[str] = field(default=())
-    target_alias: str | None = None
-    heartbeat_interval_s: float = 1.0
-    checkpoint_interval_s: float = 60.0
-    trace_replication_factor: int | None = None
-    policy: str = "identity"
-    source_alias: str | None = None
-    separator: str = "."
-    principals: Mapping[str, str] = field(default_factory=dict, hash=False)
-    own_principals: Mapping[str, str] = field(default_factory=dict, hash=False)
-    offsets: str = "auto"
-    partitioning: str = "preserve"
-    start: str = "earliest"
-    start_group: str | None = None
-    start_overlap: str = "search"
-    isolation: str = "read_committed"
-    replication_factor: int | None = None
-    prime_budget: int = 2_000_000_000  # 5.5 minutes (measured: 6 M offsets/s)
-    hole_budget: float = 0.5
-    hole_budget_bytes: int = 8_000_000_000  # 100 million markers: half an hour in bulk on one partition (54 k/s)
-    compacted_filler: str = "markers"
-    delivery: str = "idempotent"
-    ownership: str = "exclusive"
-    max_bytes_per_second: int | None = None
-    merge_below: int = 1024
+    topics: Sequence[str] = knob(
+        (".*",), names(commas=True),
+        "topic name or regex, which has to match the whole name; as a list, or as one text with commas",
+        "--include", "RE",
+    )  # fmt: skip
+    exclude_topics: Sequence[str] = knob(
+        (), names(commas=True), "topic name or regex to leave out; exclusion wins", "--exclude", "RE"
+    )
+    internal_topics: bool = knob(
+        False, switch(),
+        "also take topics whose names look internal (__..., ...., MirrorMaker 2's); never Kafka's own, nor what mirrors "
+        "keep for themselves",
+        "--internal-topics",
+    )  # fmt: skip
+    groups: Sequence[str] = knob(
+        (".*",), names(commas=False), "consumer group name or regex: whose positions move", "--groups", "RE"
+    )
+    exclude_groups: Sequence[str] = knob(
+        DEFAULT_EXCLUDED_GROUPS, names(commas=False), "groups to leave out; exclusion wins"
+    )
+    sync_groups: bool = knob(
+        True, switch(), "a tail keeps the groups' positions on the target where they are on the source"
+    )
+    group_interval_s: float = knob(5.0, seconds(0.1, 3600), "between two passes over all groups")
+    sync_configs: bool = knob(
+        True, switch(),
+        "a tail keeps the target's topic settings as they are on the source. What is on hold follows when the mirror has "
+        "ended",
+    )  # fmt: skip
+    config_interval_s: float = knob(30.0, seconds(1, 3600), "between two passes over all topics")
+    sync_acls: bool = knob(
+        False, switch(), "a tail lets the rights of readers follow, as SyncAclsOperator does before the cutover"
+    )
+    acl_interval_s: float = knob(60.0, seconds(60, 3600), "between two passes over all ACLs")
+    remove_acls: bool = knob(
+        False, switch(), "a tail also removes ACLs that are gone on the source and that this mirror could have written"
+    )
+    exclude_configs: Sequence[str] = knob(
+        (), names(commas=True),
+        "names or patterns of topic settings that are not carried over, besides those that belong to a cluster "
+        "(airflow_mirror.plan.configs.EXCLUDED)",
+    )  # fmt: skip
+    keep_configs: Sequence[str] = knob(
+        (), names(commas=True),
+        "the same, of settings that an existing target topic keeps. A topic that the mirror creates begins with the "
+        "source's value",
+    )  # fmt: skip
+    use_defaults_from: str = knob(
+        "auto", one_of("auto", "source", "target"),
+        "what a setting becomes that the source has by default. source: the source's value; target: the target's own "
+        "default; auto: the source's if it decides which records a topic keeps and accepts "
+        "(airflow_mirror.plan.configs.SURVIVES), else the target's",
+    )  # fmt: skip
+    sync_topics: bool = knob(True, switch(), "a tail takes in topics that appear, and partitions that are added")
+    topic_interval_s: float = knob(30.0, seconds(0.1, 3600), "between two looks for them")
+    sync_log_starts: bool = knob(True, switch(), "a tail deletes on the target what the source's retention has deleted")
+    log_start_delay_s: float = knob(86_400.0, seconds(60, 10**9), "pass in between")
+    hold_retention_ms: int | None = knob(
+        None, whole(
+            3_600_000, "no time to migrate in", "Give milliseconds from 3600000 (an hour), or None: nothing is deleted."
+        ),
+        "retention.ms of the target's topics while the mirror writes, where the target refuses -1; no record of the "
+        "source may be that old (airflow_mirror.plan.finite_hold); without it -1, for ever",
+        "--hold-retention-ms", "MS",
+    )  # fmt: skip
+    traces: Sequence[str] = knob(
+        (), of_several(TRACES),
+        "what a tail writes on the target for Java clients, as MirrorMaker 2 does: heartbeats, checkpoints, "
+        "offset-syncs, as a list or as one text with commas. Nothing is written on the source",
+    )  # fmt: skip
+    target_alias: str | None = knob(
+        None, text(remedy="Name the target cluster."),
+        "the target's name in heartbeats; without it the target's connection id. The source's is source_alias",
+    )  # fmt: skip
+    heartbeat_interval_s: float = knob(1.0, seconds(0.1, 3600), "between two heartbeats")
+    checkpoint_interval_s: float = knob(60.0, seconds(0.1, 3600), "between two passes over checkpoints and offset-syncs")
+    trace_replication_factor: int | None = knob(
+        None, _REPLICAS, "of the topics of traces; without it 3, capped by the target's broker count"
+    )
+    policy: str = knob(
+        "identity", anything(),
+        "topic names on the target: identity keeps them, prefix prepends source_alias and separator, module:Class names "
+        "them itself (airflow_mirror.policy.Policy)",
+        "--policy", "identity|prefix|MODULE:CLASS",
+    )  # fmt: skip
+    source_alias: str | None = knob(
+        None, text(remedy="Name the source cluster."),
+        "the prefix of policy prefix; without it the source's connection id", "--source-alias", "A",
+    )  # fmt: skip
+    separator: str = knob(".", anything(), "between the prefix and the topic's name", "--separator", "S")
+    principals: Mapping[str, str] = knob(
+        {}, anything(),
+        "names on the target of the source's principals, for ACLs, quotas and SCRAM users "
+        "(airflow_mirror.policy.Principals). The others keep their names",
+    )  # fmt: skip
+    own_principals: Mapping[str, str] = knob(
+        {}, anything(),
+        "the mirror's own principal on the source and on the target, such as User:CN=mirror, where a connection does not "
+        "say it: brokers make it of a certificate or a token. Its rights are never touched",
+    )  # fmt: skip
+    offsets: str = knob(
+        "auto", one_of("auto", "identical", "mapped"),
+        "identical keeps every offset; mapped keeps an exact offset map instead; auto keeps the offsets of each topic as "
+        "long as the budgets and the rights allow it, and says why if they don't",
+        "--offsets",
+    )  # fmt: skip
+    partitioning: str = knob(
+        "preserve", one_of("preserve", "by_key"),
+        "by_key: records go to the partition that Kafka's Java producer would choose on a target topic of any partition "
+        "count. Offsets are then not translated: groups don't move, nothing is compared",
+        "--partitioning",
+    )  # fmt: skip
+    start: str = knob(
+        "earliest", anything(lambda name, value: value if value in ("earliest", "latest") else _is_time(name, value)),
+        "where a partition begins that is not yet on the target; ISO 8601 with a zone", "--start", "earliest|latest|ISO",
+    )  # fmt: skip
+    start_group: str | None = knob(
+        None, text("no group id", "Name a consumer group of the source.", empty=False),
+        "a consumer group on the source: a partition in which it has a position begins there, the others as start says. "
+        "Give the group of an older tool that this mirror takes over from, once that tool has stopped",
+        "--start-group", "GROUP",
+    )  # fmt: skip
+    start_overlap: str = knob(
+        "search", one_of("search", "none"),
+        "with start_group: search finds what that tool wrote after its last commit, so that it is not copied again "
+        "(airflow_mirror.sync.overlap); none: it ended cleanly, there is nothing",
+        "--start-overlap",
+    )  # fmt: skip
+    isolation: str = knob(
+        "read_committed", one_of("read_committed", "read_uncommitted"),
+        "read_committed skips aborted records (as holes); read_uncommitted copies them", "--isolation",
+    )  # fmt: skip
+    replication_factor: int | None = knob(
+        None, _REPLICAS, "of topics created on the target; without it the source's, capped by the target's broker count"
+    )
+    prime_budget: int = knob(  # 5.5 minutes (measured: 6 M offsets/s)
+        2_000_000_000, _FROM_ZERO, "most offsets to fill below the first record of a partition", "--prime-budget", "N"
+    )
+    hole_budget: float = knob(
+        0.5, share(), "largest share of a topic's offsets that may be filled with markers; 0 allows no hole",
+        "--hole-budget", "SHARE",
+    )  # fmt: skip
+    hole_budget_bytes: int = knob(  # 100 million markers: half an hour in bulk on one partition (54 k/s)
+        8_000_000_000, _FROM_ZERO, "most bytes of markers (78 each) that a topic may cost on the target, per replica"
+    )
+    compacted_filler: str = knob(
+        "markers", one_of("markers", "tombstones"),
+        "what fills holes of compacted topics: markers, which no consumer sees, or tombstones of a reserved key, which "
+        "consumers see until the target's log cleaner has removed them",
+        "--compacted-filler",
+    )  # fmt: skip
+    delivery: str = knob(
+        "idempotent", one_of("idempotent", "transactional"),
+        "transactional: in transactions that also commit the progress, for read_committed consumers that must never see "
+        "part of a transaction of the mirror. Needs mapped offsets",
+        "--delivery",
+    )  # fmt: skip
+    ownership: str = knob(
+        "exclusive", one_of("exclusive", "shared"),
+        "exclusive: each target topic has one mirror. shared: several mirrors may write to one target topic, with "
+        "transactional delivery only. Order within a partition holds for each source. A position of a group would stand "
+        "for all sources, so groups don't move, settings don't follow, and there is no cutover",
+        "--ownership",
+    )  # fmt: skip
+    max_bytes_per_second: int | None = knob(
+        None, whole(1, "not a rate", "Give bytes per second, or None for no limit."),
+        "average write rate of a job to the target, over all its tasks; without it there is no limit",
+        "--max-bytes-per-second", "N",
+    )  # fmt: skip
+    merge_below: int = knob(
+        1024, _FROM_ZERO, "in bytes; waiting batches that are smaller than this on average are merged; 0 never"
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -180,28 +235,11 @@ class Mirror:
                 "name", self.name, "not usable as a directory and job name", "Use 1-128 letters, digits, '.', '_', '-'."
             )
         self._check_ends()
-        for name in ("topics", "exclude_topics", "groups", "exclude_groups", "exclude_configs", "keep_configs"):
-            found = patterns.parse(name, getattr(self, name), commas=not name.endswith("groups"))
-            object.__setattr__(self, name, found)
+        for one, its in knobs_of(self):
+            object.__setattr__(self, one.name, its.values.checked(one.name, getattr(self, one.name)))
         if not self.topics:
             raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
-        for choice, allowed in _CHOICES.items():
-            if getattr(self, choice) not in allowed:
-                raise InvalidField(choice, getattr(self, choice), "unknown", f"Use one of {', '.join(allowed)}.")
-        if self.start not in ("earliest", "latest"):
-            time_ms("start", self.start)
-        if not isinstance(self.source_alias, str | None):
-            raise InvalidField("source_alias", self.source_alias, "not text", "Name the source cluster.")
-        if self.start_group is not None and (not isinstance(self.start_group, str) or not self.start_group):
-            raise InvalidField("start_group", self.start_group, "no group id", "Name a consumer group of the source.")
-        for name in ("replication_factor", "trace_replication_factor"):
-            rf = getattr(self, name)
-            if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
-                raise InvalidField(name, rf, "not a replica count", "Use a whole number of brokers, or None.")
-        self._check_budgets()
-        self._check_following()
         self._check_mapping()
-        object.__setattr__(self, "traces", _traces(self.traces))
         self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
         own_principals(self.own_principals)
@@ -239,25 +277,8 @@ class Mirror:
             if self.shares and getattr(self, name):
                 raise InvalidField(name, True, f"ownership='shared': {cause}", f"Use {name}=False.")
 
-    def _check_following(self) -> None:
-        switches = ("sync_groups", "sync_topics", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts")
-        for name in (*switches, "internal_topics"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
-        limits = (
-            ("group_interval_s", 0.1, 3600), ("topic_interval_s", 0.1, 3600), ("config_interval_s", 1, 3600),
-            ("acl_interval_s", 60, 3600), ("log_start_delay_s", 60, 10**9),
-            ("heartbeat_interval_s", 0.1, 3600), ("checkpoint_interval_s", 0.1, 3600),
-        )  # fmt: skip
-        for name, least, most in limits:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-                raise InvalidField(name, value, "not a time", f"Give seconds from {least} to {most}.")
-
     def _check_traces(self) -> None:
         """Refuse traces that could not be written, or would be wrong."""
-        if not isinstance(self.target_alias, str | None):
-            raise InvalidField("target_alias", self.target_alias, "not text", "Name the target cluster.")
         alias = self.source_alias or self.source
         if "heartbeats" in self.traces and self.separator in alias:
             raise InvalidField(
@@ -279,24 +300,6 @@ class Mirror:
                     "source_alias", alias, f"{topic!r} would be no name of a topic",
                     "Give the alias that Java clients use: letters, digits, '.', '_', '-'.",
                 )  # fmt: skip
-
-    def _check_budgets(self) -> None:
-        rate = self.max_bytes_per_second
-        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
-            raise InvalidField("max_bytes_per_second", rate, "not a rate", "Give bytes per second, or None for no limit.")
-        for name in ("prime_budget", "hole_budget_bytes", "merge_below"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise InvalidField(name, number, "not a whole number from 0", "Give a number such as 2000000000.")
-        hold = self.hold_retention_ms
-        if hold is not None and (isinstance(hold, bool) or not isinstance(hold, int) or hold < 3_600_000):
-            raise InvalidField(
-                "hold_retention_ms", hold, "no time to migrate in",
-                "Give milliseconds from 3600000 (an hour), or None: nothing is deleted.",
-            )  # fmt: skip
-        share = self.hole_budget
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise InvalidField("hole_budget", share, "not a share", "Give a number from 0 (no hole) to 1 (any).")
 
     @property
     def naming(self) -> Policy:
@@ -428,21 +431,6 @@ class Mirror:
         return cls.from_file(value)
 
 
-def _traces(value: object) -> tuple[str, ...]:
-    """Return the kinds of traces that a field names, each once, in a fixed order.
-
-    :raises InvalidField: one is unknown.
-    """
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, Sequence):
-        raise InvalidField("traces", value, "no list of names", f"Use some of {', '.join(TRACES)}.")
-    named = [one for item in items if (one := item.strip() if isinstance(item, str) else item) != ""]
-    for one in named:
-        if one not in TRACES:
-            raise InvalidField("traces", one, "unknown", f"Use some of {', '.join(TRACES)}.")
-    return tuple(kind for kind in TRACES if kind in named)
-
-
 def own_principals(value: object) -> dict[str, str]:
     """Return a mirror's own principals by role.
 
@@ -456,6 +444,11 @@ def own_principals(value: object) -> dict[str, str]:
             "own_principals", value, "not principals by role", 'Give {"target": "User:..."}, "source", or both.'
         )
     return {str(role): str(name) for role, name in given.items()}
+
+
+def _is_time(name: str, when: object) -> object:
+    time_ms(name, when)
+    return when
 
 
 def time_ms(name: str, when: object) -> int:

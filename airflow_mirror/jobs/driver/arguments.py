@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.jobs.metrics.collector import LISTED
 from airflow_mirror.jobs.progress.listener import Hosts
+from airflow_mirror.knobs import knobs_of, options_given
 from airflow_mirror.mirror import Mirror
 
 TURN_S = 600.0  # of a tail: little is copied between two turns
@@ -67,60 +67,9 @@ def add_flow(p: argparse.ArgumentParser) -> None:
         "--mirror", metavar="FILE", help="a Mirror as YAML or JSON; the options of this group then change it"
     )
     flow.add_argument("--name", help="identity of the flow; two jobs of one name never write at once (default: cli)")
-    flow.add_argument(
-        "--include", action="append", metavar="RE", help="topic name or regex; may be repeated (default: .*)"
-    )
-    flow.add_argument(
-        "--exclude", action="append", metavar="RE", help="topic name or regex to leave out; wins over --include"
-    )
-    flow.add_argument(
-        "--internal-topics", action="store_true", default=None,
-        help="also take topics whose names look internal (__..., ...., MirrorMaker 2's); never Kafka's own",
-    )  # fmt: skip
-    flow.add_argument("--groups", action="append", metavar="RE", help="consumer group name or regex (default: .*)")
-    flow.add_argument(
-        "--policy", metavar="identity|prefix|MODULE:CLASS", help="topic names on the target (default: identity)"
-    )
-    flow.add_argument("--source-alias", metavar="A", help="the prefix of --policy prefix")
-    flow.add_argument("--separator", metavar="S", help="between the prefix and the topic's name (default: .)")
-    flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")
-    flow.add_argument("--start", metavar="earliest|latest|ISO", help="where a partition new on the target begins")
-    flow.add_argument(
-        "--start-group", metavar="GROUP",
-        help="begin where this consumer group of the source stands: that of an older tool that has stopped",
-    )  # fmt: skip
-    flow.add_argument(
-        "--start-overlap", choices=("search", "none"),
-        help="with --start-group: find what that tool wrote after its last commit, or take it that it ended\ncleanly "
-        "(default: search)",
-    )  # fmt: skip
-    flow.add_argument("--isolation", choices=("read_committed", "read_uncommitted"), help="default: read_committed")
-    flow.add_argument(
-        "--prime-budget", type=int, metavar="N", help="most offsets to fill below a partition's first record"
-    )
-    flow.add_argument("--hole-budget", type=float, metavar="SHARE", help="largest share of holes to fill (default: 0.5)")
-    flow.add_argument(
-        "--compacted-filler", choices=("markers", "tombstones"), help="what fills the holes of compacted topics"
-    )
-    flow.add_argument(
-        "--partitioning", choices=("preserve", "by_key"),
-        help="by_key: the partition that Kafka's Java producer would choose (default: preserve)",
-    )  # fmt: skip
-    flow.add_argument(
-        "--delivery", choices=("idempotent", "transactional"),
-        help="transactional: records and progress appear together; mapped offsets only (default: idempotent)",
-    )  # fmt: skip
-    flow.add_argument(
-        "--ownership", choices=("exclusive", "shared"),
-        help="shared: other mirrors may write to the same target topics; with\n--delivery transactional only; groups and "
-        "settings don't follow (default: exclusive)",
-    )  # fmt: skip
-    flow.add_argument(
-        "--hold-retention-ms", type=int, metavar="MS",
-        help="retention.ms of the target's topics while the mirror writes, where the target refuses -1; no record of\n"
-        "the source may be that old (default: -1)",
-    )  # fmt: skip
-    flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
+    for one, knob in knobs_of(Mirror):
+        if knob.option:
+            knob.add(flow, one.default)
 
 
 def add_bulk(p: argparse.ArgumentParser) -> None:
@@ -248,30 +197,9 @@ def mirror_of(arguments: argparse.Namespace, base: Mirror | None = None) -> Mirr
     values: dict[str, Any] = {"name": "cli", "source": _SOURCE_ID, "target": _TARGET_ID}
     if base is not None or arguments.mirror:
         values = (base or Mirror.from_file(arguments.mirror)).to_dict()
-    given: Mapping[str, Sequence[str] | str | float | None] = {
-        "name": arguments.name,
-        "topics": arguments.include,
-        "exclude_topics": arguments.exclude,
-        "internal_topics": arguments.internal_topics,
-        "groups": arguments.groups,
-        "policy": arguments.policy,
-        "source_alias": arguments.source_alias,
-        "separator": arguments.separator,
-        "offsets": arguments.offsets,
-        "start": arguments.start,
-        "start_group": arguments.start_group,
-        "start_overlap": arguments.start_overlap,
-        "isolation": arguments.isolation,
-        "prime_budget": arguments.prime_budget,
-        "hole_budget": arguments.hole_budget,
-        "compacted_filler": arguments.compacted_filler,
-        "partitioning": arguments.partitioning,
-        "delivery": arguments.delivery,
-        "ownership": arguments.ownership,
-        "hold_retention_ms": arguments.hold_retention_ms,
-        "max_bytes_per_second": arguments.max_bytes_per_second,
-    }
-    values.update({k: v for k, v in given.items() if v is not None})
+    if arguments.name is not None:
+        values["name"] = arguments.name
+    values |= options_given(Mirror, arguments)
     if arguments.ownership == "shared":
         values |= {"sync_groups": False, "sync_configs": False}
     return Mirror.from_dict(values)
