@@ -1165,7 +1165,7 @@ class NotFailedOver(InputError):
 
     mirror: str
     what = "mirror {mirror!r} was not failed over, or its way back is armed since"
-    remedy = "'airflow-mirror failover --check' says what would be lost."
+    remedy = "'airflow-mirror failover' without --yes says what would be lost."
 
 
 class ReturnedOpen(NeedsHuman):

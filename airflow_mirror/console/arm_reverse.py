@@ -8,16 +8,16 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.arm import arm, cutover_of
 
 _TEXT = """\
-Arm the way back after a cutover that has kept its fence. The fence is swapped for one that spares the mirror
-(swap-fence), both ends of every log are compared, the plan of the reverse mirror is made and kept on the old source, and
-the old source's topics become the reverse mirror's. Its tail, which is started afterwards, copies back what applications
-write to the target, at the same offsets. All objections are reported at once.
+Arm the way back after a cutover that has kept its fence; without --yes only say what would be changed. The fence is
+swapped for one that spares the mirror (swap-fence), both ends of every log are compared, the plan of the reverse mirror
+is made and kept on the old source, and the old source's topics become the reverse mirror's. Its tail, which is started
+afterwards, copies back what applications write to the target, at the same offsets. All objections are reported at once.
 
 A failover whose source has returned and was fenced (fence-returned) is such a cutover: see 'failback' first. Topics of
 the old source that have diverged are left out by name; those that are gone are created.
@@ -25,8 +25,8 @@ the old source that have diverged are left out by name; those that are gone are 
 Exit status: 0 armed; 1 no way back, with every reason, or to be tried again; 2 wrong input.
 
 examples:
-  airflow-mirror arm-reverse --target kafka_dc2 dc1-to-dc2 --check
-  airflow-mirror arm-reverse --target dst.properties --source src.properties dc1-to-dc2
+  airflow-mirror arm-reverse --target kafka_dc2 dc1-to-dc2
+  airflow-mirror arm-reverse --target dst.properties --source src.properties dc1-to-dc2 --yes
 """
 
 
@@ -40,8 +40,8 @@ def add(commands: Any) -> None:
         "--leave", action="append", default=[], metavar="TOPIC",
         help="leave this topic out: it stays on the old source as it is; may be repeated",
     )  # fmt: skip
-    p.add_argument("--check", action="store_true", help="only say what would be changed, or why there is no way back")
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_yes(p)
+    add_json(p)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -49,5 +49,5 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         report_of, plan = cutover_of(arguments.mirror, Side(target))
         with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
-            found = arm(Platform.of(source, target), report_of, plan, leave=arguments.leave, check_only=arguments.check)
+            found = arm(Platform.of(source, target), report_of, plan, leave=arguments.leave, check_only=not arguments.yes)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

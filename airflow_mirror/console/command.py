@@ -23,3 +23,13 @@ def command(
     )  # fmt: skip
     p.set_defaults(run=run)
     return p
+
+
+def add_yes(p: argparse._ActionsContainer) -> None:
+    """Add ``--yes``: a command that changes a cluster says what it would do, and does it with that option."""
+    p.add_argument("--yes", action="store_true", help="do it (default: only say what would be done)")
+
+
+def add_json(p: argparse._ActionsContainer, what: str = "") -> None:
+    """Add ``--json``. :param what: that it prints."""
+    p.add_argument("--json", action="store_true", help=f"print JSON{what and ': '}{what}")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
@@ -27,14 +27,14 @@ from airflow_mirror.sync.holding import sync_plan
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics
 are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing
-without --apply.
+without --yes; with --after that is refused while a job may still write.
 
 Exit status: 0 nothing differs, or it is set; 1 something differs; 2 wrong input.
 
 examples:
   airflow-mirror configs --mirror dc1-to-dc2.yaml
   airflow-mirror configs --mirror dc1-to-dc2.yaml --after --json
-  airflow-mirror configs --mirror dc1-to-dc2.yaml --after --apply    # behind a cutover: the hold ends
+  airflow-mirror configs --mirror dc1-to-dc2.yaml --after --yes      # behind a cutover: the hold ends
 """
 
 
@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
     add_both(p)
     add_flow(p)
     p.add_argument("--after", action="store_true", help="once the mirror has stopped writing (default: while it writes)")
-    p.add_argument("--apply", action="store_true", help="set them; with --after only once no job may write any more")
-    p.add_argument("--json", action="store_true", help="print JSON: a list of topic, key, before and after")
+    add_yes(p)
+    add_json(p, "a list of topic, key, before and after")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         ledger = Ledger(target)
         stored = last_between(mirror.name, source, target, ledger)
-        if arguments.apply and stored is None:
+        if arguments.yes and stored is None:
             raise InputError(
                 f"mirror {mirror.name!r}", "the target keeps no plan of it: whose topics these are nobody knows",
                 "Correct --name, or the Mirror's name; 'airflow-mirror status' lists the mirrors.",
@@ -68,16 +68,16 @@ def _run(arguments: argparse.Namespace) -> int:
         missing |= {t.source_topic: "the target has no such topic" for t in plan.topics if t.target_topic not in there}
         both = tuple(t for t in plan.topics if t.source_topic not in missing)
         # What is set goes by the plan, as the operator's does; what is shown by the Mirror that was given.
-        plan = replace(plan, mirror=plan.mirror if arguments.apply else mirror, topics=both)
+        plan = replace(plan, mirror=plan.mirror if arguments.yes else mirror, topics=both)
 
-        report = sync_plan(plan, source, target, hold=not arguments.after, dry_run=not arguments.apply)
+        report = sync_plan(plan, source, target, hold=not arguments.after, dry_run=not arguments.yes)
     if arguments.json:
         print(json.dumps([one._asdict() for one in report.changes], indent=1))
     else:
         _show(report, len(both))
     for topic, why in missing.items():
         print(f"not compared: {topic}: {why}", file=sys.stderr)
-    return 1 if (report.changes and not report.applied) or (arguments.apply and missing) else 0
+    return 1 if (report.changes and not report.applied) or (arguments.yes and missing) else 0
 
 
 def _show(report: ConfigsReport, topics: int) -> None:

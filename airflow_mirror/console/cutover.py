@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from airflow_mirror.console.clusters import config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
 from airflow_mirror.cutover.decision import fence_state
@@ -86,7 +86,7 @@ def add(commands: Any) -> None:
 
 def _add(p: argparse.ArgumentParser) -> None:
     add_request(p)
-    p.add_argument("--yes", action="store_true", help="do it")
+    add_yes(p)
     p.add_argument(
         "--run", dest="run_name", metavar="RUN",
         help="the cutover's name (default: the one that is under way or has finished, or by-hand- and the time)",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
 from airflow_mirror.drill.kept import Drill, Drills, drills_of, mirrors_in
 from airflow_mirror.drill.page import render
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--html", metavar="FILE", help="write the last one as a page, with charts of all; - is standard output"
     )
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_json(p)
     p.add_argument("--clean-up", metavar="RUN", help="delete what this drill has left; name the run as --json does")
     p.add_argument("--source", metavar="CLUSTER", help=f"for --clean-up, the drill's source: {HELP}")
     p.add_argument(

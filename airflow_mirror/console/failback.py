@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.rollback.failback import failback
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
         "--recreate", action="append", default=[], metavar="TOPIC",
         help="delete this diverged topic once it is exported; may be repeated",
     )  # fmt: skip
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_json(p)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.failover.after import after, to_dict
@@ -22,14 +22,14 @@ decide that applications write here, set group positions that lie beyond the log
 is not asked, and need not be known. It is refused while a tail has seen the source in the last half minute: a source that
 lives is cut over, and nothing is lost. What was interrupted is completed by the same command, on any host.
 
-With --check it only says what would be lost and done. With --after, once the source has returned, it lists what the
+Without --yes it only says what would be lost and done. With --after, once the source has returned, it lists what the
 source took after the last copied offset.
 
 Exit status: 0 done; 1 try again: the target does not answer; 2 wrong input, or refused: nothing was changed.
 
 examples:
-  airflow-mirror failover --target dst.properties dc1-to-dc2 --check
   airflow-mirror failover --target dst.properties dc1-to-dc2
+  airflow-mirror failover --target dst.properties dc1-to-dc2 --yes
   airflow-mirror failover --target dst.properties --source src.properties dc1-to-dc2 --after
 """
 
@@ -39,8 +39,8 @@ def add(commands: Any) -> None:
     p = command(commands, "failover", "promote the target of a mirror whose source is gone", _TEXT, _run)
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="the mirror's name")
+    add_yes(p)
     what = p.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="only say what would be lost and done")
     what.add_argument("--after", action="store_true", help="list what the source took after the last copied offset")
     what.add_argument(
         "--force", action="store_true",
@@ -48,12 +48,14 @@ def add(commands: Any) -> None:
         "if rights are missing: the same command completes what needs them",
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"for --after: the source that has returned, {HELP}")
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_json(p)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     if arguments.after != (arguments.source is not None):
         raise InputError("--after needs --source, and nothing else does: a failover asks no source.")
+    if arguments.yes and arguments.after or arguments.force and not arguments.yes:
+        raise InputError("--yes fails over, --after looks behind it, and --force is for --yes.")
     name = arguments.mirror
     with target_of(arguments) as target:
         if arguments.after:
@@ -61,11 +63,11 @@ def _run(arguments: argparse.Namespace) -> None:
                 rows = after(source, Side(target), name)
             found: dict[str, Any] = to_dict(name, rows)
             lines = [str(one) for one in rows] or ["the source took nothing after the last copied offset"]
-        elif arguments.check:
-            checked = check(Side(target), name)
-            found, lines = checked.to_dict(), checked.lines()
-        else:
+        elif arguments.yes:
             logging.basicConfig(level=logging.INFO, format="%(message)s")
             report = run(Side(target), name, force=arguments.force)
             found, lines = report.to_dict(), report.lines()
+        else:
+            checked = check(Side(target), name)
+            found, lines = checked.to_dict(), [*checked.lines(), "nothing was changed (--yes does it)"]
     print(json.dumps(found, indent=1) if arguments.json else "\n".join(lines))

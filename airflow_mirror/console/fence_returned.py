@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.cutover.signing import load_signer
 from airflow_mirror.failover.returned import watch
 
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
         "--sign", metavar="KEY",
         help="sign the report: a PEM file with a private Ed25519 key, or env:NAME with its text (default: not signed)",
     )  # fmt: skip
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_json(p)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.console.command import add_json
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.files import replace_file
@@ -40,7 +41,7 @@ def add(commands: Any) -> None:
         if name == "init":
             verb.add_argument("--anew", action="store_true", help="also where one was lost that nobody needs")
         if name == "show":
-            verb.add_argument("--json", action="store_true", help="print JSON: a list of topics")
+            add_json(verb, "a list of topics")
         if name == "release":
             verb.add_argument("mirror", metavar="MIRROR", help="its name; its jobs are made to stop writing")
         if name in ("export", "restore"):

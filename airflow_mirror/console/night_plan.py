@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.plan import planned, said
 from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     p = command(commands, "night-plan", "what moves together in the night, and what is short of time", _TEXT, _run)
     add_both(p)
     add_flow(p)
-    p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
+    add_json(p, "default: Markdown")
     p.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too")
     p.add_argument(
         "--trial", type=float, nargs="?", const=SECONDS, default=0.0, metavar="SECONDS",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
         "--probe", action="store_true",
         help="try out the rights on the target: writes a scratch topic there, and deletes it again",
     )  # fmt: skip
-    p.add_argument("--json", action="store_true", help="print JSON, as PlanMirrorOperator stores it (default: Markdown)")
+    add_json(p, "as PlanMirrorOperator stores it (default: Markdown)")
 
 
 def _run(arguments: argparse.Namespace) -> int:

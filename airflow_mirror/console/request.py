@@ -6,6 +6,7 @@ import argparse
 from dataclasses import fields
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.console.command import add_json
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, UnknownMirror
@@ -53,7 +54,7 @@ def add_request(p: argparse.ArgumentParser) -> None:
     accepted.add_argument(
         "--allow-rewind", action="store_true", help="also set positions that are below the group's own on the target"
     )
-    p.add_argument("--json", action="store_true", help="print JSON")
+    add_json(p)
 
 
 def request_of(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from airflow_mirror.console.acl_script import script
 from airflow_mirror.console.clusters import HELP, config_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -60,7 +60,7 @@ def add(commands: Any) -> None:
         where.add_argument(
             f"--{side}-version", metavar="X.Y", type=_version, help=f"the {side}'s release (default: the newest rules)"
         )
-    p.add_argument("--json", action="store_true", help="print JSON: by side, the ACLs with their reasons, and the notes")
+    add_json(p, "by side, the ACLs with their reasons, and the notes")
 
 
 def _run(arguments: argparse.Namespace) -> None:

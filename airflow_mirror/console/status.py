@@ -23,6 +23,7 @@ from rich.text import Text
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import add_json
 from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
@@ -69,7 +70,7 @@ def add(commands: Any) -> None:
         help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains: {HELP}",
     )  # fmt: skip
     command.add_argument("--watch", action="store_true", help="go on until interrupted")
-    command.add_argument("--json", action="store_true", help="print JSON: a list of mirrors")
+    add_json(command, "a list of mirrors")
     command.set_defaults(run=_run)
 
 

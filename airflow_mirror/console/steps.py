@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from airflow_mirror.console.command import add_json, add_yes
 from airflow_mirror.jobs.ending import Part
 
 _SHOWN = 20  # of each step
@@ -13,12 +14,12 @@ _SHOWN = 20  # of each step
 
 def add_steps(parser: argparse.ArgumentParser) -> None:
     """Add ``--yes``, ``--end-writing`` and ``--json``."""
-    parser.add_argument("--yes", action="store_true", help="do it")
+    add_yes(parser)
     parser.add_argument(
         "--end-writing", action="store_true",
         help="also if a job holds the writer lease: one that was killed. It is taken, and waited for",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON: what was done or is to do, and what stays")
+    add_json(parser, "what was done or is to do, and what stays")
 
 
 def walk(arguments: argparse.Namespace, steps: Iterable[Part]) -> list[dict[str, Any]]:

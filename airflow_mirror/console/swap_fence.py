@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.lift_fence import source_of
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Platform, Side
@@ -19,13 +19,13 @@ Swap the fence that a finished cutover has kept for one that spares the mirror's
 mirror may copy back what applications write to the target. Whoever an ACL lets write is denied by name, an ALLOW WRITE
 for everybody on one of the topics is replaced, and the DENY for everybody goes last: at no moment may an application
 write. No ACL that covers another topic or operation is touched; where one lets everybody write, nothing is changed.
-lift-fence --kept-too undoes all of it.
+Without --yes it only says what would be changed. lift-fence --kept-too undoes all of it.
 
 Exit status: 0 done; 1 not possible, or to be tried again: the error says which; 2 wrong input.
 
 examples:
-  airflow-mirror swap-fence --target kafka_dc2 --mirror dc1-to-dc2 --check
-  airflow-mirror swap-fence --target dst.properties --source src.properties --mirror dc1-to-dc2
+  airflow-mirror swap-fence --target kafka_dc2 --mirror dc1-to-dc2
+  airflow-mirror swap-fence --target dst.properties --source src.properties --mirror dc1-to-dc2 --yes
 """
 
 
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         "--principal", metavar="TYPE:NAME",
         help="whom to spare (default: whom the source's connection logs in as, if that says it)",
     )  # fmt: skip
-    p.add_argument("--check", action="store_true", help="only say what would be changed, or why it is not possible")
+    add_yes(p)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -51,6 +51,6 @@ def _run(arguments: argparse.Namespace) -> None:
         with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
             given = {} if arguments.principal is None else {"source": arguments.principal}
             own = own_principal(source, given)
-            lines = swap_fence(Platform.of(source, target), name, own, check_only=arguments.check)
+            lines = swap_fence(Platform.of(source, target), name, own, check_only=not arguments.yes)
     for line in lines:
-        print(f"{'would be: ' if arguments.check else ''}{line}")
+        print(f"{'' if arguments.yes else 'would be: '}{line}")

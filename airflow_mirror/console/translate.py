@@ -13,7 +13,7 @@ from rich.table import Table
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.jobs.driver.by_hand import plan_clusters, require_target
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -24,16 +24,17 @@ from airflow_mirror.sync.translation import translate_groups
 
 _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset
-where offsets are kept, else the exact one by the offset map. Commits nothing without --commit. A commit never sets a
-group back that is further on the target (but see --allow-rewind), and is refused while a group has members there. A tail
-leaves what is committed here alone, as it does everybody's positions: let a group follow, or commit it once at the end.
+where offsets are kept, else the exact one by the offset map. With --yes it commits that, and reads it back. A commit
+never sets a group back that is further on the target (but see --allow-rewind), and is refused while a group has members
+there. A tail leaves what is committed here alone, as it does everybody's positions: let a group follow, or commit it
+once at the end.
 
 Exit status: 0 done; 1 a position has no counterpart (yet), or a group has members there: a commit would be refused;
 2 wrong input.
 
 examples:
   airflow-mirror translate --source src.properties --target dst.properties --include 'orders.*'
-  airflow-mirror translate --mirror dc1-to-dc2.yaml --groups billing --commit
+  airflow-mirror translate --mirror dc1-to-dc2.yaml --groups billing --yes
 """
 _COLUMNS = ("group", "partition", "source", "target", "stands there at", "found", "action")
 
@@ -49,10 +50,10 @@ def add(commands: Any) -> None:
     )
     add_both(p)
     add_flow(p)
-    p.add_argument("--commit", action="store_true", help="commit the positions on the target, and read them back")
+    add_yes(p)
     p.add_argument("--allow-rewind", action="store_true", help="also set back groups that are further on the target")
     p.add_argument("--back", action="store_true", help="from the target to the source, for groups that return")
-    p.add_argument("--json", action="store_true", help="print JSON, as TranslateConsumerOffsetsOperator writes it")
+    add_json(p, "as TranslateConsumerOffsetsOperator writes it")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
     source, target = both_of(arguments, mirror)
     report = translate_groups(
         _planned(mirror, source, target), source, target,
-        commit=arguments.commit, allow_rewind=arguments.allow_rewind, back=arguments.back,
+        commit=arguments.yes, allow_rewind=arguments.allow_rewind, back=arguments.back,
     )  # fmt: skip
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=1))
@@ -91,7 +92,7 @@ def _show(report: GroupReport) -> None:
     if report.without_positions:
         console.print(f"without a position in these topics: {', '.join(report.without_positions)}")
     done = "committed; a tail leaves these positions alone from now on"
-    console.print(done if report.committed else "nothing was committed (--commit does)")
+    console.print(done if report.committed else "nothing was committed (--yes does it)")
 
 
 def _row(move: GroupMove) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.console.command import add_json
 from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, bulk_copies, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -52,7 +53,7 @@ def add(commands: Any) -> None:
         )  # fmt: skip
         add_target(command)
         command.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
-        command.add_argument("--json", action="store_true", help="print JSON: what is wished now, and of the jobs")
+        add_json(command, "what is wished now, and of the jobs")
         command.set_defaults(run=_run, verb=name)
     command.add_argument(
         "rate", metavar="BYTES|none|default",

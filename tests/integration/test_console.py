@@ -110,11 +110,11 @@ def test_positions_are_shown_on_both_sides_and_committed_if_told(
         (7, 7, None, "commit"), (20, 20, None, "commit"),
     ]  # fmt: skip
     assert target.group_offsets(group) == {}
-    status, printed, _ = run("translate", "--commit")
+    status, printed, _ = run("translate", "--yes")
     assert status == 0 and printed.rstrip().endswith("committed; a tail leaves these positions alone from now on")
     assert {tp: p.offset for tp, p in target.group_offsets(group).items()} == {tps[0]: 7, tps[1]: 20}
     source.commit_group_offsets(group, {tps[0]: GroupPosition(3, "")}, unfenced)
-    run("translate", "--commit")  # it never sets a group back
+    run("translate", "--yes")  # it never sets a group back
     assert target.group_offsets(group)[tps[0]].offset == 7
-    run("translate", "--commit", "--allow-rewind")
+    run("translate", "--yes", "--allow-rewind")
     assert target.group_offsets(group)[tps[0]].offset == 3

@@ -217,18 +217,20 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
             wait_until(moves_until_looks_are_noted, "looks are noted", 120, 0.5)
             if world.rate is not None:
                 wait_until(lambda: load.lacking(world.target_ends()) > 200, "the tail is behind", 240, 0.5)
-            refused = world.command()
+            refused = world.command("--yes")
             assert refused.returncode == 2 and "cut off from here is not gone" in refused.stderr, refused
             assert "direction/" + world.name not in Ledger(world.target).values()
             died = time.monotonic()
             for node in range(1, lost_cluster.node_count + 1):
                 lost_cluster.kill(node)
-        wait_until(lambda: world.command().returncode == 0, "the source counts as gone, and is failed over", 240, 1)
+        wait_until(
+            lambda: world.command("--yes").returncode == 0, "the source counts as gone, and is failed over", 240, 1
+        )
         rto_s = time.monotonic() - died
         assert tail.wait(120) is not None
     finally:
         end_job(tail)
-    report = json.loads(world.command("--json").stdout)
+    report = json.loads(world.command("--yes", "--json").stdout)
     assert list(report["steps"]) == ["writing", "groups", "settings", "grants"]
     copied = world.target_ends()
     lost = load.lacking(copied)

@@ -119,10 +119,10 @@ def test_each_step_of_the_runbook_is_a_command(
     assert night.ends("cutover", "--yes") == 0
     assert "cut_over before; both sides were compared once more" in capsys.readouterr().out
     by_name = [*night.clusters, "--name", night.name]
-    assert main(["configs", *by_name, "--after", "--apply"]) == 0
+    assert main(["configs", *by_name, "--after", "--yes"]) == 0
     assert night.setting(new) == night.setting(old) == RETENTION_MS
 
-    assert main(["arm-reverse", *night.clusters, night.name]) == 0
+    assert main(["arm-reverse", *night.clusters, night.name, "--yes"]) == 0
     write(new, topic_name, 100, seed=3, partition=1)
     night.commit(new, 90)
     with Follow(*night.clusters, "--reverse-of", night.name, log=tmp_path / "reverse.log") as back:

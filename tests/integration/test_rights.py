@@ -330,7 +330,7 @@ class World:
                 rules = [rule(self.topic, "WRITE", "ALLOW", "User:shop")]
                 state = state_of(target, seen_acls.prefix(mirror.name))
                 state.write(seen_acls.changed(mirror.name, {}, rules))
-        self.command(user, "failover", self.mirror.name)
+        self.command(user, "failover", self.mirror.name, "--yes")
 
     def retire(self, user: str) -> None:
         with self.admins(ROOT) as (_, target):

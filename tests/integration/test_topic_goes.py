@@ -139,7 +139,7 @@ def test_others_are_cut_over_without_it_and_retiring_hands_over_its_copy(world: 
 
 
 def test_failover_hands_over_its_copy_with_the_others(world: World) -> None:
-    assert world.type(f"failover --target dst.properties {world.mirror.name} --force") == 0, world.shell.said
+    assert world.type(f"failover --target dst.properties {world.mirror.name} --yes --force") == 0, world.shell.said
     assert f"settings: {world.goes}: retention.ms: -1 -> {RETENTION_MS}" in world.shell.said
     world.tail.wait(120)
     world.require_open()

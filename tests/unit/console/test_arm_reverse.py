@@ -42,7 +42,7 @@ def run(*words: str) -> int:
 
 
 def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert [run("--check"), run("--source", "src", "--leave", "a", "--json")] == [0, 0]
+    assert [run(), run("--yes", "--source", "src", "--leave", "a", "--json")] == [0, 0]
     assert asked == [("report of m", "planned", [], True), ("report of m", "src", ["a"], False)]
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "armed" and json.loads(rest) == {"armed": True}

@@ -102,13 +102,13 @@ def test_what_is_set_goes_by_a_plan_that_the_target_keeps(
     """Without --name every topic that both sides have would get the source's retention."""
     seen.there = {role: {"orders", "users", "gone"} for role in ("source", "target")}
     seen.last = replace(seen.last, topics=seen.last.topics[:1])
-    assert main([*seen.words, "--apply"]) == 0 and not seen.dry_run
-    assert main([*seen.words, "--after", "--apply"]) == 0 and not seen.dry_run
+    assert main([*seen.words, "--yes"]) == 0 and not seen.dry_run
+    assert main([*seen.words, "--after", "--yes"]) == 0 and not seen.dry_run
     assert seen.asked == (["orders"], False, seen.last.mirror.name)
     seen.last, seen.asked = None, None
-    assert main([*seen.words, "--after", "--apply"]) == 2 and seen.asked is None
+    assert main([*seen.words, "--after", "--yes"]) == 2 and seen.asked is None
     assert "the target keeps no plan of it" in capsys.readouterr().err
 
 
 def test_a_topic_that_is_left_out_is_no_success(seen: SimpleNamespace) -> None:
-    assert main([*seen.words, "--after", "--apply"]) == 1 and seen.asked is not None
+    assert main([*seen.words, "--after", "--yes"]) == 1 and seen.asked is not None

@@ -44,7 +44,7 @@ def run(*words: str) -> int:
 
 
 def test_each_word_asks_for_its_part_alone(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert [run("--check"), run(), run("--force"), run("--after", "--source", "src")] == [0, 0, 0, 0]
+    assert [run(), run("--yes"), run("--yes", "--force"), run("--after", "--source", "src")] == [0, 0, 0, 0]
     assert asked == [
         ("check", "m", {}),
         ("run", "m", {"force": False}),
@@ -52,16 +52,17 @@ def test_each_word_asks_for_its_part_alone(asked: list[Any], capsys: pytest.Capt
         ("after", "m", {}),
     ]
     assert capsys.readouterr().out.splitlines() == [
-        "check it", "run it", "run it", "the source took nothing after the last copied offset",
+        "check it", "nothing was changed (--yes does it)", "run it", "run it",
+        "the source took nothing after the last copied offset",
     ]  # fmt: skip
 
 
 def test_json_is_all_that_is_printed(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--json") == 0
+    assert run("--json", "--yes") == 0
     assert json.loads(capsys.readouterr().out) == {"what": "run"}
 
 
-@pytest.mark.parametrize("words", [("--after",), ("--source", "src"), ("--check", "--source", "src")])
+@pytest.mark.parametrize("words", [("--after",), ("--source", "src"), ("--yes", "--source", "src"), ("--force",)])
 def test_a_source_is_asked_only_for_what_it_took(asked: list[Any], words: Any) -> None:
     assert run(*words) == 2 and asked == []
 
@@ -73,5 +74,5 @@ def test_a_refusal_is_told_and_changes_nothing(
         raise SourceStillSeen("m", "its tail sees it")
 
     monkeypatch.setattr(failover, "run", refuse)
-    assert run() == 2
+    assert run("--yes") == 2
     assert "cut off from here is not gone" in capsys.readouterr().err

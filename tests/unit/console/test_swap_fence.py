@@ -69,10 +69,10 @@ def test_kept_fence_is_found_shown_and_swapped(
     source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = set(source.acls)
-    assert swap(tmp_path, "--principal", "User:CN=mirror", "--check") == 0 and source.acls == there
+    assert swap(tmp_path, "--principal", "User:CN=mirror") == 0 and source.acls == there
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("would be: ") for line in lines) and len(lines) == 3
-    assert swap(tmp_path, "--principal", "User:CN=mirror") == 0
+    assert swap(tmp_path, "--principal", "User:CN=mirror", "--yes") == 0
     assert "ALLOW WRITE on topic orders for User:CN=mirror" in capsys.readouterr().out
     assert rule("orders", "WRITE", "DENY") not in source.acls
     assert rule("orders", "WRITE", "DENY", "User:shop") in source.acls

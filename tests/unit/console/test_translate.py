@@ -70,11 +70,11 @@ def test_each_position_is_a_row_with_both_sides(seen: SimpleNamespace, capsys: p
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "[billing] orders-0 -> dc1.orders-0 1,200 1,174 exact commit" in rows
     assert "shipping orders-0 7 7 9 identical kept: the group is 2 offsets further on the target" in rows
-    assert "nothing was committed (--commit does)" in rows
+    assert "nothing was committed (--yes does it)" in rows
 
 
 def test_json_is_the_report(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*seen.words, "--json", "--commit", "--back", "--allow-rewind"]) == 0
+    assert main([*seen.words, "--json", "--yes", "--back", "--allow-rewind"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(seen.report.to_dict()))
     assert seen.asked == {"commit": True, "allow_rewind": True, "back": True}
 
@@ -91,7 +91,7 @@ def test_what_a_commit_would_refuse_is_said_with_status_1(
     assert "no group has a position in these topics" in printed.out
     assert "without a position in these topics: idle" in printed.out
     seen.report = GroupActive("live", "target", "Stable")
-    assert main([*seen.words, "--commit"]) == 1
+    assert main([*seen.words, "--yes"]) == 1
 
 
 def test_a_target_without_the_topics_is_refused(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
