@@ -15,6 +15,17 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
+
+
+def taken(wire: WireCluster, mirror: str) -> lease.LeaseToken:
+    """Take the lease, also where a twin takes it in the same moment: a driver that is fenced there tries again."""
+    while True:
+        try:
+            return lease.take(wire, mirror)
+        except Fenced as e:
+            print(e, file=sys.stderr)
+
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
@@ -24,7 +35,7 @@ if __name__ == "__main__":
         if any(one.is_mapped for one in ranges):
             with ClusterAdmin(load("env:TEST_TARGET", "target")) as admin:
                 make_ready(admin)
-        token = lease.take(wire, spec["mirror"])
+        token = taken(wire, spec["mirror"])
         print("lease taken", file=sys.stderr, flush=True)
         if spec["wait"]:
             time.sleep(token.wait_s)
