@@ -24,7 +24,9 @@ def test_tasks_return_every_verdict_and_the_damage(
         create(cluster, topic_name, partitions=4)
         for partition, content in ((0, rows), (2, third), (3, rows[:5])):  # 1 stays empty
             fill(cluster, topic_name, content, "snappy", partition=partition)
-    monkeypatch.setenv("SOURCE_SETTINGS", config(source_cluster, "source").dump())
+    # Not by a variable: the JVM of an earlier session in this process keeps the environment that it began with.
+    source_file = tmp_path / "source.json"
+    source_file.write_text(config(source_cluster, "source").dump())
     target_file = tmp_path / "target.properties"
     target_file.write_text("\n".join(f"{k}={v}" for k, v in target_cluster.admin_properties().items()))
     monkeypatch.setenv("JAVA_HOME", str(java_home_for_spark()))
@@ -32,7 +34,7 @@ def test_tasks_return_every_verdict_and_the_damage(
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 512m pyspark-shell")
     pairs = [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=p) for p in range(4)]
     with spark_session("verify test") as spark:
-        references = "env:SOURCE_SETTINGS", str(target_file)
+        references = str(source_file), str(target_file)
         with pytest.raises(InvalidField, match="level"):
             run_verify(spark, [pairs], *references, level="thorough")
         verdicts = run_verify(spark, [[pairs[3], pairs[0]], [], [pairs[1], pairs[2]]], *references, level="records")
