@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror import __version__
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
@@ -32,7 +33,6 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_active, require_alone
-from airflow_mirror.plan.model import Finding
 from airflow_mirror.wire.served import release_of
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.checks import Finding, worst_first
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.seen import Seen
 from airflow_mirror.errors import CutoverBlocked, MissingRight
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
-from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wording import count, size, some
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError
 from airflow_mirror.night.model import VERSION, NightPlan
-from airflow_mirror.plan.model import Finding
 from airflow_mirror.wording import some
 
 _REMEDY = "Look whether the night still goes as it was planned; this plan is the one to go by then."

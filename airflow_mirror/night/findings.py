@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from airflow_mirror.checks import Finding, worst_first
 from airflow_mirror.kafka.model import CONNECT
 from airflow_mirror.night.elsewhere import REGISTRY
 from airflow_mirror.night.groups import SHARE, TO_DO
 from airflow_mirror.night.look import Seen
 from airflow_mirror.night.model import NightPlan
 from airflow_mirror.night.race import Race, urgent
-from airflow_mirror.plan.model import Finding, worst_first
 from airflow_mirror.wording import count, some
 
 _RAISE = "Raise the topic's retention.ms and retention.bytes on the source, or let the copy be faster"

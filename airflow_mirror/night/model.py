@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.checks import Finding, Judged
 from airflow_mirror.night.elsewhere import Kept
 from airflow_mirror.night.estimate import Estimate, Trial
 from airflow_mirror.night.groups import Group
 from airflow_mirror.night.producers import Producer
 from airflow_mirror.night.race import Race
 from airflow_mirror.night.waves import Wave
-from airflow_mirror.plan.model import Finding
 
 VERSION = 1
 
@@ -27,7 +27,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NightPlan:
+class NightPlan(Judged):
     """The plan for the night.
 
     :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
@@ -60,11 +60,6 @@ class NightPlan:
     trial: Trial | None = None
     tasks: int = 1
     whole_s: float | None = None
-
-    @property
-    def blocks(self) -> list[Finding]:
-        """The findings with which no cutover should begin."""
-        return [f for f in self.findings if f.level == "block"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; each wave has the fields of a Mirror that selects it (``mirror``)."""

@@ -9,22 +9,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from airflow_mirror.checks import WARN, Finding
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.again import created_again, sentence
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.checks import TOLD_ONCE
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
-from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.refusals import Refusal, refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 
 # What they found concerns the mirror, not a topic: the plan has said it.
-_OF_THE_MIRROR = frozenset(
-    {"auto_create", "brokers", "capabilities", "disk", "groups", "lease", "other_groups", "partitioning", "quotas"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +142,7 @@ def decide_each(
             found.left_out[name] = "; ".join(map(str, one.blocks))
             continue
         found.topics += one.topics
-        found.findings[name] = [f for f in one.findings if f.level == "warn" and f.check not in _OF_THE_MIRROR]
+        found.findings[name] = [f for f in one.findings if f.level == WARN and f.check not in TOLD_ONCE]
     return found
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError
-from airflow_mirror.plan.model import Amendment, Finding, Plan, TopicPlan
+from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 
 
 def next_amendment(plan: Plan, topics: Sequence[TopicPlan], findings: Sequence[Finding], created_at: str) -> Amendment:

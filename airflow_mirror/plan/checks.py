@@ -1,245 +1,200 @@
-"""Preflight checks: pure functions from the inventories to findings. Each finding names values and what to do.
+"""Preflight checks: pure functions from the inventories to findings, those of the mirror as a whole first.
 
-A check yields its findings; a check that yields nothing has passed. All checks run, so that the operator sees every
-problem at once. To add one: write the function, add a line to ``CHECKS``, write a test in which it fails.
+To add one, write its function below the line that names it, here or in the module of its subject, and a test in which it
+fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
-from airflow_mirror.kafka.held import Held
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import brokers, hole_checks, room_checks, selection, topic_checks
-from airflow_mirror.plan.model import Finding, Found, block, warn, well, worst_first
-from airflow_mirror.plan.situation import Situation
+from airflow_mirror.checks import Checks, Finding, block, several, warn, well, worst_first
+from airflow_mirror.plan import hole_checks, room_checks, selection, topic_checks
+from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wording import count, some
+
+# The longest transaction timeout that the writer lease requests for its transactional id
+# (`copy.writer.lease.LONGEST_MARK_MS`, which plans may not import; a test keeps the two equal).
+_LEASE_MS = 126_535
+_FORGETS_MS = 600_000  # a coordinator that is away for some minutes, or a driver that is frozen, must not lose the lease
+
+CHECKS = Checks[Situation](lambda s: count(len(s.topics), "topic"))
 
 
 def run_checks(situation: Situation) -> list[Finding]:
     """Run every check; blocks come first, passes last."""
-    if same := list(_same_cluster(situation)):
-        return [one.by("same_cluster") for one in same]  # every other check would compare the cluster with itself
-    findings: list[Finding] = []
-    for name, passed, check in CHECKS:
-        found = list(check(situation)) or [well(count(len(situation.topics), "topic"), passed)]
-        findings += [one.by(name) for one in found]
-    return worst_first(findings)
+    return worst_first(CHECKS.run({}, situation))
 
 
-def _same_cluster(s: Situation) -> Iterator[Found]:
+@CHECKS.check("same_cluster", "source and target are two clusters", first=True)
+def _same_cluster(s: Situation) -> Iterator[Finding]:
     if s.source.cluster_id == s.target.cluster_id:
         yield block(
-            f"connections {s.mirror.source!r} and {s.mirror.target!r}",
             f"both are cluster {s.source.cluster_id}",
             "Correct one of them: a mirror onto its own source would overwrite or multiply its records.",
+            f"connections {s.mirror.source!r} and {s.mirror.target!r}",
         )
 
 
-def _loops(s: Situation) -> Iterator[Found]:
+@CHECKS.check("names", "every topic has a name of its own")
+def _names(s: Situation) -> Iterator[Finding]:
+    sources: dict[str, list[str]] = {}
+    for pair in s.pairs:
+        sources.setdefault(pair.target_topic, []).append(pair.source.info.name)
+    for target, named in sources.items():
+        if len(named) > 1:
+            yield block(
+                f"policy {s.mirror.policy!r} gives this name to {some(named)}",
+                "A policy must give each topic a name of its own. Correct it, or exclude all but one of them.",
+                f"target topic {target!r}",
+            )
+
+
+@CHECKS.check("loops", "no topic comes from the target")
+def _loops(s: Situation) -> Iterator[Finding]:
     if s.source.upstream.unreadable:
         yield block(
-            "source cluster",
             f"its ledger can't be read: {s.source.upstream.unreadable}",
             "It says which topics come from other clusters, perhaps from this target. Make it readable for the source's "
             "principal.",
+            "source cluster",
         )
     names = (topic.source_topic for topic in s.topics)
     for topic, owner in s.source.upstream.returning(names, s.target.cluster_id).items():
         yield block(
-            f"topic {topic!r}",
             f"its records come from the target, cluster {s.target.cluster_id}: on the source it belongs to {owner}",
             "They would return there. Exclude it from one of the mirrors (exclude_topics), or let them write under a "
             "prefix (policy='prefix'). If that mirror is over, give up its topics on the source: 'airflow-mirror ledger "
             "release'.",
+            f"topic {topic!r}",
         )
-    if s.source.returning:
-        yield warn(
-            count(len(s.source.returning), "topic"),
-            f"they come from the target, cluster {s.target.cluster_id}, and are left out: {some(s.source.returning)}",
-            "Nothing to do. To be rid of this warning, add them to exclude_topics.",
-        )
+    yield from several(
+        warn, s.source.returning, "topic", f"they come from the target, cluster {s.target.cluster_id}, and are left out",
+        "Nothing to do. To be rid of this warning, add them to exclude_topics.",
+    )  # fmt: skip
 
 
-def _traces(s: Situation) -> Iterator[Found]:
+@CHECKS.check("traces", "topics of traces are as they must be")
+def _traces(s: Situation) -> Iterator[Finding]:
     for topic, cause in sorted(s.target.unfit_traces.items()):
         yield block(
-            f"target topic {topic!r}",
             f"it can't hold traces for Java clients: {cause}",
             "A trace's topic has one partition and cleanup.policy=compact, and the mirror may write and read it. Correct "
             "that, delete the topic, or leave the trace out of the Mirror's traces.",
+            f"target topic {topic!r}",
         )
     for topic in s.source.displaced:
         yield warn(
-            f"topic {topic!r}",
             "it is not copied: with traces='heartbeats' the mirror writes its own heartbeats in its place",
             "If it is MirrorMaker 2's, there is nothing to do. If it is an application's, leave heartbeats out of the "
             "Mirror's traces.",
+            f"topic {topic!r}",
         )
-    if s.source.traces:
-        yield well(
-            count(len(s.source.traces), "topic"),
-            f"they hold traces of mirrors into the source, and are left out: {some(s.source.traces)}",
-        )
+    what = "they hold traces of mirrors into the source, and are left out"
+    yield from several(well, s.source.traces, "topic", what)
 
 
-def _ledger_writers(s: Situation) -> Iterator[Found]:
-    if s.target.ledger_writers:
-        commands = "; ".join(dict.fromkeys(one.command for one in s.target.ledger_writers))
+@CHECKS.check("brokers", "the source's brokers tell all that a mirror asks", about="source cluster", once=True)
+def _brokers(s: Situation) -> Iterator[Finding]:
+    for one in s.lost:
         yield warn(
-            "target cluster",
+            f"its brokers don't report {one.what} (Kafka {one.since} and later do): {one.effect}",
+            "Nothing needs to be done; keep it in mind during the migration.",
+        )
+
+
+# A cutover would otherwise notice it while the source is fenced.
+@CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", once=True)
+def _lease(s: Situation) -> Iterator[Finding]:
+    key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
+    short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
+    hidden = [f"broker {broker}" for broker, ms in sorted(known.items()) if ms is None]
+    if short:
+        found = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
+        yield block(
+            f"{key} is {found}; the writer lease asks for up to {_LEASE_MS:,}",
+            f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",
+        )
+    elif hidden or not known:
+        of = f"of {some(hidden)}" if hidden else "(no DESCRIBE_CONFIGS on the cluster)"
+        yield warn(
+            f"{key} can't be read {of}",
+            f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
+        )
+    entry = (s.target.broker_configs or {}).get("transactional.id.expiration.ms")
+    if entry is not None and entry.value is not None and int(entry.value) < _FORGETS_MS:
+        yield warn(
+            f"transactional.id.expiration.ms is {int(entry.value):,}: so soon coordinators forget the writer lease",
+            "Set it to an hour or more; Kafka's default is a week. A copy renews its lease three times within it, and "
+            "pauses for seconds where that fails.",
+        )
+
+
+@CHECKS.check("ledger_topics", "the target takes the ledger's topics")
+def _ledger_topics(s: Situation) -> Iterator[Finding]:
+    for topic, words in s.target.refused_ledger.items():
+        yield block(
+            f"the target would not create it ({words})",
+            "Have topics airflow-mirror.* exempted from that rule: what was decided is kept for ever, and nothing is "
+            "copied without it.",
+            f"ledger topic {topic!r}",
+        )
+
+
+@CHECKS.check("ledger_writers", "nobody else may write to the ledger's topics", about="target cluster", once=True)
+def _ledger_writers(s: Situation) -> Iterator[Finding]:
+    if s.target.ledger_writers:
+        commands = "; ".join(dict.fromkeys(writer.command for writer in s.target.ledger_writers))
+        yield warn(
             f"others may write to the ledger's topics: {some(map(str, s.target.ledger_writers))}",
             "Mirrors go by what stands there. A cutover wants that right taken away, or these principals named in "
             f"accept_ledger_writers. To take it away: {commands}.",
         )
 
 
-def _partitioning(s: Situation) -> Iterator[Found]:
+@CHECKS.check("partitioning", "records keep their partition", once=True)
+def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield warn(
-            f"mirror {s.mirror.name!r}",
             "partitioning='by_key': an offset of the source has no counterpart on the target",
             "Consumer groups don't move, nothing is compared, and there is no cutover: start consumers of the target at "
             "the earliest offset or by time. Order holds for each key of a source partition.",
+            f"mirror {s.mirror.name!r}",
         )
 
 
-def _ownership(s: Situation) -> Iterator[Found]:
+@CHECKS.check("ownership", "each target topic has one mirror", once=True)
+def _ownership(s: Situation) -> Iterator[Finding]:
     if s.mirror.shares:
         yield warn(
-            f"mirror {s.mirror.name!r}",
             "ownership='shared': other mirrors may write to the same target topics",
             "Order holds within a partition for each source, not between sources. Groups and ACLs don't follow, and "
             "there is no cutover: start consumers at the earliest offset or by time. A topic has the settings that were "
             "set last: hold=False only once every mirror of it is done.",
+            f"mirror {s.mirror.name!r}",
         )
 
 
-def _offsets(s: Situation) -> Iterator[Found]:
-    for pair, topic in zip(s.pairs, s.topics, strict=True):
-        if pair.begun and pair.begun != topic.mode:
-            yield block(
-                f"target topic {pair.target_topic!r}",
-                f"its copy began with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
-                f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
-            )
-        elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
-            yield warn(
-                f"topic {topic.source_topic!r}",
-                f"its offsets are mapped ({topic.reason})",
-                "Groups are translated exactly, by the offset map. Offsets outside Kafka (databases, "
-                "checkpoints) must be translated by their owners: python -m airflow_mirror.jobs.translate.",
-            )
-
-
-def _auto_create(s: Situation) -> Iterator[Found]:
-    if s.target.broker_configs is None:
+@CHECKS.check("offsets", "topics continue in the mode in which their copy began")
+@each_topic
+def _offsets(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+    if pair.begun and pair.begun != topic.mode:
+        yield block(
+            f"its copy began with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
+            f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
+        )
+    elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
         yield warn(
-            "target cluster",
-            "broker settings can't be read (no DESCRIBE_CONFIGS on the cluster)",
-            "Make sure that auto.create.topics.enable is false.",
-        )
-        return
-    entry = s.target.broker_configs.get("auto.create.topics.enable")
-    if entry is not None and entry.value == "true":
-        yield warn(
-            "target cluster",
-            "auto.create.topics.enable is true",
-            "A client that starts early creates topics with the wrong partition count. Set it to false.",
+            f"its offsets are mapped ({topic.reason})",
+            "Groups are translated exactly, by the offset map. Offsets outside Kafka (databases, checkpoints) must be "
+            "translated by their owners: python -m airflow_mirror.jobs.translate.",
+            f"topic {topic.source_topic!r}",
         )
 
 
-def _open_transactions(s: Situation) -> Iterator[Found]:
-    for pair in s.pairs:
-        state = pair.source
-        ends = {TopicPartition(state.info.name, p): (state.stable_ends[p], end) for p, end in state.ends.items()}
-        waits = (Held(source=tp, since=since, end=end) for tp, (since, end) in ends.items() if since < end)
-        held = [str(replace(one, by=s.source.holders.get(one.source, ""))) for one in waits]
-        if held and s.mirror.isolation == "read_committed":
-            yield warn(
-                f"topic {state.info.name!r}",
-                some(held),
-                "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: until then "
-                "the mirror can't reach the end.",
-            )
-
-
-def _groups(s: Situation) -> Iterator[Found]:
-    if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve" and not s.mirror.shares:
-        yield warn(
-            "source cluster",
-            "none of the selected groups was found",
-            "Nothing moves then. If there are any, grant DESCRIBE on groups: without it Kafka lists none, and no error.",
-        )
-    for group, positions in sorted(s.source.groups.items()):
-        read = {tp.topic for tp in positions}
-        outside = sorted(read - set(s.source.topics))
-        if not read & set(s.source.topics):
-            where = f"has positions only in {some(outside)}" if outside else "has no position"
-            yield warn(f"group {group!r}", where, "It has nothing to move with this mirror.")
-        elif outside:
-            yield warn(
-                f"group {group!r}",
-                f"also reads topics that this mirror leaves behind: {some(outside)}",
-                "Move them together, or its consumers need both clusters.",
-            )
-
-
-def _other_topics(s: Situation) -> Iterator[Found]:
-    if s.source.other_topics:
-        yield well(
-            count(len(s.source.other_topics), "topic"),
-            f"the source has them, and the Mirror does not select them: {some(s.source.other_topics)}",
-        )
-
-
-def _other_groups(s: Situation) -> Iterator[Found]:
-    if s.source.other_groups:
-        yield warn(
-            count(len(s.source.other_groups), "group"),
-            f"they have positions in these topics and are not selected: {some(s.source.other_groups)}",
-            "They don't move: their consumers begin on the target by auto.offset.reset. Change groups or exclude_groups "
-            "to move them.",
-        )
-
-
-Check = tuple[str, str, "Callable[[Situation], Iterable[Found]]"]
-CHECKS: tuple[Check, ...] = (
-    ("same_cluster", "source and target are two clusters", _same_cluster),
-    ("names", "every topic has a name of its own", topic_checks.names),
-    ("loops", "no topic comes from the target", _loops),
-    ("traces", "topics of traces are as they must be", _traces),
-    ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
-    ("lease", "the target's brokers take the writer lease", brokers.lease),
-    ("ledger_topics", "the target takes the ledger's topics", topic_checks.ledger_topics),
-    ("ledger_writers", "nobody else may write to the ledger's topics", _ledger_writers),
-    ("partitioning", "records keep their partition", _partitioning),
-    ("ownership", "each target topic has one mirror", _ownership),
-    ("offsets", "topics continue in the mode in which their copy began", _offsets),
-    ("target_data", "no foreign data on the target", topic_checks.target_data),
-    ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),
-    ("message_size", "the target takes the largest batch", topic_checks.message_size),
-    ("request_size", "the target's brokers take the largest batch", topic_checks.request_size),
-    ("min_insync", "every topic has the replicas that acks=all asks for", topic_checks.min_insync),
-    ("refused_configs", "the target takes every topic, and its settings on hold and afterwards", topic_checks.refused),
-    ("timestamp_type", "record times are kept", topic_checks.timestamp_type),
-    ("compression", "batches are kept as they are", topic_checks.compression),
-    ("retention", "no arriving record would be deleted", topic_checks.retention),
-    ("finite_hold", "the hold keeps every record", topic_checks.finite_hold),
-    ("disk", "the copy fits on the target's disks", room_checks.disk),
-    ("quotas", "no client quota slows the mirror down", room_checks.quotas),
-    ("compacted", "no compacted topic", topic_checks.compacted),
-    ("priming", "every log starts at 0, or is already on the target", hole_checks.priming),
-    ("holes", "no hole was found", hole_checks.holes),
-    ("capabilities", "the target lets the principal create, write, pad in bulk, prime, read", hole_checks.capabilities),
-    ("replication", "the target has brokers for every replica", topic_checks.replication),
-    ("auto_create", "the target creates no topics by itself", _auto_create),
-    ("open_transactions", "no open transaction holds records back", _open_transactions),
-    ("internal_topics", "no topic is left out for its name alone", selection.internal),
-    ("unmatched", "all that the Mirror names is there", selection.unmatched),
-    ("other_topics", "no topic of the source is left out", _other_topics),
-    ("groups", "every selected group moves as a whole", _groups),
-    ("other_groups", "no group is left behind", _other_groups),
-    ("left_out_configs", "every setting is carried over", topic_checks.left_out),
-)
+for of_a_subject in (topic_checks, room_checks, hole_checks, selection):
+    CHECKS.rows |= of_a_subject.CHECKS.rows
+# With the plan, and not again of topics that join it.
+TOLD_ONCE = frozenset(row.id for row in CHECKS.rows.values() if row.once)

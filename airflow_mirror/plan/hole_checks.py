@@ -1,57 +1,55 @@
-"""Preflight checks of the cost of identical offsets: priming, holes, and the rights that both need."""
+"""Preflight checks of what the target has to do: prime, pad holes (the cost of identical offsets), replicate, create."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from airflow_mirror.checks import Checks, Finding, block, warn, well
 from airflow_mirror.plan import budget
 from airflow_mirror.plan.decide import Pair
-from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Found, TopicPlan, block, warn, well
-from airflow_mirror.plan.situation import Situation
+from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, TopicPlan
+from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wording import count, duration, size
 
-
-def priming(s: Situation) -> Iterator[Found]:
-    """Logs that don't start at 0."""
-    for pair, topic in zip(s.pairs, s.topics, strict=True):
-        blocked = list(_excess(s, pair, topic, "priming"))
-        yield from blocked
-        if topic.prime and not blocked:
-            fill = sum(topic.prime.values())
-            yield warn(
-                f"topic {topic.source_topic!r}",
-                f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and "
-                "deleted again first",
-                f"About {duration(fill / PRIME_OFFSETS_PER_S)}. Start consumers on the target after that.",
-            )
+CHECKS = Checks[Situation]()
 
 
-def holes(s: Situation) -> Iterator[Found]:
-    """Offsets without a record, which have to be filled."""
-    for name, cause in sorted(s.unreadable.items()):
-        yield block(f"topic {name!r}", f"it can't be read: {cause}", "Nothing could be copied.")
-    for pair, topic in zip(s.pairs, s.topics, strict=True):
-        blocked = list(_excess(s, pair, topic, "holes"))
-        yield from blocked
-        if topic.holes and topic.holes.count and topic.mode == "identical" and not blocked:
-            yield _filled(s, topic)
-
-
-def capabilities(s: Situation) -> Iterator[Found]:
-    """The rights of the mirror's principal on the target."""
-    tried = s.capabilities
-    for pair, topic in zip(s.pairs, s.topics, strict=True):
-        yield from _excess(s, pair, topic, "capabilities")
-    if tried.lacks:
+@CHECKS.check("priming", "every log starts at 0, or is already on the target")
+@each_topic
+def _priming(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+    if excess := list(_excess(s, pair, topic, "priming")):
+        yield from excess
+    elif topic.prime:
+        fill = sum(topic.prime.values())
         yield warn(
-            "target cluster",
-            f"missing: {'; '.join(tried.lacks)}",
-            f"Holes are padded {_PADDED[tried.markers]}.{' ' + tried.note if tried.note else ''}",
+            f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and deleted "
+            "again first",
+            f"About {duration(fill / PRIME_OFFSETS_PER_S)}. Start consumers on the target after that.",
+            f"topic {topic.source_topic!r}",
         )
+
+
+@CHECKS.check("holes", "no hole was found")
+def _holes(s: Situation) -> Iterator[Finding]:
+    for name, cause in sorted(s.unreadable.items()):
+        yield block(f"it can't be read: {cause}", "Nothing could be copied.", f"topic {name!r}")
+    yield from _filled(s)
+
+
+@CHECKS.check(
+    "capabilities", "the target lets the principal create, write, pad in bulk, prime, read", about="target cluster",
+    once=True,
+)  # fmt: skip
+def _capabilities(s: Situation) -> Iterator[Finding]:
+    tried = s.capabilities
+    yield from each_topic(lambda s, pair, topic: _excess(s, pair, topic, "capabilities"))(s)
+    if tried.lacks:
+        padded = f"Holes are padded {_PADDED[tried.markers]}.{' ' + tried.note if tried.note else ''}"
+        yield warn(f"missing: {'; '.join(tried.lacks)}", padded)
     elif tried.note:
-        yield warn("target cluster", tried.note, "A missing right is found only when the copy needs it.")
+        yield warn(tried.note, "A missing right is found only when the copy needs it.")
     elif tried.markers == "unknown":
-        yield well("target cluster", "not tried out")
+        yield well("not tried out")
 
 
 _PADDED = {
@@ -62,31 +60,62 @@ _PADDED = {
 }
 
 
-def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Found]:
+def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Finding]:
     """Block a topic whose identical offsets exceed a budget; a topic whose copy began with them continues."""
     if topic.mode != "identical" or pair.begun == "identical":
         return
-    prime = topic.prime
-    found = budget.excess(s.mirror, prime, topic.holes, topic.filler, topic.partitions, s.capabilities)
-    for one in found:
+    for one in budget.excess(s.mirror, topic.prime, topic.holes, topic.filler, topic.partitions, s.capabilities):
         if one.check == check and not one.only_auto:
-            yield block(f"topic {topic.source_topic!r}", one.evidence, one.remedy)
+            yield block(one.evidence, one.remedy, f"topic {topic.source_topic!r}")
 
 
-def _filled(s: Situation, topic: TopicPlan) -> Found:
-    assert topic.holes is not None
-    found = topic.holes
-    about = f"about {found.count:,} offsets ({found.share:.0%}) hold no record"
+@each_topic
+def _filled(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+    """Offsets without a record, which have to be filled."""
+    holes, excess = topic.holes, list(_excess(s, pair, topic, "holes"))
+    yield from excess
+    if not holes or not holes.count or topic.mode != "identical" or excess:
+        return
     if topic.filler == "tombstones":
         remedy = (
             "They are filled with tombstones of a reserved key. Consumers see them until the target's cleaner has "
             "removed them."
         )
     else:
-        seconds = found.padding_s(s.capabilities.markers, topic.partitions)
+        seconds = holes.padding_s(s.capabilities.markers, topic.partitions)
         remedy = (
-            f"They are filled with markers: {size(found.bytes)} on each replica, about {duration(seconds)}. Markers "
+            f"They are filled with markers: {size(holes.bytes)} on each replica, about {duration(seconds)}. Markers "
             "carry the time of the copy: a search by timestamp lands earlier than on the source, and time retention "
             "counts from the copy."
         )
-    return warn(f"topic {topic.source_topic!r}", about, remedy)
+    about = f"topic {topic.source_topic!r}"
+    yield warn(f"about {holes.count:,} offsets ({holes.share:.0%}) hold no record", remedy, about)
+
+
+@CHECKS.check("replication", "the target has brokers for every replica")
+def _replication(s: Situation) -> Iterator[Finding]:
+    capped = []
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        wanted = s.mirror.replication_factor or pair.source.info.replication_factor
+        if wanted > topic.replication_factor and pair.target is None:
+            capped.append(f"{pair.target_topic} ({wanted} -> {topic.replication_factor})")
+    yield from s.of_topics(
+        capped, f"more replicas wanted than the target has brokers ({s.target.brokers}): {{}}",
+        "Created with as many as there are brokers. Add brokers first if that is not enough.",
+    )  # fmt: skip
+
+
+@CHECKS.check("auto_create", "the target creates no topics by itself", about="target cluster", once=True)
+def _auto_create(s: Situation) -> Iterator[Finding]:
+    if s.target.broker_configs is None:
+        yield warn(
+            "broker settings can't be read (no DESCRIBE_CONFIGS on the cluster)",
+            "Make sure that auto.create.topics.enable is false.",
+        )
+        return
+    entry = s.target.broker_configs.get("auto.create.topics.enable")
+    if entry is not None and entry.value == "true":
+        yield warn(
+            "auto.create.topics.enable is true",
+            "A client that starts early creates topics with the wrong partition count. Set it to false.",
+        )

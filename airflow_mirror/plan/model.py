@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from airflow_mirror.checks import LEVELS, Finding, Judged
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import Planned
@@ -27,61 +28,6 @@ MARKER_BYTES = 78
 COORDINATOR_MARKERS_PER_S = 200
 DIRECT_MARKERS_PER_S = 54_000
 PADDED_AT_ONCE = 4  # partitions that one task pads at the same time
-LEVELS = ("block", "warn", "pass")  # of findings, the worst one first
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one preflight check on one object.
-
-    :param level: ``block`` (nothing may start), ``warn`` or ``pass``.
-    :param check: the check's id.
-    :param object: its subject: a topic, a cluster, "8 topics".
-    :param evidence: the values found.
-    :param remedy: what to do, or what the mirror does about it; empty for a pass.
-    """
-
-    level: str
-    check: str
-    object: str
-    evidence: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.check}: {self.object}: {self.evidence}. {self.remedy}".strip()
-
-
-class Found(NamedTuple):
-    """What a check finds, without the check's name; the rest is as in :class:`Finding`."""
-
-    level: str
-    object: str
-    evidence: str
-    remedy: str = ""
-
-    def by(self, check: str) -> Finding:
-        """Return the finding of a check."""
-        return Finding(self.level, check, self.object, self.evidence, self.remedy)
-
-
-def block(what: str, evidence: str, remedy: str) -> Found:
-    """Return what keeps anything from starting."""
-    return Found("block", what, evidence, remedy)
-
-
-def warn(what: str, evidence: str, remedy: str) -> Found:
-    """Return what a person should know before it starts."""
-    return Found("warn", what, evidence, remedy)
-
-
-def well(what: str, evidence: str) -> Found:
-    """Return what is as it should be, and worth telling."""
-    return Found("pass", what, evidence)
-
-
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by their levels; those of one level stay in their order."""
-    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 @dataclass(frozen=True)
@@ -237,7 +183,7 @@ class Amendment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Judged):
     """A mirror's plan.
 
     :param created_at: ISO 8601; not part of the hash.
@@ -276,11 +222,6 @@ class Plan:
     def groups(self) -> list[str]:
         """The consumer groups that move, sorted."""
         return sorted(self.positions)
-
-    @property
-    def blocks(self) -> list[Finding]:
-        """The findings that forbid a start."""
-        return [f for f in self.findings if f.level == "block"]
 
     @cached_property
     def hash(self) -> str:

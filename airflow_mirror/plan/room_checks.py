@@ -1,18 +1,19 @@
-"""Preflight checks: room on the target's disks, and quotas that slow the mirror down."""
+"""Preflight checks: room on the target's disks, what takes more of it, and quotas that slow the mirror down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_mirror.plan.model import Found, block, warn
+from airflow_mirror.checks import Checks, Finding, block, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import duration, size, some
 
+CHECKS = Checks[Situation]()
 _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
 
 
-def disk(s: Situation) -> Iterator[Found]:
-    """The target's brokers lack the disk for what is to be copied, with all its replicas."""
+@CHECKS.check("disk", "the copy fits on the target's disks", about="target brokers", once=True)
+def _disk(s: Situation) -> Iterator[Finding]:
     known = s.target.usable_bytes
     silent = [f"broker {broker}" for broker, usable in sorted(known.items()) if usable is None]
     unknown = [f"of {some(silent)} (they don't tell; from Kafka 3.3 on they do)"] if silent else []
@@ -21,7 +22,6 @@ def disk(s: Situation) -> Iterator[Found]:
     if unknown or left is None:
         sizes = [] if left is not None else ["sizes of the source's topics (no DESCRIBE on the cluster)"]
         yield warn(
-            "target brokers",
             f"it is not known whether the copy fits: {'; '.join([*(f'free disk {one}' for one in unknown), *sizes])}",
             "Compare the source's disk, times the replicas, with what is free on the target. Retention is off meanwhile.",
         )
@@ -31,26 +31,24 @@ def disk(s: Situation) -> Iterator[Found]:
     total = sum(free.values())
     evidence = f"the copy takes {size(needed)} with all replicas; the target's brokers have {size(total)} free"
     if needed > total:
-        yield block("target brokers", evidence, "Free disk there, or mirror fewer topics.")
+        yield block(evidence, "Free disk there, or mirror fewer topics.")
     elif needed > _CROWDED * total or any(needed / len(free) > usable for usable in free.values()):
         least = min(free, key=lambda broker: free[broker])
         yield warn(
-            "target brokers",
             f"{evidence}, broker {least} {size(free[least])} of it",
             "More records arrive while the mirror writes, and replicas are not spread evenly. Free disk before that.",
         )
 
 
-def quotas(s: Situation) -> Iterator[Found]:
-    """A client quota slows the mirror's user down."""
+@CHECKS.check("quotas", "no client quota slows the mirror down", once=True)
+def _quotas(s: Situation) -> Iterator[Finding]:
     moved = sum(bytes_ for _, bytes_ in _left(s) or ())
     for side, inventory, rate in (("source", s.source, "consumer_byte_rate"), ("target", s.target, "producer_byte_rate")):
         if inventory.quotas is None:
             yield warn(
-                f"{side} cluster",
                 "client quotas can't be read (no DESCRIBE_CONFIGS on the cluster, or brokers before 2.6)",
-                "Make sure that none slows the mirror's user down.",
-            )
+                "Make sure that none slows the mirror's user down.", f"{side} cluster",
+            )  # fmt: skip
             continue
         found = {
             f"{key}={value:.0f} for {one}": (key, value)
@@ -65,10 +63,19 @@ def quotas(s: Situation) -> Iterator[Found]:
         if moved and slowest:
             takes = f": at least {duration(moved / (slowest * max(1, inventory.brokers)))} for what is there now"
         yield warn(
-            f"{side} cluster",
             f"quotas apply to the mirror, on each broker: {some(found)}{takes}",
             "Raise them for the mirror's user, or limit the mirror yourself with max_bytes_per_second.",
+            f"{side} cluster",
         )
+
+
+@CHECKS.check("compacted", "no compacted topic")
+def _compacted(s: Situation) -> Iterator[Finding]:
+    yield from s.of_topics(
+        [t.source_topic for t in s.topics if t.compacted], "compaction leaves holes in {}",
+        "cleanup.policy is 'delete' while the backlog arrives, with mapped offsets until the mirror has ended; until "
+        "then all records take disk.",
+    )  # fmt: skip
 
 
 def _left(s: Situation) -> list[tuple[int, int]] | None:

@@ -1,16 +1,18 @@
-"""The input of the preflight checks."""
+"""The input of the preflight checks, and two shapes that many of them have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from airflow_mirror.checks import Finding, warn
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.model import Capabilities, TopicPlan
 from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.wire.served import Without
+from airflow_mirror.wording import count, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +33,22 @@ class Situation:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[Without, ...] = ()
     refused: Mapping[str, Refusal] = field(default_factory=dict)
+
+    def of_topics(self, named: Collection[str], evidence: str, remedy: str) -> Iterator[Finding]:
+        """Yield one warning about so many of all topics, which stand in the braces of ``evidence``, if there are any."""
+        if named:
+            about = f"{len(named)} of {count(len(self.topics), 'topic')}"
+            yield warn(evidence.format(some(named)), remedy, about)
+
+
+def each_topic(
+    judge: Callable[[Situation, Pair, TopicPlan], Iterator[Finding]],
+) -> Callable[[Situation], Iterator[Finding]]:
+    """Make a check of all topics from one of a single topic; what names no object is about the target topic."""
+
+    def judge_all(s: Situation) -> Iterator[Finding]:
+        for pair, topic in zip(s.pairs, s.topics, strict=True):
+            for one in judge(s, pair, topic):
+                yield replace(one, object=one.object or f"target topic {pair.target_topic!r}")
+
+    return judge_all

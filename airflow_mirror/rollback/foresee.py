@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.preview import Preview
@@ -15,7 +16,7 @@ from airflow_mirror.cutover.request import Clusters
 from airflow_mirror.cutover.spared import spare
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan.model import Finding, Plan
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.arm import BY_CALLABLE, MAY_END, own_on, reverse_plan
 from airflow_mirror.rollback.reverse import not_reversible
 

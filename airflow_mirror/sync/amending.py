@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -35,7 +36,7 @@ from airflow_mirror.plan import kept
 from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import claim, not_ours
-from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.store import differing_fields
 from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.configs import sync_configs

@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from markdown_it import MarkdownIt
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.preview import Preview
@@ -28,7 +29,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
-from airflow_mirror.plan import Finding, Plan
+from airflow_mirror.plan import Plan
 from airflow_mirror.plan.markdown import finding_row, table
 from tests.provider.conftest import PLAN
 from tests.unit.ledger.memory import MemoryState

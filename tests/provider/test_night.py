@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.night.build import decide
 from airflow_mirror.night.look import Seen
 from airflow_mirror.operators.plan import PlanMirrorOperator
-from airflow_mirror.plan import Finding, Plan
+from airflow_mirror.plan import Plan
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

@@ -26,6 +26,7 @@ from airflow.sdk.execution_time.task_runner import _run_execute_callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.request import CutoverRequest, Limits
@@ -68,7 +69,7 @@ from airflow_mirror.operators.summaries import compact
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Finding, Plan, PlanDirectory
+from airflow_mirror.plan import Plan, PlanDirectory
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.kept import amend, keep
 from airflow_mirror.plan.life import mark_cut_over

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import plan as command
 from airflow_mirror.console.clusters import both_of
@@ -19,7 +20,7 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.life import Owned
-from airflow_mirror.plan.model import Finding, Plan
+from airflow_mirror.plan.model import Plan
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

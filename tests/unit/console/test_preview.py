@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.console import preview as command
 from airflow_mirror.console import request as requests
 from airflow_mirror.console.main import main
@@ -19,7 +20,6 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.plan.kept import keep
-from airflow_mirror.plan.model import Finding
 from airflow_mirror.rollback import foresee
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
 from airflow_mirror.cutover.request import Limits
@@ -18,7 +19,6 @@ from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.lacking import Lacking
-from airflow_mirror.plan.model import Finding
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TIMES = Times(

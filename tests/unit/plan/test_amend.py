@@ -70,6 +70,13 @@ def test_what_concerns_the_whole_mirror_is_not_said_again() -> None:
     assert {f.check for f in found.findings["users"]} <= {"retention", "left_out_configs", "holes", "priming"}
 
 
+def test_limits_of_a_shared_mirror_are_not_said_again_of_each_topic() -> None:
+    shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    plan = made("orders", **shared)
+    assert "ownership" in {f.check for f in plan.findings if f.level == "warn"}
+    assert "ownership" not in {f.check for f in decided(plan, a_topic("users")).findings["users"]}
+
+
 def test_topic_that_is_blocked_is_left_out_alone() -> None:
     plan = made("orders")
     there = a_cluster(a_topic("users"), cluster_id="c2")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
 from airflow_mirror.ledger import state
-from airflow_mirror.plan import Finding, Plan, kept
+from airflow_mirror.plan import Plan, kept
 from airflow_mirror.plan.amendment import added_since, amended, chain, next_amendment
 from airflow_mirror.plan.kept import amend, amendments_in, keep, revision, with_amendments
 from airflow_mirror.plan.model import Amendment

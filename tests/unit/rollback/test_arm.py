@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
@@ -25,7 +26,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.failover import check
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
-from airflow_mirror.plan.model import Finding
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback.arm import armed, cutover_of, require_not_older
 from airflow_mirror.rollback.parted import Verdict
