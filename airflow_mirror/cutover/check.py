@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror import __version__
-from airflow_mirror.checks import Finding
+from airflow_mirror.checks import Checks, Finding, worst_first
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
@@ -19,11 +18,9 @@ from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
-    BrokerError,
-    ClusterUnreachable,
+    CutoverBlocked,
     InputError,
     LedgerOpen,
-    MirrorError,
     PlanAmended,
     PlanOutdated,
     PreviewTooOld,
@@ -57,30 +54,25 @@ def precheck(run: Run) -> None:
     if run.request.shown_at is not None and time.time() - run.request.shown_at > run.limits.approval_valid_s:
         seen = datetime.fromtimestamp(run.request.shown_at, UTC).isoformat(timespec="seconds")
         raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
-    for _, _, check in CHECKS:
-        check(run)
+    for row in CHECKS.rows.values():
+        if said := list(row.judge(run) or ()):
+            raise CutoverBlocked(run.mirror.name, list(map(str, said)))
     run.report.versions = _versions(run)
 
 
 def refusals(run: Run) -> list[Finding]:
-    """Return a finding for each check of :func:`precheck`, instead of raising the first error.
+    """Return a finding for each check of :func:`precheck`, blocks first, instead of raising the first error.
 
     :raises TryAgain: a cluster does not answer.
     """
-    found = []
-    for name, passed, check in CHECKS:
-        try:
-            check(run)
-            found.append(Finding("pass", name, f"mirror {run.mirror.name!r}", passed))
-        except (BrokerError, ClusterUnreachable):
-            raise
-        except MirrorError as e:
-            found.append(Finding("block", name, f"mirror {run.mirror.name!r}", str(e)))
-            if check is _possible:
-                break  # nothing else makes sense
-    return found
+    return worst_first(CHECKS.run({}, run))
 
 
+# Each raises what keeps a cutover from beginning, so that programs can tell it apart.
+CHECKS = Checks[Run](lambda run: f"mirror {run.mirror.name!r}")
+
+
+@CHECKS.check("mirror", "can be cut over", first=True)
 def _possible(run: Run) -> None:
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
@@ -96,15 +88,10 @@ def _possible(run: Run) -> None:
         )
 
 
-def _no_fence(run: Run) -> None:
-    require_ended(run.mirror.name, run.before)
+CHECKS.check("fences", "none stands")(lambda run: require_ended(run.mirror.name, run.before))
 
 
-def _fence(run: Run) -> None:
-    """Describe the fence, which tries the rights to raise and to lift it."""
-    described(run)
-
-
+@CHECKS.check("ledger_writers", "nobody else may write to the target's ledger")
 def _alone_in_ledger(run: Run) -> None:
     if others := ledger_writers(run.target, run.mirror, run.request.accept_ledger_writers):
         raise LedgerOpen(
@@ -112,29 +99,28 @@ def _alone_in_ledger(run: Run) -> None:
         )
 
 
-def _ours(run: Run) -> None:
-    require_active(run.life, run.plan, run.target)
+CHECKS.check("topics", "they are the mirror's, and not in production")(
+    lambda run: require_active(run.life, run.plan, run.target)
+)
 
 
+@CHECKS.check("plan", "both sides are as planned, and as compared")
 def _planned(run: Run) -> None:
-    if found := drift(run):
-        raise PlanOutdated(found)
+    if changes := drift(run):
+        raise PlanOutdated(changes)
     for revision in run.request.compared:
         if revision != run.plan.revision:
             since = added_since(run.plan, revision)
             raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)
 
 
-CHECKS: tuple[tuple[str, str, Callable[[Run], None]], ...] = (
-    ("mirror", "can be cut over", _possible),
-    ("fences", "none stands", _no_fence),
-    ("ledger_writers", "nobody else may write to the target's ledger", _alone_in_ledger),
-    ("topics", "they are the mirror's, and not in production", _ours),
-    ("plan", "both sides are as planned, and as compared", _planned),
-    ("group_positions", "no group is alive, or further, on the target", require_free_groups),
-    ("tail_runs", "it copies, or nothing is left to copy", require_tail),
-    ("fence_rights", "the fence can be raised and lifted", _fence),
-)
+CHECKS.check("group_positions", "no group is alive, or further, on the target")(require_free_groups)
+CHECKS.check("tail_runs", "it copies, or nothing is left to copy")(require_tail)
+
+
+@CHECKS.check("fence_rights", "the fence can be raised and lifted")
+def _fence(run: Run) -> None:
+    described(run)  # which tries the rights to raise and to lift it
 
 
 def _versions(run: Run) -> dict[str, str]:

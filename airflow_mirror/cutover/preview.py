@@ -1,32 +1,31 @@
 """What a cutover would meet, and how long its fence would last: a verdict on each thing that it depends on.
 
-Each check answers with its findings, as the checks of a plan do: ``block`` (no fence is raised), ``warn`` or, if it has
-none, ``pass`` with what was seen. What could not be asked blocks as well, unless it is something that a cluster tells
-only those who have a right that a mirror need not have. No socket, no clock.
+What blocks keeps the fence down, and a pass says what was seen. What could not be asked blocks as well, unless it is
+something that a cluster tells only those who have a right that a mirror need not have. No socket, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.checks import Finding, worst_first
+from airflow_mirror.checks import BLOCK, PASS, WARN, Checks, Finding, Judged, block, several, warn, well, worst_first
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.cutover.request import Limits
-from airflow_mirror.cutover.seen import Seen
-from airflow_mirror.errors import CutoverBlocked, MissingRight
+from airflow_mirror.cutover.seen import CutoverFacts
+from airflow_mirror.errors import CutoverBlocked
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
-from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wording import count, size, some
 
+CHECKS = Checks[CutoverFacts, Limits]("both clusters", hidden=WARN)
 _FREE_BYTES = HealthLimits().min_free_bytes
 _START_TAIL = "Start the tail (StartMirrorOperator, mode='tail'), and wait until it has caught up."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview:
+class Preview(Judged):
     """What a cutover of a plan's revision would meet. :param at: when it was looked at, seconds since the epoch."""
 
     mirror: str
@@ -36,11 +35,6 @@ class Preview:
     findings: Sequence[Finding]
     forecast: Forecast | None = None
 
-    @property
-    def blocks(self) -> list[Finding]:
-        """The findings that keep a fence from being raised."""
-        return [f for f in self.findings if f.level == "block"]
-
     def raise_if_blocked(self) -> None:
         """Return if a fence may be raised. :raises CutoverBlocked: with every finding that blocks."""
         if self.blocks:
@@ -49,11 +43,11 @@ class Preview:
     @property
     def no_way_back(self) -> str:
         """Why what applications write to the target can't be copied back; empty if it can, or if nobody has asked."""
-        return "; ".join(f.evidence for f in self.findings if f.check == "way_back" and f.level != "pass")
+        return "; ".join(f.evidence for f in self.findings if f.check == "way_back" and f.level != PASS)
 
     def lines(self) -> list[str]:
         """Return a line for each finding, and one for the forecast: for a log, and for whoever approves."""
-        said = [f for f in self.findings if (f.check, f.level) != ("length", "pass")]  # the first line says it
+        said = [f for f in self.findings if (f.check, f.level) != ("length", PASS)]  # the first line says it
         lines = [f"{'ok' if f.level == 'pass' else f.level}: {f}" for f in said]
         return lines if self.forecast is None else [f"predicted length of the fence: {self.forecast}", *lines]
 
@@ -69,215 +63,172 @@ class Preview:
         }
 
 
-def judge(seen: Seen, limits: Limits) -> tuple[list[Finding], Forecast]:
+def judge(facts: CutoverFacts, limits: Limits) -> tuple[list[Finding], Forecast]:
     """Return the findings, blocks first, and the predicted length of the fence."""
-    expected = forecast(seen.times)
-    findings = []
-    for name, passed, check in CHECKS:
-        error = seen.unknown.get(name)
-        if error is not None:
-            level = "warn" if isinstance(error, (MissingRight, ApiNotServed)) else "block"
-            findings.append(
-                Finding(level, name, "both clusters", f"not known: {error}", "Ask again once that is mended.")
-            )
-            continue
-        findings += list(check(seen)) or [Finding("pass", name, "both clusters", passed(seen))]
-    findings += list(_length(expected, limits)) or [Finding("pass", "length", "fence", str(expected))]
-    return worst_first(findings), expected
+    return worst_first(CHECKS.run(facts.unknown, facts, limits)), forecast(facts.times)
 
 
-def _length(expected: Forecast, limits: Limits) -> Iterator[Finding]:
-    most_s = limits.max_fence_s
-    if expected.seconds > most_s:
-        yield Finding(
-            "block", "length", "fence", f"it would last {expected}, and max_fence_s is {most_s:g}",
-            "Shorten the longest part: let the tail catch up, compare again, stop consumers that stand still; or allow "
-            "more time.",
-        )  # fmt: skip
-    elif expected.unknown:
-        yield Finding(
-            "warn", "length", "fence", f"{expected}",
-            f"Nobody could measure the rest; after {most_s:g} s (max_fence_s) the cutover backs out.",
-        )  # fmt: skip
-
-
-def _tail(seen: Seen) -> Iterator[Finding]:
-    one = seen.tail
-    if one is None:
+@CHECKS.check("tail", "the tail lives and holds the writer lease", about="tail")
+def _tail(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    tail = facts.tail
+    if tail is None:
         why = "nobody has decided on one (StartMirrorOperator does), so nobody knows whether it lives"
-    elif not is_active(seen.tail_status):
-        why = f"it gives no sign of life from host {one.host} (it is {seen.tail_status})"
-    elif not seen.leased:
-        why = f"it lives on host {one.host}, and does not hold the writer lease: it can't write"
+    elif not is_active(facts.tail_status):
+        why = f"it gives no sign of life from host {tail.host} (it is {facts.tail_status})"
+    elif not facts.leased:
+        why = f"it lives on host {tail.host}, and does not hold the writer lease: it can't write"
     else:
         return
     # A target that has everything of a source at rest needs no tail; where a job holds the lease somebody may copy.
-    needed = (bool(seen.behind) or seen.written) and not (one is None and seen.leased)
-    yield Finding("block" if needed else "warn", "tail", "tail", why, _START_TAIL)
+    needed = (bool(facts.behind) or facts.written) and not (tail is None and facts.leased)
+    yield (block if needed else warn)(why, _START_TAIL)
 
 
-def _lag(seen: Seen) -> Iterator[Finding]:
-    if seen.stands:
-        shown = some(f"{tp} ({count(seen.behind[tp], 'offset')})" for tp in sorted(seen.stands))
-        yield Finding(
-            "block" if seen.watched_s >= ENOUGH_S else "warn", "lag", count(len(seen.stands), "partition"),
-            f"nothing was copied for {seen.watched_s:.1f} s although the target is behind: {shown}",
-            "See what the tail says of them: 'airflow-mirror status'.",
-        )  # fmt: skip
-
-
-def _lag_seen(seen: Seen) -> str:
-    if not seen.behind:
+def _lag_seen(facts: CutoverFacts, _: Limits) -> str:
+    if not facts.behind:
         return "the target holds everything"
-    behind = sum(seen.behind.values())
-    bytes_ = "" if seen.bytes_an_offset is None else f" (about {size(round(behind * seen.bytes_an_offset))})"
-    takes = "" if seen.times.drain is None else f": {seen.times.drain:.1f} s"
+    behind = sum(facts.behind.values())
+    bytes_ = "" if facts.bytes_an_offset is None else f" (about {size(round(behind * facts.bytes_an_offset))})"
+    takes = "" if facts.times.drain is None else f": {facts.times.drain:.1f} s"
     return (
-        f"{count(behind, 'offset')}{bytes_} behind in {count(len(seen.behind), 'partition')}, "
-        f"at {seen.offsets_per_s:,.0f} offsets/s{takes}"
+        f"{count(behind, 'offset')}{bytes_} behind in {count(len(facts.behind), 'partition')}, "
+        f"at {facts.offsets_per_s:,.0f} offsets/s{takes}"
     )
 
 
-def _compared(seen: Seen) -> Iterator[Finding]:
-    if seen.compared is not None and seen.compared.differences:
-        yield Finding(
-            "block", "compared", count(len(seen.compared.differences), "partition"),
-            f"both sides differ: {some(seen.compared.differences)}", "Find out why before anything else.",
-        )  # fmt: skip
-    elif seen.rest is None:
-        yield Finding(
-            "warn", "compared", "target", "nobody knows what was compared before",
+@CHECKS.check("lag", _lag_seen)
+def _lag(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    yield from several(
+        block if facts.watched_s >= ENOUGH_S else warn,
+        [f"{tp} ({count(facts.behind[tp], 'offset')})" for tp in sorted(facts.stands)], "partition",
+        f"nothing was copied for {facts.watched_s:.1f} s although the target is behind",
+        "See what the tail says of them: 'airflow-mirror status'.",
+    )  # fmt: skip
+
+
+def _compared_seen(facts: CutoverFacts, _: Limits) -> str:
+    took = "" if facts.compared is None else f"; {facts.compared.offsets:,} of them took {facts.compared.seconds:.1f} s"
+    return f"{count(facts.rest or 0, 'offset')} left to compare, {facts.times.verify or 0.0:.1f} s{took}"
+
+
+@CHECKS.check("compared", _compared_seen, about="target")
+def _compared(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    if facts.compared is not None and facts.compared.differences:
+        remedy = "Find out why before anything else."
+        yield from several(block, facts.compared.differences, "partition", "both sides differ", remedy)
+    elif facts.rest is None:
+        yield warn(
+            "nobody knows what was compared before",
             "All of it is compared behind the fence. Run VerifyMirrorOperator first.",
-        )  # fmt: skip
-    elif seen.times.verify is None:
-        yield Finding(
-            "warn", "compared", "target", f"{count(seen.rest, 'offset')} to compare, and nothing that could be yet",
-            _START_TAIL,
-        )  # fmt: skip
+        )
+    elif facts.times.verify is None:
+        yield warn(f"{count(facts.rest, 'offset')} to compare, and nothing that could be yet", _START_TAIL)
 
 
-def _compared_seen(seen: Seen) -> str:
-    took = "" if seen.compared is None else f"; {seen.compared.offsets:,} of them took {seen.compared.seconds:.1f} s"
-    return f"{count(seen.rest or 0, 'offset')} left to compare, {seen.times.verify or 0.0:.1f} s{took}"
+@CHECKS.check("transactions", "none is open", about="source")
+def _transactions(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    yield from several(
+        block, [one for one in facts.holders if one.hangs], "transaction",
+        "no coordinator knows of them, so they never end", "Abort them: kafka-transactions.sh abort.",
+    )  # fmt: skip
+    yield from several(
+        warn, [one for one in facts.holders if not one.hangs], "transaction", "open",
+        "The fence waits until they end. Stop a producer whose transactions stay open for long.",
+    )  # fmt: skip
+    if facts.unseen:
+        remedy = "Without that, there is no way back at identical offsets."
+        yield warn(f"there may be more of them unseen: {facts.unseen}", remedy)
 
 
-def _transactions(seen: Seen) -> Iterator[Finding]:
-    if hanging := [one for one in seen.holders if one.hangs]:
-        yield Finding(
-            "block", "transactions", count(len(hanging), "transaction"),
-            f"no coordinator knows of them, so they never end: {some(map(str, hanging))}",
-            "Abort them: kafka-transactions.sh abort.",
-        )  # fmt: skip
-    if others := [one for one in seen.holders if not one.hangs]:
-        yield Finding(
-            "warn", "transactions", count(len(others), "transaction"), f"open: {some(map(str, others))}",
-            "The fence waits until they end. Stop a producer whose transactions stay open for long.",
-        )  # fmt: skip
-    if seen.unseen:
-        yield Finding(
-            "warn", "transactions", "source", f"there may be more of them unseen: {seen.unseen}",
-            "Without that, there is no way back at identical offsets.",
-        )  # fmt: skip
+@CHECKS.check("groups", lambda facts, _: f"{count(facts.groups, 'group')} can move", about="source")
+def _groups(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    if lost := facts.untranslated:
+        yield block(some(lost, 3), "Correct these groups, or exclude them.", count(len(lost), "position"))
+    yield from several(
+        warn if facts.stops else block, [f"{group} ({kind})" for group, kind in facts.applications.items()], "group",
+        "they have members, and commit so seldom that their positions count only without",
+        "If the fence does not stop them, the cutover waits wait_groups_s and backs out."
+        if facts.stops else "Stop these applications first, or leave the groups out by name (leave_out_groups).",
+    )  # fmt: skip
+    yield from several(
+        block, facts.still, "group",
+        f"they have members and lag, and have committed nothing for {facts.watched_s:.1f} s",
+        "Stop their consumers; or name them in accept_still_groups, if they commit at least every few seconds and so "
+        "have read nothing since; or in leave_out_groups.",
+    )  # fmt: skip
+    if facts.times.quiet:
+        yield warn(
+            "a group of accept_still_groups has members and lag, and commits nothing",
+            f"Its positions count as final after {facts.times.quiet:g} s behind the fence. Better stop its consumers.",
+        )
+    for group, what in facts.left_out.items():
+        remedy = "Set its positions by hand before it starts on the target: airflow-mirror translate --groups."
+        yield warn(f"left out by name: {what}", remedy, f"group {group!r}")
+    yield from several(
+        warn, facts.left_behind, "group", "they have positions in these topics and are not selected",
+        "They find a fenced source, and no position on the target.",
+    )  # fmt: skip
 
 
-def _groups(seen: Seen) -> Iterator[Finding]:
-    if seen.untranslated:
-        yield Finding(
-            "block", "groups", count(len(seen.untranslated), "position"), some(seen.untranslated, 3),
-            "Correct these groups, or exclude them.",
-        )  # fmt: skip
-    if seen.applications:
-        shown = some(f"{group} ({application})" for group, application in seen.applications.items())
-        yield Finding(
-            "warn" if seen.stops else "block", "groups", count(len(seen.applications), "group"),
-            f"they have members, and commit so seldom that their positions count only without: {shown}",
-            "Stop these applications first, or leave the groups out by name (leave_out_groups)."
-            if not seen.stops else "If the fence does not stop them, the cutover waits wait_groups_s and backs out.",
-        )  # fmt: skip
-    if seen.still:
-        yield Finding(
-            "block", "groups", count(len(seen.still), "group"),
-            f"they have members and lag, and have committed nothing for {seen.watched_s:.1f} s: {some(seen.still)}",
-            "Stop their consumers; or name them in accept_still_groups, if they commit at least every few seconds and so "
-            "have read nothing since; or in leave_out_groups.",
-        )  # fmt: skip
-    if seen.times.quiet:
-        yield Finding(
-            "warn", "groups", "source", "a group of accept_still_groups has members and lag, and commits nothing",
-            f"Its positions count as final after {seen.times.quiet:g} s behind the fence. Better stop its consumers.",
-        )  # fmt: skip
-    for group, what in seen.left_out.items():
-        yield Finding(
-            "warn", "groups", f"group {group!r}", f"left out by name: {what}",
-            "Set its positions by hand before it starts on the target: airflow-mirror translate --groups.",
-        )  # fmt: skip
-    if seen.left_behind:
-        yield Finding(
-            "warn", "groups", count(len(seen.left_behind), "group"),
-            f"they have positions in these topics and are not selected: {some(seen.left_behind)}",
-            "They find a fenced source, and no position on the target.",
-        )  # fmt: skip
-
-
-def _replicas(seen: Seen) -> Iterator[Finding]:
-    for side, found in seen.replicas.items():
+@CHECKS.check("replicas", "all in sync on both sides")
+def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    for side, found in facts.replicas.items():
         down = sorted(tp for tp, one in found.items() if not one.led)
-        short = sorted(tp for tp, one in found.items() if side == "target" and one.in_sync < seen.least.get(tp.topic, 1))
+        short = sorted(tp for tp, one in found.items() if side == "target" and one.in_sync < facts.least.get(tp.topic, 1))
         under = sorted(tp for tp, one in found.items() if one.in_sync < one.all)
+        about = f"{side}, {count(len(down or short or under), 'partition')}"
         if down or short:
             what = "have no leader" if down else "have fewer replicas in sync than a write takes (min.insync.replicas)"
-            yield Finding(
-                "block", "replicas", f"{side}, {count(len(down or short), 'partition')}",
-                f"they {what}: {some(map(str, down or short))}", "Wait until their brokers are back.",
-            )  # fmt: skip
+            yield block(f"they {what}: {some(map(str, down or short))}", "Wait until their brokers are back.", about)
         elif under:
-            yield Finding(
-                "warn", "replicas", f"{side}, {count(len(under), 'partition')}",
+            yield warn(
                 f"not all their replicas are in sync: {some(map(str, under))}",
-                "One broker less, and they may stop in the middle of the fence. Better wait.",
+                "One broker less, and they may stop in the middle of the fence. Better wait.", about,
             )  # fmt: skip
 
 
-def _rights(seen: Seen) -> Iterator[Finding]:
-    for one in seen.lacking:
+@CHECKS.check("rights", lambda facts, _: f"all granted, on {facts.rights:,} topics and groups")
+def _rights(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    for one in facts.lacking:
         spare = (one.kind, one.operation) == ("group", "DELETE")  # a cutover that backs out names what it leaves
-        yield Finding(
-            "warn" if spare else "block", "rights", f"{one.side}, {count(len(one.names), one.kind)}", str(one),
-            "Grant it: 'airflow-mirror rights' prints the commands.",
-        )  # fmt: skip
+        about = f"{one.side}, {count(len(one.names), one.kind)}"
+        yield (warn if spare else block)(str(one), "Grant it: 'airflow-mirror rights' prints the commands.", about)
 
 
-def _versions(seen: Seen) -> Iterator[Finding]:
-    for line in seen.old:
-        yield Finding("warn", "versions", "source", f"its brokers can't give: {line}", "Nothing to do.")
+@CHECKS.check("versions", "the source's brokers tell all that a cutover asks", about="source")
+def _versions(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    yield from (warn(f"its brokers can't give: {line}", "Nothing to do.") for line in facts.old)
 
 
-def _disk(seen: Seen) -> Iterator[Finding]:
-    free = {broker: usable for broker, usable in seen.free_bytes.items() if usable is not None}
-    needed = round(sum(seen.behind.values()) * (seen.bytes_an_offset or 0.0))
+def _free(facts: CutoverFacts) -> dict[int, int]:
+    return {broker: usable for broker, usable in facts.free_bytes.items() if usable is not None}
+
+
+@CHECKS.check("disk", lambda facts, _: f"at least {size(min(_free(facts).values()))} free on each broker of the target")
+def _disk(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    free = _free(facts)
+    needed = round(sum(facts.behind.values()) * (facts.bytes_an_offset or 0.0))
     least = min(free, key=lambda broker: free[broker], default=None)
     if least is None:
-        yield Finding("warn", "disk", "target", "its brokers don't tell what is free", "Look there.")
+        yield warn("its brokers don't tell what is free", "Look there.", "target")
     elif free[least] < max(needed, _FREE_BYTES):
-        yield Finding(
-            "block" if free[least] < needed else "warn", "disk", f"target, broker {least}",
-            f"{size(free[least])} free, and {size(needed)} still to copy", "Free disk there: applications write too.",
-        )  # fmt: skip
+        evidence = f"{size(free[least])} free, and {size(needed)} still to copy"
+        remedy = "Free disk there: applications write too."
+        yield Finding(BLOCK if free[least] < needed else WARN, "", f"target, broker {least}", evidence, remedy)
 
 
-Check = tuple[str, Callable[["Seen"], str], Callable[["Seen"], Iterator[Finding]]]
-CHECKS: tuple[Check, ...] = (
-    ("tail", lambda seen: "the tail lives and holds the writer lease", _tail),
-    ("lag", _lag_seen, _lag),
-    ("compared", _compared_seen, _compared),
-    ("transactions", lambda seen: "none is open", _transactions),
-    ("groups", lambda seen: f"{count(seen.groups, 'group')} can move", _groups),
-    ("replicas", lambda seen: "all in sync on both sides", _replicas),
-    ("rights", lambda seen: f"all granted, on {seen.rights:,} topics and groups", _rights),
-    ("versions", lambda seen: "the source's brokers tell all that a cutover asks", _versions),
-    ("disk", lambda seen: f"at least {_least_free(seen.free_bytes)} free on each broker of the target", _disk),
-)
-
-
-def _least_free(free: Mapping[int, int | None]) -> str:
-    return size(min(usable for usable in free.values() if usable is not None))
+@CHECKS.check("length", about="fence")
+def _length(facts: CutoverFacts, limits: Limits) -> Iterator[Finding]:
+    expected, most_s = forecast(facts.times), limits.max_fence_s
+    if expected.seconds > most_s:
+        yield block(
+            f"it would last {expected}, and max_fence_s is {most_s:g}",
+            "Shorten the longest part: let the tail catch up, compare again, stop consumers that stand still; or allow "
+            "more time.",
+        )
+    elif expected.unknown:
+        yield warn(
+            str(expected), f"Nobody could measure the rest; after {most_s:g} s (max_fence_s) the cutover backs out."
+        )
+    else:
+        yield well(str(expected))

@@ -170,12 +170,11 @@ def preview(run: Run) -> Preview:
     """
     values = run.life.values()
     run.before, run.turned = fence_state(values, run.mirror.name), direction(values, run.mirror.name)
-    refused = refusals(run)
-    blocks = [f for f in refused if f.level == "block"]
-    if blocks:  # rates and lengths of what can't begin would only hide them
-        return _preview_of(run, [*blocks, *(f for f in refused if f.level != "block")])
+    refused = _preview_of(run, refusals(run))
+    if refused.blocks:  # rates and lengths of what can't begin would only hide them
+        return refused
     found = ask_first(run)
-    return replace(found, findings=[*found.findings, *refused])
+    return replace(found, findings=[*found.findings, *refused.findings])
 
 
 def _before(run: Run) -> FenceState | None:

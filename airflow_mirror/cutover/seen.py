@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
 
+from airflow_mirror.checks import Questions
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import compare_watched, positions
@@ -36,7 +36,6 @@ from airflow_mirror.wire.batch import BatchHeader
 from airflow_mirror.wire.served import unproven, without
 from airflow_mirror.wording import some
 
-_T = TypeVar("_T")
 _COMPARED_AT_MOST = 200_000  # offsets, to know how fast a comparison is
 _ASKED_AT_MOST = 50  # partitions that an open transaction holds
 
@@ -72,7 +71,7 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class CutoverFacts:
     """What was seen, as values.
 
     :param tail: that is decided to copy; None: none is known. :param tail_status: see :class:`.Watch`.
@@ -121,22 +120,12 @@ class Seen:
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
-def look(run: Run) -> Seen:
+def look(run: Run) -> CutoverFacts:
     """Watch both sides for ``quiet_at_most_s``, and ask what else a cutover depends on. Sets ``run.longest_pause_s``.
 
     :raises CutoverCancelled: it was asked to stop. :raises TryAgain: a cluster does not answer.
     """
-    unknown: dict[str, MirrorError] = {}
-
-    def ask(check: str, question: Callable[[], _T]) -> _T | None:
-        try:
-            return question()
-        except CutoverCancelled:
-            raise
-        except MirrorError as e:
-            unknown[check] = e
-            return None
-
+    to = Questions(CutoverCancelled)
     granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
     groups = _Groups(run)
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
@@ -146,12 +135,12 @@ def look(run: Run) -> Seen:
     looked_s = run.now() - asked
     behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
     per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0
-    tail, status, sign = ask("tail", lambda: _tail(run)) or (None, "", None)
-    leased = ask("tail", lambda: run.on.target.is_anybody_writing(run.mirror.name)) is not False
-    rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
-    holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
+    tail, status, sign = to.ask("tail", lambda: _tail(run)) or (None, "", None)
+    leased = to.ask("tail", lambda: run.on.target.is_anybody_writing(run.mirror.name)) is not False
+    rest, compared = to.ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
+    holders, unseen = to.ask("transactions", lambda: _holders(run)) or ([], "")
     quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
-    lacking, rights = ask("rights", lambda: granted(groups.positions)) or ([], 0)
+    lacking, rights = to.ask("rights", lambda: granted(groups.positions)) or ([], 0)
     verify_s = None if rest is None or (compared is None and rest) else 0.0
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
@@ -162,17 +151,17 @@ def look(run: Run) -> Seen:
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
         handover=lease.HANDOVER_S,
     )  # fmt: skip
-    return Seen(
+    return CutoverFacts(
         times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,
         behind=behind, stands=[tp for tp in behind if reached[tp] == before[tp] < ends_before[tp]], offsets_per_s=per_s,
         bytes_an_offset=_bytes_an_offset(sign), rest=rest, compared=compared, holders=holders, unseen=unseen,
-        untranslated=ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
+        untranslated=to.ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
         left_behind=run.report.left_behind, left_out=run.report.left_out, applications=groups.applications, still=still,
         stops=not isinstance(run.fence, AclFence),
-        replicas=ask("replicas", lambda: _replicas(run)) or {}, least=ask("replicas", lambda: _least(run)) or {},
+        replicas=to.ask("replicas", lambda: _replicas(run)) or {}, least=to.ask("replicas", lambda: _least(run)) or {},
         lacking=lacking, rights=rights,
-        old=ask("versions", lambda: _old(run)) or [], free_bytes=ask("disk", run.target.usable_bytes) or {},
-        unknown=unknown,
+        old=to.ask("versions", lambda: _old(run)) or [], free_bytes=to.ask("disk", run.target.usable_bytes) or {},
+        unknown=to.unknown,
     )  # fmt: skip
 
 

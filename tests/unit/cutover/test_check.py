@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.cutover import groups
-from airflow_mirror.cutover.check import precheck, reverify
+from airflow_mirror.cutover.check import CHECKS, precheck, reverify
 from airflow_mirror.cutover.context import Run, Settled
 from airflow_mirror.cutover.decision import (
     CLOSED,
@@ -27,6 +27,7 @@ from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.errors import (
     BrokerError,
+    CutoverBlocked,
     FenceStands,
     GroupActive,
     GroupAhead,
@@ -94,6 +95,14 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
         precheck(run)
     assert len(caught.value.drift) == 1
+
+
+def test_check_that_yields_what_is_wrong_is_not_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others raise; a generator that nobody walks would never run."""
+    monkeypatch.setattr(CHECKS, "rows", dict(CHECKS.rows))
+    CHECKS.check("moon")(lambda _: (line for line in ["the moon is full"]))
+    with pytest.raises(CutoverBlocked, match="the moon is full"):
+        precheck(run)
 
 
 def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> None:

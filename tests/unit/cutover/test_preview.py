@@ -11,7 +11,7 @@ from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
 from airflow_mirror.cutover.request import Limits
-from airflow_mirror.cutover.seen import Compared, Holder, Seen
+from airflow_mirror.cutover.seen import Compared, CutoverFacts, Holder
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight
 from airflow_mirror.jobs.runner.active import ActiveTail
@@ -26,7 +26,7 @@ TIMES = Times(
 )
 TAIL = ActiveTail(mirror={"name": "flow"}, plan="p", inputs="i", directory="", host="host-a")
 FREE = {1: 10**12}
-WELL = Seen(
+WELL = CutoverFacts(
     times=TIMES, watched_s=10.0, tail=TAIL, tail_status=RUNNING, behind={ZERO: 200}, offsets_per_s=400.0,
     bytes_an_offset=1000.0, rest=500, compared=Compared(offsets=500, seconds=2.0), groups=3, free_bytes=FREE,
     replicas={"source": {ZERO: Replicas(3, 3)}, "target": {ZERO: Replicas(3, 3)}}, least={"orders": 2},
@@ -43,7 +43,7 @@ def found(limits: Limits | None = None, **changed: Any) -> dict[str, tuple[str, 
 
 def test_well_prepared_cutover_passes_with_its_evidence() -> None:
     said = found()
-    assert {level for level, _ in said.values()} == {"pass"} and list(said) == [*(name for name, *_ in CHECKS), "length"]
+    assert {level for level, _ in said.values()} == {"pass"} and list(said) == list(CHECKS.rows)
     assert "200 offsets (about 200.0 KB) behind in 1 partition, at 400 offsets/s: 0.5 s" in said["lag"][1]
     assert "500 offsets left to compare, 2.0 s; 500 of them took 2.0 s" in said["compared"][1]
     findings, expected = judge(WELL, Limits())
@@ -140,7 +140,7 @@ def test_missing_right_blocks_unless_the_cutover_can_do_without() -> None:
     assert found(rights=1234)["rights"] == ("pass", "both clusters: all granted, on 1,234 topics and groups")
 
 
-@pytest.mark.parametrize("check", [name for name, *_ in CHECKS])
+@pytest.mark.parametrize("check", CHECKS.rows)
 def test_what_nobody_can_know_is_not_well(check: str) -> None:
     """Only what a cluster tells those alone who have a right does no more than warn."""
     away = found(unknown={check: BrokerError("read x", 7, "REQUEST_TIMED_OUT")})[check]

@@ -108,7 +108,7 @@ def test_plan_warns_of_them() -> None:
 def test_cutover_wants_them_accepted_by_name(tmp_path: Any) -> None:
     from airflow_mirror.cutover.check import CHECKS
 
-    check = {name: check for name, _, check in CHECKS}["ledger_writers"]
+    check = CHECKS.rows["ledger_writers"].judge
     run = a_run(tmp_path, None)
     run.on.target.admin = target = Acls(*OURS, rule(STATE, "WRITE", "ALLOW", "User:b"))  # type: ignore[assignment]
     target.principal = OWN  # type: ignore[attr-defined]
