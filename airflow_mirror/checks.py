@@ -42,6 +42,11 @@ class Finding:
     evidence: str
     remedy: str = ""
 
+    @property
+    def severity(self) -> int:
+        """As the log counts it."""
+        return {BLOCK: 40, WARN: 30}.get(self.level, 20)
+
     def __str__(self) -> str:
         said = ": ".join(filter(None, (self.check, self.object, self.evidence)))
         return f"{said}. {self.remedy}".strip() if self.object else said
@@ -116,23 +121,24 @@ class Questions:
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Generic[P]):
-    """A row of a table. Its function says what is wrong: as findings, as lines that block, or by raising an error.
+    """A row of a table. Its function says what is wrong: as findings, as plain lines, or by raising an error.
 
-    :param passed: what a pass says; empty: nothing. :param about: the object of its findings that name none.
+    :param passed: what a pass says; empty: nothing. :param level: of lines. :param about: the object where none is named.
     :param needs: the questions, besides one of its own name, without whose answers it can't judge.
     :param away: the level of a question without an answer; ``hidden``: of one that needs a right, or newer brokers.
-    :param first: if it blocks, the others make no sense. :param once: it is about the mirror, not about its topics.
+    :param first: if it blocks, the others make no sense. :param of: see :meth:`Checks.of`.
     """
 
     id: str
     judge: Callable[P, Iterable[Finding | str] | None]
     passed: str | Callable[P, str] = ""
+    level: str = BLOCK
     about: str = ""
     needs: Collection[str] = ()
     away: str = BLOCK
     hidden: str = BLOCK
     first: bool = False
-    once: bool = False
+    of: str = ""
 
 
 class Checks(Generic[P]):
@@ -155,6 +161,10 @@ class Checks(Generic[P]):
 
         return add
 
+    def of(self, what: str) -> tuple[str, ...]:
+        """Return the ids of the checks that are of one kind."""
+        return tuple(row.id for row in self.rows.values() if row.of == what)
+
     def run(self, unknown: Mapping[str, MirrorError], /, *facts: P.args, **named: P.kwargs) -> list[Finding]:
         """Return what all checks find.
 
@@ -173,9 +183,10 @@ class Checks(Generic[P]):
         self, row: Check[P], unknown: Mapping[str, MirrorError], *facts: P.args, **named: P.kwargs
     ) -> Iterator[Finding]:
         about = self._about if isinstance(self._about, str) else self._about(*facts, **named)
-        for error in (unknown[name] for name in (row.id, *row.needs) if name in unknown):
-            level = row.hidden if isinstance(error, (MissingRight, ApiNotServed)) else row.away
-            yield Unknown(level, row.id, about, f"not known: {error}", "Ask again once that is mended.")
+        for name in (name for name in (row.id, *row.needs) if name in unknown):
+            level = row.hidden if isinstance(unknown[name], (MissingRight, ApiNotServed)) else row.away
+            why = unknown[name] if name not in self.rows or name == row.id else f"see {name}"
+            yield Unknown(level, row.id, about, f"not known: {why}", "Ask again once that is mended.")
             return
         try:
             said = list(row.judge(*facts, **named) or ())
@@ -187,5 +198,5 @@ class Checks(Generic[P]):
             passed = row.passed if isinstance(row.passed, str) else row.passed(*facts, **named)
             yield Finding(PASS, row.id, about, passed)
         for one in said:
-            one = block(one) if isinstance(one, str) else one
+            one = Finding(row.level, row.id, "", one) if isinstance(one, str) else one
             yield replace(one, check=row.id, object=one.object or row.about or about)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_mirror.checks import Finding, Unknown
 from airflow_mirror.errors import InvalidField, MirrorError
-from airflow_mirror.jobs.health.judging import Trouble
 
 RECREATE_TOPIC, KILL_TAIL = "recreate_topic", "kill_tail"
 FAULTS = (RECREATE_TOPIC, KILL_TAIL)  # in this order: a tail that is dead notices nothing
@@ -30,7 +30,7 @@ class Fault:
 
     name: str
     inject: Callable[[], object]
-    shows: Callable[[Trouble], bool]
+    shows: Callable[[Finding], bool]
 
 
 def names_of(value: Any) -> list[str]:
@@ -46,12 +46,18 @@ def names_of(value: Any) -> list[str]:
 
 def kill_tail(inject: Callable[[], object]) -> Fault:
     """Return the fault of a tail that is killed with all its processes."""
-    return Fault(name=KILL_TAIL, inject=inject, shows=lambda one: one.check == "tail" and one.is_known)
+    return Fault(name=KILL_TAIL, inject=inject, shows=lambda finding: finding.check == "tail" and _is_known(finding))
 
 
 def recreate_topic(topic: str, inject: Callable[[], object]) -> Fault:
     """Return the fault of a source topic that is deleted and created again."""
-    return Fault(name=RECREATE_TOPIC, inject=inject, shows=lambda one: topic in one.what and one.is_known)
+    return Fault(
+        name=RECREATE_TOPIC, inject=inject, shows=lambda finding: topic in finding.evidence and _is_known(finding)
+    )
+
+
+def _is_known(finding: Finding) -> bool:
+    return not isinstance(finding, Unknown)
 
 
 def planned(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -61,7 +67,7 @@ def planned(names: Iterable[str]) -> list[dict[str, Any]]:
 
 def rehearse(
     faults: Iterable[Fault],
-    look: Callable[[], list[Trouble]],
+    look: Callable[[], list[Finding]],
     timeout_s: float = NOTICE_S,
     *,
     clock: Callable[[], float] = time.monotonic,
@@ -87,7 +93,7 @@ def rehearse(
             continue
         row["how"] = f"it was not noticed within {timeout_s:.0f} s"
         while row["noticed_s"] is None and clock() - began < timeout_s:
-            new = [str(one) for one in look() if str(one) not in known and fault.shows(one)]
+            new = [str(f) for f in look() if str(f) not in known and fault.shows(f)]
             if new:
                 row["noticed_s"], row["how"] = round(clock() - began, 1), new[0]
             else:

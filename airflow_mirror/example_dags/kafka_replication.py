@@ -63,8 +63,8 @@ FIELDS: dict[str, Field] = {
         "type": "integer", "minimum": 0, "description_md": "Bytes that each broker of the target must have free.",
     }),
     "warn_only": (list(USUAL.warn_only), {
-        "type": "array", "items": {"type": "string", "enum": list(CHECKS)},
-        "description_md": f"Checks whose findings only warn, of {', '.join(f'`{check}`' for check in CHECKS)}.",
+        "type": "array", "items": {"type": "string", "enum": list(CHECKS.rows)},
+        "description_md": f"Checks whose findings only warn, of {', '.join(f'`{check}`' for check in CHECKS.rows)}.",
     }),
 }  # fmt: skip
 START, STOP = ("mirror", "attached", "replace_tail", "spark_conn_id"), ("mirror", "spark_conn_id", "grace_s")

@@ -164,7 +164,7 @@ class PreviewCutoverOperator(_OfACutover):
         if found.forecast is not None:
             self.log.info("predicted length of the fence: %s", found.forecast)
         for one in found.findings:
-            self.log.log({"block": 40, "warn": 30}.get(one.level, 20), "%s %s", one.level, one)
+            self.log.log(one.severity, "%s %s", one.level, one)
         found.raise_if_blocked()
         predicted = None if found.forecast is None else round(found.forecast.seconds, 1)
         known = {"mirror": mirror.name, "plan": found.plan, "revision": found.revision, "at": found.at}

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.checks import Finding
     from airflow_mirror.drill.kept import Drill
     from airflow_mirror.hooks.tail import TailView
-    from airflow_mirror.jobs.health.judging import Trouble
     from airflow_mirror.mirror import Mirror
 
 __all__ = [
@@ -386,7 +386,7 @@ class RehearseFaultsOperator(_DrillOperator):
         return {row["fault"]: row["noticed_s"] for row in rows}
 
 
-def health_of(view: TailView, mirror: Mirror) -> list[Trouble]:
+def health_of(view: TailView, mirror: Mirror) -> list[Finding]:
     """Return what is wrong with a mirror, as anybody on any worker sees it; also that it can't be asked."""
     from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, judge
 

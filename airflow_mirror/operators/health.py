@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.checks import BLOCK
 from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.remembered import last_plan
@@ -38,8 +39,7 @@ class CheckMirrorOperator(MirrorOperator):
     :param min_headroom_s: how long it must be at least until the source deletes a record that the target lacks; of topics
         that keep less than twice that: half of what they keep (templated).
     :param min_free_bytes: what each broker of the target must have free, where it tells (templated).
-    :param warn_only: checks whose findings are warnings: of ``tail``, ``paused``, ``lease``, ``lag``, ``retention``,
-        ``stopped``, ``hold``, ``follow``, ``left_out``, ``notes``, ``disk`` and ``fence`` (templated).
+    :param warn_only: checks whose findings are warnings (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -53,7 +53,7 @@ class CheckMirrorOperator(MirrorOperator):
         max_lag_records: int | str | None = None,
         min_headroom_s: float | str = 6 * 3600.0,
         min_free_bytes: int | str = 10_000_000_000,
-        warn_only: Sequence[str] | str = ("paused", "fence", "transactions", "left_out", "notes"),
+        warn_only: Sequence[str] | str = ("paused", "transactions", "left_out", "notes", "fence"),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -85,8 +85,8 @@ class CheckMirrorOperator(MirrorOperator):
         found = judge(facts, limits)
         tell_lag(mirror.name, lag.summary(list(facts.lags)))
         for one in found:
-            self.log.log(40 if one.fails else 30, "%s", one)
-        if wrong := [str(one) for one in found if one.fails]:
+            self.log.log(one.severity, "%s", one)
+        if wrong := [str(one) for one in found if one.level == BLOCK]:
             raise MirrorUnhealthy(mirror.name, wrong)
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
 

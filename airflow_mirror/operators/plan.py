@@ -93,7 +93,7 @@ class PlanMirrorOperator(MirrorOperator):
             show_file(self, context, page)
             self.log.info("plan for the night, with %d waves: %s", len(night.waves), page)
         for finding in findings:
-            self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
+            self.log.log(finding.severity, "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)
         if blocks:
             raise PlanBlocked(blocks)

@@ -96,7 +96,7 @@ def _traces(s: Situation) -> Iterator[Finding]:
     yield from several(well, s.source.traces, "topic", what)
 
 
-@CHECKS.check("brokers", "the source's brokers tell all that a mirror asks", about="source cluster", once=True)
+@CHECKS.check("brokers", "the source's brokers tell all that a mirror asks", about="source cluster", of="mirror")
 def _brokers(s: Situation) -> Iterator[Finding]:
     for one in s.lost:
         yield warn(
@@ -106,7 +106,7 @@ def _brokers(s: Situation) -> Iterator[Finding]:
 
 
 # A cutover would otherwise notice it while the source is fenced.
-@CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", once=True)
+@CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", of="mirror")
 def _lease(s: Situation) -> Iterator[Finding]:
     key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
     short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
@@ -143,7 +143,7 @@ def _ledger_topics(s: Situation) -> Iterator[Finding]:
         )
 
 
-@CHECKS.check("ledger_writers", "nobody else may write to the ledger's topics", about="target cluster", once=True)
+@CHECKS.check("ledger_writers", "nobody else may write to the ledger's topics", about="target cluster", of="mirror")
 def _ledger_writers(s: Situation) -> Iterator[Finding]:
     if s.target.ledger_writers:
         commands = "; ".join(dict.fromkeys(writer.command for writer in s.target.ledger_writers))
@@ -154,7 +154,7 @@ def _ledger_writers(s: Situation) -> Iterator[Finding]:
         )
 
 
-@CHECKS.check("partitioning", "records keep their partition", once=True)
+@CHECKS.check("partitioning", "records keep their partition", of="mirror")
 def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield warn(
@@ -165,7 +165,7 @@ def _partitioning(s: Situation) -> Iterator[Finding]:
         )
 
 
-@CHECKS.check("ownership", "each target topic has one mirror", once=True)
+@CHECKS.check("ownership", "each target topic has one mirror", of="mirror")
 def _ownership(s: Situation) -> Iterator[Finding]:
     if s.mirror.shares:
         yield warn(
@@ -196,5 +196,4 @@ def _offsets(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
 
 for of_a_subject in (topic_checks, room_checks, hole_checks, selection):
     CHECKS.rows |= of_a_subject.CHECKS.rows
-# With the plan, and not again of topics that join it.
-TOLD_ONCE = frozenset(row.id for row in CHECKS.rows.values() if row.once)
+TOLD_ONCE = CHECKS.of("mirror")  # with the plan, and not again of topics that join it

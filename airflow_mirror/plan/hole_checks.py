@@ -38,7 +38,7 @@ def _holes(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check(
     "capabilities", "the target lets the principal create, write, pad in bulk, prime, read", about="target cluster",
-    once=True,
+    of="mirror",
 )  # fmt: skip
 def _capabilities(s: Situation) -> Iterator[Finding]:
     tried = s.capabilities
@@ -105,7 +105,7 @@ def _replication(s: Situation) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-@CHECKS.check("auto_create", "the target creates no topics by itself", about="target cluster", once=True)
+@CHECKS.check("auto_create", "the target creates no topics by itself", about="target cluster", of="mirror")
 def _auto_create(s: Situation) -> Iterator[Finding]:
     if s.target.broker_configs is None:
         yield warn(

@@ -12,7 +12,7 @@ CHECKS = Checks[Situation]()
 _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
 
 
-@CHECKS.check("disk", "the copy fits on the target's disks", about="target brokers", once=True)
+@CHECKS.check("disk", "the copy fits on the target's disks", about="target brokers", of="mirror")
 def _disk(s: Situation) -> Iterator[Finding]:
     known = s.target.usable_bytes
     silent = [f"broker {broker}" for broker, usable in sorted(known.items()) if usable is None]
@@ -40,7 +40,7 @@ def _disk(s: Situation) -> Iterator[Finding]:
         )
 
 
-@CHECKS.check("quotas", "no client quota slows the mirror down", once=True)
+@CHECKS.check("quotas", "no client quota slows the mirror down", of="mirror")
 def _quotas(s: Situation) -> Iterator[Finding]:
     moved = sum(bytes_ for _, bytes_ in _left(s) or ())
     for side, inventory, rate in (("source", s.source, "consumer_byte_rate"), ("target", s.target, "producer_byte_rate")):

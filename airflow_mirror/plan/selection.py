@@ -99,7 +99,7 @@ def _other_topics(s: Situation) -> Iterator[Finding]:
     yield from several(well, s.source.other_topics, "topic", what)
 
 
-@CHECKS.check("groups", "every selected group moves as a whole", once=True)
+@CHECKS.check("groups", "every selected group moves as a whole", of="mirror")
 def _groups(s: Situation) -> Iterator[Finding]:
     if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve" and not s.mirror.shares:
         yield warn(
@@ -120,7 +120,7 @@ def _groups(s: Situation) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-@CHECKS.check("other_groups", "no group is left behind", once=True)
+@CHECKS.check("other_groups", "no group is left behind", of="mirror")
 def _other_groups(s: Situation) -> Iterator[Finding]:
     yield from several(
         warn, s.source.other_groups, "group", "they have positions in these topics and are not selected",

@@ -160,7 +160,7 @@ def test_paused_broker_of_a_sandbox_is_noticed(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """No drill does that to a broker of production, whose other topics applications use."""
-    pause = Fault(name="pause_broker", inject=lambda: source_cluster.pause(1), shows=lambda one: one.fails)
+    pause = Fault(name="pause_broker", inject=lambda: source_cluster.pause(1), shows=lambda one: one.level == "block")
     with tail_of(source_cluster, target_cluster, topic_name, tmp_path):
         try:
             (row,) = noticed(target_cluster, topic_name, pause)

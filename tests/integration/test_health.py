@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.checks import BLOCK, Finding
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.health.gathering import gather
-from airflow_mirror.jobs.health.judging import Facts, Limits, Trouble, judge
+from airflow_mirror.jobs.health.judging import Facts, Limits, judge
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
@@ -55,12 +56,12 @@ def test_a_tail_is_well_until_it_is_killed(
             mirror = Mirror.from_dict(active.mirror)
             plan = build(mirror, source, target, [topic_name], probe_target=False)
 
-            def look() -> tuple[Facts, list[Trouble]]:
+            def look() -> tuple[Facts, list[Finding]]:
                 facts = gather(plan, source, target, lambda: view.look(mirror), list[str], LIMITS)
                 return facts, judge(facts, LIMITS)
 
             facts, found = look()
-            assert [str(one) for one in found if one.fails] == []
+            assert [str(one) for one in found if one.level == BLOCK] == []
             assert (facts.tail.status, facts.tail.said.phase, facts.lease) == ("RUNNING", "copying", "a job")
             assert [lag.records for lag in facts.lags] == [0, 0]
             assert facts.free_bytes and all(facts.free_bytes.values()), "these brokers tell it"
@@ -70,7 +71,7 @@ def test_a_tail_is_well_until_it_is_killed(
             target.alter_topic_configs(topic_name, unfenced, {"retention.ms": "86400000"})
             facts, found = look()
             late = TopicPartition(topic_name, 1)
-            assert {one.check for one in found if one.fails} == {"tail", "lag", "retention", "hold"}, found
+            assert {one.check for one in found if one.level == BLOCK} == {"tail", "lag", "retention", "hold"}, found
             assert facts.tail.status == "LOST" and list(facts.late) == [late] and list(facts.racing) == [late]
             assert facts.not_held == [(topic_name, "retention.ms", "86400000")]
     finally:

@@ -174,7 +174,7 @@ def health() -> dict[str, list[str]]:
 
 
 def troubled(one: Any) -> str:
-    return f"{'fails' if one.fails else 'warns'} | {one}"
+    return f"{'fails' if one.level == 'block' else 'warns'} | {one}"
 
 
 def night() -> dict[str, list[str]]:

@@ -6,10 +6,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
+from airflow_mirror.checks import Questions
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.metrics.retained import retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -20,8 +19,6 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings
 from airflow_mirror.sync.maps import OffsetMaps
-
-_T = TypeVar("_T")
 
 # What a tail needs to copy a record that it is in time with. A source that gets old records all the time has one that
 # is late at each moment; only what was there a while ago, and is not copied yet, says that the tail is.
@@ -46,37 +43,29 @@ def gather(
     :param look: returns what the target knows of the tail. :param fences: returns :attr:`Facts.fences`.
     :param clock: wall-clock time, in seconds; record timestamps are compared with it.
     """
-    unknown: dict[str, MirrorError] = {}
-
-    def ask(check: str, question: Callable[[], _T]) -> _T | None:
-        try:
-            return question()
-        except MirrorError as e:
-            unknown[check] = e
-            return None
-
+    to = Questions()
     with OffsetMaps(plan, source.config, target.config) as maps:
         mapped = maps.positions if maps else None
 
         def lags() -> list[lag.PartitionLag]:
             return lag.measure(plan, source, target, mapped)
 
-        first = ask("lag", lags) or ()
+        first = to.ask("lag", lags) or ()
         before = {one.source: max(one.end, one.log_end) for one in first}
         pause(BETWEEN_S)
         facts = Facts(
-            tail=ask("tail", look) or TailFacts(),
-            lags=ask("lag", lags) or (),
-            lease=ask("lease", lambda: _lease(plan, target)) or "",
-            not_held=ask("hold", lambda: _not_held(plan, target)) or (),
-            free_bytes=ask("disk", target.usable_bytes) or {},
-            fences=ask("fence", fences) or (),
-            unknown=unknown,
+            tail=to.ask("tail", look) or TailFacts(),
+            lags=to.ask("lag", lags) or (),
+            lease=to.ask("lease", lambda: _lease(plan, target)) or "",
+            not_held=to.ask("hold", lambda: _not_held(plan, target)) or (),
+            free_bytes=to.ask("disk", target.usable_bytes) or {},
+            fences=to.ask("fence", fences) or (),
+            unknown=to.unknown,
         )
     held = named(source, lag.standing(first, facts.lags))
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
-    late = ask("lag", lambda: _older(source, behind, limits.max_lag_s, clock())) or ()
-    racing, lost = ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
+    late = to.ask("lag", lambda: _older(source, behind, limits.max_lag_s, clock())) or ()
+    racing, lost = to.ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
     return replace(facts, late=late, racing=racing, lost=lost, held=[str(one) for one in held])
 
 

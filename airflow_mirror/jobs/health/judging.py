@@ -1,28 +1,22 @@
 """What is wrong with a mirror, from what both clusters say of it. No socket, no clock.
 
-Each check answers with a line for each thing that is wrong. What could not be asked is a finding as well: who does not
-know whether a mirror is well must not be told that it is. Only what a cluster never tells (a right that the mirror need
-not have, a broker that is too old) does no more than warn.
+Each check yields a line for each thing that is wrong. What could not be asked is wrong as well; only what a cluster never
+tells (a right that the mirror need not have, a broker that is too old) does no more than warn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from airflow_mirror.errors import InvalidField, MirrorError, MissingRight
+from airflow_mirror.checks import BLOCK, WARN, Checks, Finding, Unknown
+from airflow_mirror.errors import InvalidField, MirrorError
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.lag import PartitionLag
-from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wording import count, duration, size, some
-
-WARN_ONLY = ("paused", "fence", "transactions", "left_out", "notes")
-# Checks of :class:`TailFacts` alone.
-OF_THE_TAIL = ("tail", "paused", "stopped", "transactions", "follow", "left_out", "notes")
-_TOLD_BY_FEW = ("disk", "lease")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +36,11 @@ class Limits:
     max_lag_records: int | None = None
     min_headroom_s: float = 6 * 3600.0
     min_free_bytes: int = 10_000_000_000
-    warn_only: Collection[str] = WARN_ONLY
+    warn_only: Collection[str] = field(default_factory=lambda: WARN_ONLY)
 
     def __post_init__(self) -> None:
-        if unknown := set(self.warn_only) - CHECKS.keys():
-            raise InvalidField("warn_only", sorted(unknown), "no such check", f"Use some of {', '.join(CHECKS)}.")
+        if unknown := set(self.warn_only) - CHECKS.rows.keys():
+            raise InvalidField("warn_only", sorted(unknown), "no such check", f"Use some of {', '.join(CHECKS.rows)}.")
 
     def headroom_s(self, kept_s: float) -> float:
         """Return the least headroom of a topic that keeps its records so long."""
@@ -109,59 +103,38 @@ class Facts:
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trouble:
-    """One thing that is wrong.
+CHECKS = Checks[Facts, Limits]()
 
-    :param fails: the mirror is not well; else a person should know, no more.
-    :param is_known: False: nobody could be asked.
+
+def judge(facts: Facts, limits: Limits, checks: Collection[str] = ()) -> list[Finding]:
+    """Return what is wrong; empty: the mirror is well. What blocks fails; a person should know what warns, no more.
+
+    :param checks: those whose facts are there; empty: all.
     """
-
-    check: str
-    what: str
-    fails: bool
-    is_known: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.check}: {self.what}"
+    found = [f for f in CHECKS.run(facts.unknown, facts, limits) if not checks or f.check in checks]
+    never_told = [f for f in found if isinstance(f, Unknown) and f.level == WARN]
+    return [replace(f, level=WARN if f in never_told or f.check in limits.warn_only else BLOCK) for f in found]
 
 
-def judge(facts: Facts, limits: Limits, checks: Collection[str] | None = None) -> list[Trouble]:
-    """Return what is wrong; empty: the mirror is well.
-
-    :param checks: those whose facts are there; None: all.
-    """
-    found = []
-    for check, answer in CHECKS.items():
-        if checks is not None and check not in checks:
-            continue
-        fails = check not in limits.warn_only
-        error = facts.unknown.get(check)
-        if error is not None:
-            never_told = check in _TOLD_BY_FEW and isinstance(error, (MissingRight, ApiNotServed))
-            found.append(Trouble(check=check, what=f"not known: {error}", fails=fails and not never_told, is_known=False))
-        else:
-            found += [Trouble(check=check, what=line, fails=fails) for line in answer(facts, limits)]
-    return found
-
-
+@CHECKS.check("tail", of="tail")
 def _tail(facts: Facts, _: Limits) -> Iterator[str]:
-    tail, one = facts.tail, facts.tail.active
-    if one is None:
+    tail, active = facts.tail, facts.tail.active
+    if active is None:
         yield "it was never started"
     elif tail.ended and not tail.runs:
         yield f"{tail.ended}: nothing is copied any more"
     elif tail.status == state.LOST:
-        yield f"no sign of life from host {one.host} for {SILENCE_S:.0f} s: the process or the host is lost"
+        yield f"no sign of life from host {active.host} for {SILENCE_S:.0f} s: the process or the host is lost"
     elif state.is_succeeded(tail.status):
-        yield f"it was stopped on host {one.host}"
+        yield f"it was stopped on host {active.host}"
     elif not tail.runs:
         why = tail.sign.error if tail.sign is not None else None
-        yield f"it ended with an error on host {one.host}: {why or 'it does not say why'}"
+        yield f"it ended with an error on host {active.host}: {why or 'it does not say why'}"
     elif tail.differing:
-        yield f"the one on host {one.host} copies by other rules: {'; '.join(tail.differing)}"
+        yield f"the one on host {active.host} copies by other rules: {'; '.join(tail.differing)}"
 
 
+@CHECKS.check("paused", needs=["tail"], of="tail", level=WARN)
 def _paused(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.tail.pause is not None:
         behind = sum(lag.records for lag in facts.lags) if facts.lags else facts.tail.said.summary.get("lag")
@@ -169,11 +142,13 @@ def _paused(facts: Facts, _: Limits) -> Iterator[str]:
         yield f"paused {facts.tail.pause}{shown}; nothing is copied until 'airflow-mirror resume'"
 
 
+@CHECKS.check("lease", needs=["tail"], hidden=WARN)
 def _lease(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.tail.said.phase == "copying" and facts.lease != "a job":
         yield f"the tail says that it copies, but {facts.lease} holds the writer lease: nothing can be written"
 
 
+@CHECKS.check("lag")
 def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
     if facts.tail.pause is not None:
         return  # that is why
@@ -188,6 +163,7 @@ def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
         yield f"{_partitions(far)} more than {count(most or 0, 'offset')} behind: {shown}"
 
 
+@CHECKS.check("retention", needs=["lag"])
 def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
     if facts.lost:
         shown = some(f"{tp} {count(n, 'offset')}" for tp, n in sorted(facts.lost.items()))
@@ -198,31 +174,37 @@ def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
         yield f"the source will delete records that are not copied in less than {duration(least)}: {shown}"
 
 
+@CHECKS.check("stopped", needs=["tail"], of="tail")
 def _stopped(facts: Facts, _: Limits) -> Iterator[str]:
     summary = facts.tail.said.summary
     if stopped := summary.get("states", {}).get("stopped"):
         yield f"{count(stopped, 'partition')} stopped: {'; '.join(summary.get('stopped', []))}"
 
 
+@CHECKS.check("transactions", needs=["tail"], of="tail", level=WARN)
 def _transactions(facts: Facts, _: Limits) -> Iterator[str]:
     yield from facts.held or facts.tail.said.summary.get("open_transactions", [])
 
 
+@CHECKS.check("hold")
 def _hold(facts: Facts, _: Limits) -> Iterator[str]:
     for topic, key, value in facts.not_held:
         yield f"target topic {topic!r}: {key} is {value}: brokers may delete, change or refuse records"
 
 
+@CHECKS.check("follow", needs=["tail"], of="tail")
 def _follow(facts: Facts, _: Limits) -> Iterator[str]:
     for kind, report in facts.tail.said.follows.items():
         if report.get("error"):
             yield f"{kind} do not follow: {report['error']}"
 
 
+@CHECKS.check("left_out", needs=["tail"], of="tail", level=WARN)
 def _left_out(facts: Facts, _: Limits) -> Iterator[str]:
     yield from facts.tail.said.follows.get("topics", {}).get("said", [])
 
 
+@CHECKS.check("notes", needs=["tail"], of="tail", level=WARN)
 def _notes(facts: Facts, _: Limits) -> Iterator[str]:
     sign = facts.tail.said
     yield from sign.notes[-3:]
@@ -231,13 +213,16 @@ def _notes(facts: Facts, _: Limits) -> Iterator[str]:
             yield from (f"{kind}: {line}" for line in report.get("said", []))
 
 
+@CHECKS.check("disk", hidden=WARN)
 def _disk(facts: Facts, limits: Limits) -> Iterator[str]:
-    full = {one: free for one, free in facts.free_bytes.items() if free is not None and free < limits.min_free_bytes}
+    full = {broker: free for broker, free in facts.free_bytes.items() if free is not None}
+    full = {broker: free for broker, free in full.items() if free < limits.min_free_bytes}
     if full:
-        shown = some(f"broker {one} {size(free)}" for one, free in sorted(full.items()))
+        shown = some(f"broker {broker} {size(free)}" for broker, free in sorted(full.items()))
         yield f"less than {size(limits.min_free_bytes)} free on the target: {shown}"
 
 
+@CHECKS.check("fence", level=WARN)
 def _fence(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.fences:
         yield f"the source refuses producers ('airflow-mirror lift-fence' ends what was killed): {some(facts.fences)}"
@@ -250,18 +235,5 @@ def _partitions(found: Collection[object]) -> str:
     return f"{count(len(found), 'partition')} {'is' if len(found) == 1 else 'are'}"
 
 
-CHECKS: Mapping[str, Callable[[Facts, Limits], Iterator[str]]] = {
-    "tail": _tail,
-    "paused": _paused,
-    "lease": _lease,
-    "lag": _lag,
-    "retention": _retention,
-    "stopped": _stopped,
-    "transactions": _transactions,
-    "hold": _hold,
-    "follow": _follow,
-    "left_out": _left_out,
-    "notes": _notes,
-    "disk": _disk,
-    "fence": _fence,
-}
+OF_THE_TAIL = CHECKS.of("tail")  # they judge :class:`TailFacts` alone
+WARN_ONLY: tuple[str, ...] = tuple(row.id for row in CHECKS.rows.values() if row.level == WARN)

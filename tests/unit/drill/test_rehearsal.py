@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.checks import Finding, Unknown
 from airflow_mirror.drill.page import render
 from airflow_mirror.drill.rehearsal import Fault, kill_tail, names_of, planned, recreate_topic, rehearse
 from airflow_mirror.errors import InvalidField, TryAgain
-from airflow_mirror.jobs.health.judging import Trouble
 from tests.unit.drill.test_drill import a_drill
 
 
@@ -23,10 +23,10 @@ class World:
         self.done.append(name)
         self.faults_at.append(self.now)
 
-    def look(self) -> list[Trouble]:
+    def look(self) -> list[Finding]:
         since = self.now - self.faults_at[-1] if self.faults_at else -1.0
         return [
-            Trouble(check=check, what=what, fails=True, is_known=not what.startswith("not known"))
+            (Unknown if what.startswith("not known") else Finding)("block", check, "", what)
             for at, check, what in self.said
             if since >= at
         ]

@@ -31,7 +31,7 @@ WELL = Facts(tail=TailFacts(active=TAIL, status="RUNNING", sign=SIGN), lags=[Par
 
 def found(limits: Limits | None = None, **changed: Any) -> list[tuple[str, str, bool]]:
     findings = judge(replace(WELL, **changed), limits or Limits())
-    return [(one.check, one.what, one.fails) for one in findings]
+    return [(one.check, one.evidence, one.level == "block") for one in findings]
 
 
 def tail(**changed: Any) -> TailFacts:
@@ -152,16 +152,19 @@ def test_rules_that_no_record_explains_warn_and_say_what_removes_them() -> None:
     assert "lift-fence --unexplained" in what
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", CHECKS.rows)
 def test_a_question_without_an_answer_is_a_finding(check: str) -> None:
     """It fails, unless the check only warns: a cluster that is away must not look well."""
     away = ClusterUnreachable("source", "k:1", "refused")
-    assert [(one[0], one[2]) for one in found(unknown={check: away})] == [(check, check not in Limits().warn_only)]
+    told, *others = sorted(found(unknown={check: away}), key=lambda one: one[0] != check)
+    assert (told[0], told[2]) == (check, check not in Limits().warn_only) and "refused" in told[1]
+    assert {one[1] for one in others} <= {f"not known: see {check}"}, "the error is told once"
 
 
 @pytest.mark.parametrize("error", [MissingRight("x", "y", "z"), ApiNotServed("b", "a", 0, None)])
 def test_what_few_clusters_tell_only_warns(error: Any) -> None:
-    assert [one[2] for one in found(Limits(warn_only=()), unknown={"disk": error, "lag": error})] == [True, False]
+    findings = found(Limits(warn_only=()), unknown={"disk": error, "lag": error})
+    assert [(check, fails) for check, _, fails in findings] == [("lag", True), ("retention", True), ("disk", False)]
 
 
 def test_which_checks_warn_is_a_choice_among_known_ones() -> None:
