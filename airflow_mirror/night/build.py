@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from airflow_mirror.checks import Questions
+from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.night.elsewhere import UNSEEN, elsewhere, streams
 from airflow_mirror.night.estimate import Trial, estimates, whole_s
 from airflow_mirror.night.findings import findings
 from airflow_mirror.night.groups import groups
-from airflow_mirror.night.look import Questions, Seen, look
+from airflow_mirror.night.look import ReadinessFacts, look, said
 from airflow_mirror.night.model import NightPlan, Shape
 from airflow_mirror.night.producers import producers
 from airflow_mirror.night.race import race
@@ -41,13 +43,13 @@ def night_plan(
         seen = look(plan, source, target, lambda: maps.positions() if maps else {})
     trial = None
     if trial_s:
-        to = Questions()
+        to = Questions(ClusterUnreachable)
         trial = to.ask("how fast a trial copy is", lambda: try_copy(plan, seen.logs, source, target, trial_s))
-        seen = replace(seen, unseen=[*seen.unseen, *to.unseen])
+        seen = replace(seen, unseen=[*seen.unseen, *said(to.unknown)])
     return decide(plan, seen, trial, tasks)
 
 
-def decide(plan: Plan, seen: Seen, trial: Trial | None = None, tasks: int = 1) -> NightPlan:
+def decide(plan: Plan, seen: ReadinessFacts, trial: Trial | None = None, tasks: int = 1) -> NightPlan:
     """Return the plan for the night from what was seen, without asking a cluster."""
     topics = [t.source_topic for t in plan.topics]
     names = sorted({*seen.positions, *(one.group_id for one in seen.groups)})

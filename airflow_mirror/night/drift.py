@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.checks import BLOCK, Finding
 from airflow_mirror.errors import InputError
 from airflow_mirror.night.model import VERSION, NightPlan
 from airflow_mirror.wording import some
@@ -31,7 +31,7 @@ def drift(before: str, night: NightPlan) -> list[Finding]:
         lines = [*_topics(values["topics"], night), *_waves(values["waves"], night)]
     except (KeyError, TypeError, ValueError) as e:
         raise InputError(f"not a plan for the night: {e!r}. Make it again: airflow-mirror night-plan --json.") from e
-    return [Finding("block", "drift", about, evidence, _REMEDY) for about, evidence in lines]
+    return [Finding(BLOCK, "drift", about, evidence, _REMEDY) for about, evidence in lines]
 
 
 def _topics(before: Mapping[str, Any], night: NightPlan) -> Iterator[tuple[str, str]]:

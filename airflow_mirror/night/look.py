@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
+from airflow_mirror.checks import Questions
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -23,11 +23,13 @@ from airflow_mirror.wire.topology import ProducerState
 
 WATCH_S = 5.0
 
-_T = TypeVar("_T")
+# The questions on which findings depend.
+COPY, GROUPS, COMMITTED, CONFIGS = "how far the copy is", "groups", "positions of groups", "settings of topics"
+STARTS, EXPIRES, PRODUCERS = "log starts", "what retention deletes", "producers (since Kafka 2.8)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ReadinessFacts:
     """What was seen, as values.
 
     :param at_ms: when, by our clock. :param topics: all visible names of the source, with internal ones, sorted.
@@ -36,7 +38,7 @@ class Seen:
     :param sizes: bytes of their logs; empty: nobody may know.
     :param producers: that partition leaders remember. :param transactional_ids: by producer id.
     :param modes: of the Schema Registry, by subject.
-    :param unseen: what could not be read, each with its reason.
+    :param unknown: errors by their questions. :param unseen: what could not be read, each with its reason.
     """
 
     at_ms: int
@@ -49,78 +51,68 @@ class Seen:
     producers: Mapping[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
     modes: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, MirrorError] = field(default_factory=dict)
     unseen: Sequence[str] = ()
-
-
-class Questions:
-    """Asks clusters; what gets no answer is listed, and keeps nothing else from being asked."""
-
-    def __init__(self) -> None:
-        self.unseen: list[str] = []
-
-    def ask(self, what: str, question: Callable[[], _T]) -> _T | None:
-        """Return the answer; None: there is none. :raises ClusterUnreachable: there is nobody to answer."""
-        try:
-            return question()
-        except ClusterUnreachable:
-            raise
-        except MirrorError as e:
-            self.unseen.append(f"{what}: {e}")
-            return None
 
 
 def look(
     plan: Plan, source: ClusterAdmin, target: ClusterAdmin, mapped: Callable[[], logs.Offsets], *,
     watch_s: float = WATCH_S, pause: Callable[[float], None] = time.sleep,
-) -> Seen:  # fmt: skip
+) -> ReadinessFacts:  # fmt: skip
     """Ask both clusters. It takes ``watch_s``, because rates are what happens between two looks.
 
     :param mapped: returns the source offsets up to which partitions with mapped offsets are copied.
     :raises ClusterUnreachable: one of them does not answer.
     """
-    to = Questions()
+    to = Questions(ClusterUnreachable)
 
     def moment() -> logs.Moment:
         copied = to.ask("how far topics with mapped offsets are copied", mapped)
-        found = to.ask("how far the copy is", lambda: logs.now(plan, source, target, copied))
+        found = to.ask(COPY, lambda: logs.now(plan, source, target, copied))
         return found or logs.Moment({}, {})
 
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = moment()
-    groups = to.ask("groups", lambda: source.groups(every=True)) or []
+    groups = to.ask(GROUPS, lambda: source.groups(every=True)) or []
     # What its members say of it: a list has no members.
     peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
     known_by = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
     groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
     readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
-    positions = to.ask("positions of groups", lambda: source.groups_offsets(readers)) or {}
-    configs = to.ask("settings of topics", lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
+    positions = to.ask(COMMITTED, lambda: source.groups_offsets(readers)) or {}
+    configs = to.ask(CONFIGS, lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
     sizes = to.ask("sizes of logs", lambda: source.wire.log_sizes(known)) or {}
-    starts = to.ask("log starts", lambda: source.offsets(known, "earliest")) or {}
+    starts = to.ask(STARTS, lambda: source.offsets(known, "earliest")) or {}
     ends = {tp: before.ends[tp] for tp in known}
-    expires = to.ask("what retention deletes", lambda: logs.expiring(source, ends, limits, at_ms))
-    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(logs.begins(plan))) or {}
-    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, to)) or {}
+    expires = to.ask(EXPIRES, lambda: logs.expiring(source, ends, limits, at_ms))
+    states = to.ask(PRODUCERS, lambda: source.wire.describe_producers(logs.begins(plan))) or {}
+    hidden = list[str]()
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, hidden)) or {}
     names = source.topic_names()
     modes = to.ask("modes of the Schema Registry", lambda: _modes(source)) if REGISTRY_TOPIC in names else None
     pause(max(0.0, begun_s + watch_s - time.monotonic()))
     after = moment()
     watched_s = time.monotonic() - begun_s
     found = {} if expires is None else logs.logs(plan, before, after, watched_s, starts, limits, expires, sizes)
-    return Seen(
+    return ReadinessFacts(
         at_ms=at_ms, topics=names, groups=groups, positions=positions, logs=found,
         limits=limits, sizes=sizes, producers=states, transactional_ids=ids, modes=modes or {},
-        unseen=list(dict.fromkeys(to.unseen)),
+        unknown=to.unknown, unseen=[*said(to.unknown), *hidden],
     )  # fmt: skip
 
 
-def _transactional_ids(source: ClusterAdmin, to: Questions) -> dict[int, str]:
-    found = source.transactional_ids()
-    if hidden := source.transactions_hidden():
-        to.unseen.append(f"some transactional ids of producers, perhaps: {hidden}")
-    return found
+def said(unknown: Mapping[str, MirrorError]) -> list[str]:
+    """Return what got no answer, a line each."""
+    return [f"{what}: {error}" for what, error in unknown.items()]
+
+
+def _transactional_ids(source: ClusterAdmin, hidden: list[str]) -> dict[int, str]:
+    ids = source.transactional_ids()
+    if why := source.transactions_hidden():
+        hidden.append(f"some transactional ids of producers, perhaps: {why}")
+    return ids
 
 
 def _modes(source: ClusterAdmin) -> Mapping[str, str]:

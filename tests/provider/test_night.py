@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.checks import Finding
 from airflow_mirror.night.build import decide
-from airflow_mirror.night.look import Seen
+from airflow_mirror.night.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
 from tests.builders import plan_of, topic_plan
@@ -28,7 +28,7 @@ BLOCK = Finding("block", "retention_race", "topic 't'", "lost")
 def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], home: Path) -> SimpleNamespace:
     """What the task plans, and what it has kept on the target."""
     plan = plan_of(a_mirror(name="m", source="src", target="dst"), topic_plan("t", {0: 0}, source_topic_id="id"))
-    made = SimpleNamespace(plan=plan, night=decide(plan, Seen(at_ms=1)), looked=0, kept=list[Plan](), home=home)
+    made = SimpleNamespace(plan=plan, night=decide(plan, ReadinessFacts(at_ms=1)), looked=0, kept=list[Plan](), home=home)
 
     @contextmanager
     def admins_of(mirror: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from airflow_mirror.checks import Finding
 from airflow_mirror.console import night_plan as command
 from airflow_mirror.console.main import main
 from airflow_mirror.night.build import decide
-from airflow_mirror.night.look import Seen
+from airflow_mirror.night.look import ReadinessFacts
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 
@@ -27,7 +27,7 @@ BLOCK = Finding("block", "a check", "topic 'orders'", "found")
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """What the plans are; ``words`` are the command's."""
     plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
-    made = SimpleNamespace(plan=plan, refusals=[], night=decide(plan, Seen(at_ms=1)))
+    made = SimpleNamespace(plan=plan, refusals=[], night=decide(plan, ReadinessFacts(at_ms=1)))
 
     @contextmanager
     def cluster(config: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import STREAMS, ConfigEntry, GroupInfo, GroupPosition
 from airflow_mirror.night import logs
-from airflow_mirror.night.look import Seen, look
+from airflow_mirror.night.look import ReadinessFacts, look
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, topic_plan
@@ -69,7 +69,7 @@ class World:
         for admin in self.admins:
             admin.close()
 
-    def look(self, plan: Any = PLAN, mapped: Callable[[], Any] = dict) -> Seen:
+    def look(self, plan: Any = PLAN, mapped: Callable[[], Any] = dict) -> ReadinessFacts:
         return look(plan, *self.admins, mapped, pause=lambda _: self.meanwhile())
 
 

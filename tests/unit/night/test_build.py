@@ -6,11 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from airflow_mirror.copy.writer.identity import data_producer_id
+from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.night.build import decide
 from airflow_mirror.night.logs import Limits
-from airflow_mirror.night.look import Seen
+from airflow_mirror.night.look import COMMITTED, COPY, PRODUCERS, ReadinessFacts
 from airflow_mirror.night.model import NightPlan
 from airflow_mirror.night.producers import Producer, producers
 from airflow_mirror.night.race import Log
@@ -30,7 +33,7 @@ def at(*topics: str) -> dict[TopicPartition, GroupPosition]:
 
 
 def night(**seen: Any) -> NightPlan:
-    return decide(PLAN, Seen(**{"at_ms": 1_769_000_000_000, **seen}))
+    return decide(PLAN, ReadinessFacts(**{"at_ms": 1_769_000_000_000, **seen}))
 
 
 def test_only_groups_that_move_tie_topics_and_the_others_stay() -> None:
@@ -72,6 +75,15 @@ def test_races_are_told_by_topic_with_the_worst_partition() -> None:
     assert found.blocks == found.findings[:1] and len(found.races) == 4
     text = markdown(found)
     assert "| orders-1 | now | 80 | 0.0/s |  | lost |" in text and "orders-0" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "check"), [(COPY, "retention_race"), (COMMITTED, "waves"), (PRODUCERS, "producers")]
+)
+def test_what_could_not_be_judged_is_to_be_done_too(question: str, check: str) -> None:
+    """That nobody could be asked looked like a night without a race, and PlanMirrorOperator's log said nothing of it."""
+    (found,) = night(unknown={question: BrokerError("ask x", 7, "REQUEST_TIMED_OUT")}).findings
+    assert (found.level, found.check) == ("warn", check) and found.evidence.startswith("not known: ask x")
 
 
 def test_limits_of_size_need_the_sizes_of_logs() -> None:
@@ -120,7 +132,7 @@ def test_records_of_nobody_that_a_leader_lists_are_a_warning() -> None:
 def test_changelogs_move_with_their_application() -> None:
     """Nobody commits positions in them."""
     plan = replace(PLAN, topics=(*PLAN.topics, topic_plan("app-counts-changelog", {0: 0}, source_topic_id="c")))
-    seen = Seen(
+    seen = ReadinessFacts(
         at_ms=1, topics=["app-counts-changelog", "app-join-repartition", "orders"], positions={"app": at("orders")},
         groups=[GroupInfo("app", "Stable", "consumer"), GroupInfo("share", "Empty", "share", group_type="share")],
     )  # fmt: skip
@@ -140,7 +152,7 @@ def test_changelogs_move_with_their_application() -> None:
 def test_half_a_registry_or_connect_cluster_is_a_warning() -> None:
     names = ["connect-offsets", "connect-configs", "_schemas", "mm2-configs.dc1.internal", "heartbeats"]
     plan = replace(PLAN, topics=(*PLAN.topics, topic_plan("connect-offsets", {0: 0}, source_topic_id="c")))
-    found = decide(plan, Seen(at_ms=1, topics=names, modes={"": "READONLY"}))
+    found = decide(plan, ReadinessFacts(at_ms=1, topics=names, modes={"": "READONLY"}))
     (finding,) = found.findings
     assert finding.object == "Kafka Connect" and finding.evidence.endswith("topics: connect-configs")
     assert "| Schema Registry, modes: all subjects READONLY | _schemas | _schemas |" in markdown(found)

@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.errors import InputError
 from airflow_mirror.night.build import decide
 from airflow_mirror.night.drift import drift
-from airflow_mirror.night.look import Seen
+from airflow_mirror.night.look import ReadinessFacts
 from airflow_mirror.night.model import NightPlan
 from airflow_mirror.plan.model import TopicPlan
 from tests.builders import plan_of, topic_plan
@@ -30,7 +30,7 @@ TOPICS = (topic("orders"), topic("pay"), topic("raw"), topic("users"))
 
 def night(*topics: TopicPlan, reads: Mapping[str, Sequence[str]] = READS, **seen: Any) -> NightPlan:
     positions = {group: at(*its) for group, its in reads.items()}
-    return decide(plan_of(a_mirror(), *(topics or TOPICS)), Seen(at_ms=1, positions=positions, **seen))
+    return decide(plan_of(a_mirror(), *(topics or TOPICS)), ReadinessFacts(at_ms=1, positions=positions, **seen))
 
 
 def found(now: NightPlan, before: NightPlan | None = None) -> list[tuple[str, str]]:
