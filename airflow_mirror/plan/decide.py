@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from airflow_mirror.checks import Finding
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import budget, configs
-from airflow_mirror.plan.budget import Excess
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import Capabilities, HoleEstimate, TopicPlan
 
@@ -108,7 +108,7 @@ def plan_topic(
 
 
 def offset_mode(
-    mirror: Mirror, begun: str = "", excess: Sequence[Excess] = (), *, taken_over: bool = False
+    mirror: Mirror, begun: str = "", excess: Sequence[Finding] = (), *, taken_over: bool = False
 ) -> tuple[str, str]:
     """Return mode and reason. If a topic can't be copied in that mode, a check blocks it with the reason.
 

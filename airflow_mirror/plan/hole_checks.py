@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from airflow_mirror.checks import Checks, Finding, block, warn, well
+from airflow_mirror.checks import BLOCK, Checks, Finding, block, warn, well
 from airflow_mirror.plan import budget
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, TopicPlan
@@ -65,8 +66,8 @@ def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[
     if topic.mode != "identical" or pair.begun == "identical":
         return
     for one in budget.excess(s.mirror, topic.prime, topic.holes, topic.filler, topic.partitions, s.capabilities):
-        if one.check == check and not one.only_auto:
-            yield block(one.evidence, one.remedy, f"topic {topic.source_topic!r}")
+        if one.check == check and one.level == BLOCK:
+            yield replace(one, object=f"topic {topic.source_topic!r}")
 
 
 @each_topic
