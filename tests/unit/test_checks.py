@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import BLOCK, PASS, WARN, Check, Checks, Finding, Questions, Unknown, block, several, warn
+from airflow_mirror.checks import BLOCK, PASS, WARN, Checks, Finding, Questions, Unknown, block, several, warn
+from airflow_mirror.cutover import preview
+from airflow_mirror.cutover.request import Limits as CutoverLimits
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, MirrorError, MissingRight
+from airflow_mirror.jobs.health import judging
+from airflow_mirror.night import look
 from airflow_mirror.plan import checks as plan_checks
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.markdown import render
-from airflow_mirror.plan.situation import Situation
+from tests.unit.cutover import test_preview
+from tests.unit.jobs import test_health
+from tests.unit.night import test_build
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 
@@ -19,6 +28,8 @@ AWAY, SECRET = (
     BrokerError("ask x", 7, "REQUEST_TIMED_OUT"),
     MissingRight("ask x", "CLUSTER_AUTHORIZATION_FAILED", "User:m"),
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 def table() -> Checks[[int]]:
@@ -110,14 +121,55 @@ def test_several_objects_are_one_finding_and_none_are_none() -> None:
     assert (one.object, one.evidence, one.remedy) == ("7 groups", "they stay: a, b, c, d, e and 2 more", "Move them.")
 
 
-def test_one_function_below_its_line_is_all_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else there is to do for a new check, as a table, a list of ids or a text, would be forgotten."""
-    monkeypatch.setattr(plan_checks.CHECKS, "rows", dict[str, Check[[Situation]]](plan_checks.CHECKS.rows))
-
-    @plan_checks.CHECKS.check("moon", "the moon is new", about="sky")
-    def _moon(_: Situation) -> Iterator[Finding]:
-        yield warn("the moon is full", "Wait two weeks.")
-
+def of_a_plan() -> list[Finding]:
     made = decide(a_mirror(), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW)
-    assert [str(f) for f in made.findings if f.check == "moon"] == ["moon: sky: the moon is full. Wait two weeks."]
     assert "the moon is full" in render(made) and "moon" in made.to_json()
+    return list(made.findings)
+
+
+def of_health() -> list[Finding]:
+    assert judging.Limits(warn_only=["moon"]), "it may be named"
+    return judging.judge(test_health.WELL, judging.Limits())
+
+
+@pytest.mark.parametrize(
+    ("table", "pipeline"),
+    [
+        ("plan.checks", of_a_plan), ("jobs.health.judging", of_health),
+        ("cutover.preview", lambda: preview.judge(test_preview.WELL, CutoverLimits())[0]),
+        ("night.findings", lambda: test_build.night().findings),
+    ],
+)  # fmt: skip
+def test_one_function_below_its_line_is_all_of_a_check(
+    monkeypatch: pytest.MonkeyPatch, table: str, pipeline: Callable[[], list[Finding]]
+) -> None:
+    """What else there is to do for a new check, as a list of ids or a text, would be forgotten."""
+    checks: Checks[[Any]] = import_module(f"airflow_mirror.{table}").CHECKS
+    monkeypatch.setattr(checks, "rows", dict(checks.rows))
+    checks.check("moon", about="sky")(lambda *_: [block("the moon is full", "Wait two weeks.")])
+    assert [str(f) for f in pipeline() if f.check == "moon"] == ["moon: sky: the moon is full. Wait two weeks."]
+
+
+def test_example_in_the_contributors_guide_is_a_check_of_a_plan() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("How do I add a check?")[2]
+    added = [line[1:] for line in guide.partition("```diff\n")[2].partition("```")[0].splitlines()]
+    assert added and "\n".join(added) in Path(plan_checks.__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", ["plan.checks", "cutover.check", "cutover.preview", "jobs.health.judging", "night.findings"]
+)
+def test_what_a_check_needs_is_a_question_that_somebody_asks(name: str) -> None:
+    """A name that nobody asks by would never be unknown, and the check would judge without its facts."""
+    checks: Checks[[Any]] = import_module(f"airflow_mirror.{name}").CHECKS
+    asked = {
+        *checks.rows,
+        look.COPY,
+        look.GROUPS,
+        look.COMMITTED,
+        look.CONFIGS,
+        look.STARTS,
+        look.EXPIRES,
+        look.PRODUCERS,
+    }
+    assert checks.rows and {one for row in checks.rows.values() for one in row.needs} <= {*checks.rows, *asked}
