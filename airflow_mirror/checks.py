@@ -30,7 +30,7 @@ class Finding:
     """What one check has to say of one object.
 
     :param level: ``block`` (nothing may start), ``warn`` (a person should know) or ``pass``.
-    :param check: the check's id. A check itself leaves it, and an object that all its findings have, to its table.
+    :param check: the check's id, which its table stamps on it.
     :param object: its subject: a topic, a cluster, "8 topics"; empty: what was checked as a whole.
     :param evidence: the values found.
     :param remedy: what to do, or what the mirror does about it; empty for a pass.
@@ -123,7 +123,7 @@ class Questions:
 class Check(Generic[P]):
     """A row of a table. Its function says what is wrong: as findings, as plain lines, or by raising an error.
 
-    :param passed: what a pass says; empty: nothing. :param level: of lines. :param about: the object where none is named.
+    :param passed: what a pass says; empty: nothing. :param level: of lines. :param about: the object of findings without.
     :param needs: the questions, besides one of its own name, without whose answers it can't judge.
     :param away: the level of a question without an answer; ``hidden``: of one that needs a right, or newer brokers.
     :param first: if it blocks, the others make no sense. :param of: see :meth:`Checks.of`.
@@ -152,7 +152,7 @@ class Checks(Generic[P]):
         self._about, self._given, self.rows = about, given, dict[str, Check[P]]()
 
     def check(self, id_: str, passed: str | Callable[P, str] = "", **more: Any) -> Callable[[J], J]:
-        """Add the function that follows. :param more: see :class:`Check`."""
+        """Add the function that follows. :param more: fields of :class:`Check`."""
 
         def add(judge: J) -> J:
             assert id_ not in self.rows, f"there are two checks {id_!r}"
@@ -193,7 +193,7 @@ class Checks(Generic[P]):
         except (BrokerError, ClusterUnreachable):
             raise
         except MirrorError as e:
-            said = [str(e)]
+            said = [block(str(e))]
         if not said and row.passed:
             passed = row.passed if isinstance(row.passed, str) else row.passed(*facts, **named)
             yield Finding(PASS, row.id, about, passed)

@@ -69,7 +69,7 @@ def test_error_of_a_judge_blocks_but_a_cluster_that_is_away_ends_the_look() -> N
             raise error
 
         checks = table()
-        checks.check("fence", "it can be raised")(judge)
+        checks.check("fence", "it can be raised", level=WARN)(judge)
         return checks
 
     assert found(fails(InputError("no authorizer"))) == [(BLOCK, "fence", "7 topics", "no authorizer")]
