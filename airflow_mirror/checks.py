@@ -197,6 +197,6 @@ class Checks(Generic[P]):
         if not said and row.passed:
             passed = row.passed if isinstance(row.passed, str) else row.passed(*facts, **named)
             yield Finding(PASS, row.id, about, passed)
-        for one in said:
-            one = Finding(row.level, row.id, "", one) if isinstance(one, str) else one
-            yield replace(one, check=row.id, object=one.object or row.about or about)
+        for finding in said:
+            finding = Finding(row.level, row.id, "", finding) if isinstance(finding, str) else finding
+            yield replace(finding, check=row.id, object=finding.object or row.about or about)

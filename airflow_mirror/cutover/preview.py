@@ -128,11 +128,11 @@ def _compared(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 @CHECKS.check("transactions", "none is open", about="source")
 def _transactions(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
     yield from several(
-        block, [one for one in facts.holders if one.hangs], "transaction",
+        block, [holder for holder in facts.holders if holder.hangs], "transaction",
         "no coordinator knows of them, so they never end", "Abort them: kafka-transactions.sh abort.",
     )  # fmt: skip
     yield from several(
-        warn, [one for one in facts.holders if not one.hangs], "transaction", "open",
+        warn, [holder for holder in facts.holders if not holder.hangs], "transaction", "open",
         "The fence waits until they end. Stop a producer whose transactions stay open for long.",
     )  # fmt: skip
     if facts.unseen:
@@ -172,10 +172,10 @@ def _groups(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 
 @CHECKS.check("replicas", "all in sync on both sides")
 def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
-    for side, found in facts.replicas.items():
-        down = sorted(tp for tp, one in found.items() if not one.led)
-        short = sorted(tp for tp, one in found.items() if side == "target" and one.in_sync < facts.least.get(tp.topic, 1))
-        under = sorted(tp for tp, one in found.items() if one.in_sync < one.all)
+    for side, by_tp in facts.replicas.items():
+        down = sorted(tp for tp, its in by_tp.items() if not its.led)
+        short = sorted(tp for tp, its in by_tp.items() if side == "target" and its.in_sync < facts.least.get(tp.topic, 1))
+        under = sorted(tp for tp, its in by_tp.items() if its.in_sync < its.all)
         about = f"{side}, {count(len(down or short or under), 'partition')}"
         if down or short:
             what = "have no leader" if down else "have fewer replicas in sync than a write takes (min.insync.replicas)"
@@ -189,10 +189,10 @@ def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 
 @CHECKS.check("rights", lambda facts, _: f"all granted, on {facts.rights:,} topics and groups")
 def _rights(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
-    for one in facts.lacking:
-        spare = (one.kind, one.operation) == ("group", "DELETE")  # a cutover that backs out names what it leaves
-        about = f"{one.side}, {count(len(one.names), one.kind)}"
-        yield (warn if spare else block)(str(one), "Grant it: 'airflow-mirror rights' prints the commands.", about)
+    for right in facts.lacking:
+        spare = (right.kind, right.operation) == ("group", "DELETE")  # a cutover that backs out names what it leaves
+        about = f"{right.side}, {count(len(right.names), right.kind)}"
+        yield (warn if spare else block)(str(right), "Grant it: 'airflow-mirror rights' prints the commands.", about)
 
 
 @CHECKS.check("versions", "the source's brokers tell all that a cutover asks", about="source")

@@ -241,7 +241,7 @@ def _holders(run: Run) -> tuple[list[Holder], str]:
     unseen = unseen_because(run.fence, run.source)
     first = _held(run)
     listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
-    found = [
+    named = [
         Holder(name=one.transactional_id, producer_id=one.producer_id, epoch=one.epoch, since_ms=one.started_ms,
                partitions=sorted(held))
         for one in listed
@@ -261,7 +261,7 @@ def _holders(run: Run) -> tuple[list[Holder], str]:
             )  # fmt: skip
             since_ms = min(one.since_ms, header.base_timestamp)
             hanging[producer] = replace(one, since_ms=since_ms, partitions=[*one.partitions, tp])
-    return [*found, *hanging.values()], unseen
+    return [*named, *hanging.values()], unseen
 
 
 def _held(run: Run) -> dict[tuple[TopicPartition, int], BatchHeader]:

@@ -43,13 +43,13 @@ _RACES = {
 def _retention_race(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
     """Of each topic and verdict the worst partition, and how many there are."""
     by_verdict: dict[tuple[str, str], list[Race]] = {}
-    for one in night.races:
-        by_verdict.setdefault((one.topic, one.verdict), []).append(one)
-    for (topic, verdict), found in by_verdict.items():
+    for race in night.races:
+        by_verdict.setdefault((race.topic, race.verdict), []).append(race)
+    for (topic, verdict), races in by_verdict.items():
         if verdict in _RACES:
             what, remedy = _RACES[verdict]
-            worst = urgent(found)[0]
-            evidence = f"{what}: {count(len(found), 'partition')}, {worst}"
+            worst = urgent(races)[0]
+            evidence = f"{what}: {count(len(races), 'partition')}, {worst}"
             yield Finding(worst.level, "", f"topic {topic!r}", evidence, remedy)
     yield from several(
         warn, [t for t, limit in seen.limits.items() if limit.retention_bytes is not None and not seen.sizes], "topic",
@@ -60,7 +60,7 @@ def _retention_race(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]
 
 @CHECKS.check("waves", needs=[GROUPS, COMMITTED])
 def _waves(_: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
-    silent = [one.group_id for one in seen.groups if one.has_members and seen.positions.get(one.group_id) == {}]
+    silent = [group.group_id for group in seen.groups if group.has_members and seen.positions.get(group.group_id) == {}]
     yield from several(
         warn, silent, "group", "they have members and have committed nothing, so nobody knows what they read",
         "Ask their owners, and move them with the wave of their topics.",
@@ -69,15 +69,15 @@ def _waves(_: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
 
 @CHECKS.check("producers", needs=[PRODUCERS])
 def _producers(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
-    if mirrors := [one for one in night.producers if one.is_mirror]:
+    if mirrors := [producer for producer in night.producers if producer.is_mirror]:
         yield warn(
-            f"a mirror copies to the source: {some({tp for one in mirrors for tp in one.partitions})}",
+            f"a mirror copies to the source: {some({tp for producer in mirrors for tp in producer.partitions})}",
             "End that mirror first ('airflow-mirror retire'), or what it copies later stays behind.",
             count(len(mirrors), "producer"),
         )
-    wide = [one for one in night.producers if len(one.waves) > 1]
+    wide = [producer for producer in night.producers if len(producer.waves) > 1]
     yield from several(
-        warn, [f"{one.name} (waves {', '.join(map(str, one.waves))})" for one in wide], "producer",
+        warn, [f"{producer.name} (waves {', '.join(map(str, producer.waves))})" for producer in wide], "producer",
         "they write to topics of several waves",
         "Between these waves each writes to both clusters. Where it can't, join the waves.",
     )  # fmt: skip
@@ -91,15 +91,15 @@ def _producers(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
 @CHECKS.check("groups")
 def _shared(night: NightPlan, _: ReadinessFacts) -> Iterator[Finding]:
     yield from several(
-        warn, [one.name for one in night.groups if one.kind == SHARE], SHARE, "they don't move", TO_DO[SHARE]
+        warn, [group.name for group in night.groups if group.kind == SHARE], SHARE, "they don't move", TO_DO[SHARE]
     )
 
 
 @CHECKS.check("elsewhere")
 def _parted(night: NightPlan, _: ReadinessFacts) -> Iterator[Finding]:
-    selected = {one.name for one in night.groups if one.wave}
-    for one in night.elsewhere:
-        parted = 0 < len(one.missing) < len(one.topics) and one.kind in (CONNECT, REGISTRY)
-        if parted or (one.missing and one.owner in selected):
-            evidence = f"the mirror does not select all of its topics: {some(one.missing)}"
-            yield warn(evidence, one.to_do, f"{one.kind} {one.owner}".strip())
+    selected = {group.name for group in night.groups if group.wave}
+    for kept in night.elsewhere:
+        parted = 0 < len(kept.missing) < len(kept.topics) and kept.kind in (CONNECT, REGISTRY)
+        if parted or (kept.missing and kept.owner in selected):
+            evidence = f"the mirror does not select all of its topics: {some(kept.missing)}"
+            yield warn(evidence, kept.to_do, f"{kept.kind} {kept.owner}".strip())

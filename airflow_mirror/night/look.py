@@ -116,7 +116,7 @@ def _transactional_ids(source: ClusterAdmin, hidden: list[str]) -> dict[int, str
 
 
 def _modes(source: ClusterAdmin) -> Mapping[str, str]:
-    one = TopicPartition(REGISTRY_TOPIC, 0)
-    start, end = source.offsets([one], "earliest")[one], source.offsets([one], "latest_committed")[one]
-    batches = data_batches(source.wire, one, start, end)
-    return elsewhere.modes((record.key, record.value) for raw in batches for record in decoded(raw, one, source.role))
+    tp = TopicPartition(REGISTRY_TOPIC, 0)
+    start, end = source.offsets([tp], "earliest")[tp], source.offsets([tp], "latest_committed")[tp]
+    batches = data_batches(source.wire, tp, start, end)
+    return elsewhere.modes((record.key, record.value) for raw in batches for record in decoded(raw, tp, source.role))

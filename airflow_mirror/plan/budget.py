@@ -35,12 +35,12 @@ def excess(
     :param filler: ``markers`` or ``tombstones``; tombstones are removed again and need no right of their own.
     :return: findings of the checks ``priming``, ``holes`` and ``capabilities``.
     """
-    found = [replace(one, check="priming") for one in _priming(mirror, prime, capabilities)]
+    found = [replace(finding, check="priming") for finding in _priming(mirror, prime, capabilities)]
     if holes is not None and holes.count > 0:
         found += _share(mirror, holes)
         if filler == "markers":
             found += _markers(mirror, holes, partitions, capabilities)
-    return [replace(one, check=one.check or "holes") for one in found]
+    return [replace(finding, check=finding.check or "holes") for finding in found]
 
 
 def _priming(mirror: Mirror, prime: Mapping[int, int], capabilities: Capabilities) -> Iterator[Finding]:

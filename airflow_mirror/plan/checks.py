@@ -98,9 +98,9 @@ def _traces(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("brokers", "the source's brokers tell all that a mirror asks", about="source cluster", of="mirror")
 def _brokers(s: Situation) -> Iterator[Finding]:
-    for one in s.lost:
+    for lost in s.lost:
         yield warn(
-            f"its brokers don't report {one.what} (Kafka {one.since} and later do): {one.effect}",
+            f"its brokers don't report {lost.what} (Kafka {lost.since} and later do): {lost.effect}",
             "Nothing needs to be done; keep it in mind during the migration.",
         )
 
@@ -108,16 +108,16 @@ def _brokers(s: Situation) -> Iterator[Finding]:
 # A cutover would otherwise notice it while the source is fenced.
 @CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", of="mirror")
 def _lease(s: Situation) -> Iterator[Finding]:
-    key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
-    short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
-    hidden = [f"broker {broker}" for broker, ms in sorted(known.items()) if ms is None]
+    key, by_broker = "transaction.max.timeout.ms", s.target.max_transaction_ms
+    short = {broker: ms for broker, ms in sorted(by_broker.items()) if ms is not None and ms < _LEASE_MS}
+    hidden = [f"broker {broker}" for broker, ms in sorted(by_broker.items()) if ms is None]
     if short:
-        found = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
+        shown = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
         yield block(
-            f"{key} is {found}; the writer lease asks for up to {_LEASE_MS:,}",
+            f"{key} is {shown}; the writer lease asks for up to {_LEASE_MS:,}",
             f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",
         )
-    elif hidden or not known:
+    elif hidden or not by_broker:
         of = f"of {some(hidden)}" if hidden else "(no DESCRIBE_CONFIGS on the cluster)"
         yield warn(
             f"{key} can't be read {of}",

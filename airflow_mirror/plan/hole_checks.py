@@ -65,9 +65,9 @@ def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[
     """Block a topic whose identical offsets exceed a budget; a topic whose copy began with them continues."""
     if topic.mode != "identical" or pair.begun == "identical":
         return
-    for one in budget.excess(s.mirror, topic.prime, topic.holes, topic.filler, topic.partitions, s.capabilities):
-        if one.check == check and one.level == BLOCK:
-            yield replace(one, object=f"topic {topic.source_topic!r}")
+    for finding in budget.excess(s.mirror, topic.prime, topic.holes, topic.filler, topic.partitions, s.capabilities):
+        if finding.check == check and finding.level == BLOCK:
+            yield replace(finding, object=f"topic {topic.source_topic!r}")
 
 
 @each_topic

@@ -14,10 +14,10 @@ _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, a
 
 @CHECKS.check("disk", "the copy fits on the target's disks", about="target brokers", of="mirror")
 def _disk(s: Situation) -> Iterator[Finding]:
-    known = s.target.usable_bytes
-    silent = [f"broker {broker}" for broker, usable in sorted(known.items()) if usable is None]
+    by_broker = s.target.usable_bytes
+    silent = [f"broker {broker}" for broker, usable in sorted(by_broker.items()) if usable is None]
     unknown = [f"of {some(silent)} (they don't tell; from Kafka 3.3 on they do)"] if silent else []
-    unknown += [] if known else ["of the target (no DESCRIBE on the cluster)"]
+    unknown += [] if by_broker else ["of the target (no DESCRIBE on the cluster)"]
     left = _left(s)
     if unknown or left is None:
         sizes = [] if left is not None else ["sizes of the source's topics (no DESCRIBE on the cluster)"]
@@ -27,7 +27,7 @@ def _disk(s: Situation) -> Iterator[Finding]:
         )
         return
     needed = sum(replicas * bytes_ for replicas, bytes_ in left)
-    free = {broker: usable for broker, usable in known.items() if usable is not None}
+    free = {broker: usable for broker, usable in by_broker.items() if usable is not None}
     total = sum(free.values())
     evidence = f"the copy takes {size(needed)} with all replicas; the target's brokers have {size(total)} free"
     if needed > total:
@@ -50,20 +50,20 @@ def _quotas(s: Situation) -> Iterator[Finding]:
                 "Make sure that none slows the mirror's user down.", f"{side} cluster",
             )  # fmt: skip
             continue
-        found = {
+        limits = {
             f"{key}={value:.0f} for {one}": (key, value)
             for one, values in sorted(inventory.quotas.items(), key=str)
             for key, value in values.items()
             if key in (rate, "request_percentage")
         }
-        if not found:
+        if not limits:
             continue
-        slowest = min((value for key, value in found.values() if key == rate), default=None)
+        slowest = min((value for key, value in limits.values() if key == rate), default=None)
         takes = ""
         if moved and slowest:
             takes = f": at least {duration(moved / (slowest * max(1, inventory.brokers)))} for what is there now"
         yield warn(
-            f"quotas apply to the mirror, on each broker: {some(found)}{takes}",
+            f"quotas apply to the mirror, on each broker: {some(limits)}{takes}",
             "Raise them for the mirror's user, or limit the mirror yourself with max_bytes_per_second.",
             f"{side} cluster",
         )
@@ -82,9 +82,9 @@ def _left(s: Situation) -> list[tuple[int, int]] | None:
     """Return replicas on the target and bytes still to copy, for each topic; None if sizes are not known."""
     if s.source.sizes is None:
         return None
-    found = []
+    left = []
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         replicas = topic.replication_factor if pair.target is None else pair.target.info.replication_factor
-        there = (s.target.sizes or {}).get(pair.target_topic, 0) if pair.ours else 0
-        found.append((replicas, max(0, s.source.sizes.get(pair.source.info.name, 0) - there)))
-    return found
+        held = (s.target.sizes or {}).get(pair.target_topic, 0) if pair.ours else 0
+        left.append((replicas, max(0, s.source.sizes.get(pair.source.info.name, 0) - held)))
+    return left

@@ -41,13 +41,13 @@ def _open_transactions(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("internal_topics", "no topic is left out for its name alone")
 def _internal(s: Situation) -> Iterator[Finding]:
-    found = internal_topics(s.mirror, s.source.names)
-    for name in (name for name in found if name in s.mirror.topics):
+    internal = internal_topics(s.mirror, s.source.names)
+    for name in (name for name in internal if name in s.mirror.topics):
         evidence, remedy = "its name looks internal", "internal_topics=True (--internal-topics) copies it."
         if is_reserved(name):
             evidence, remedy = "it is Kafka's own, or a mirror's memory", "It would mean nothing there. Remove it."
         yield block(f"{evidence}, and left out", remedy, f"topics: {name!r}")
-    if rest := [name for name in found if name not in s.mirror.topics]:
+    if rest := [name for name in internal if name not in s.mirror.topics]:
         yield warn(
             f"they are left out, because their names look internal: {some(rest, 20)}",
             "internal_topics=True (--internal-topics) copies them; exclude_topics says that they are not wanted.",
@@ -87,10 +87,10 @@ def _unmatched(s: Situation) -> Iterator[Finding]:
 
 
 def _slips(field: str, patterns: Collection[str], there: Collection[str], what: str) -> Iterator[Finding]:
-    for one in patterns:
-        if is_name(one) and not any(matches([one], name) for name in there):
-            evidence = f"it is no {what}.{nearest(one, there)}".rstrip(".")
-            yield warn(evidence, "Correct or remove it.", f"{field}: {one!r}")
+    for pattern in patterns:
+        if is_name(pattern) and not any(matches([pattern], name) for name in there):
+            evidence = f"it is no {what}.{nearest(pattern, there)}".rstrip(".")
+            yield warn(evidence, "Correct or remove it.", f"{field}: {pattern!r}")
 
 
 @CHECKS.check("other_topics", "no topic of the source is left out")

@@ -48,7 +48,7 @@ def each_topic(
 
     def judge_all(s: Situation) -> Iterator[Finding]:
         for pair, topic in zip(s.pairs, s.topics, strict=True):
-            for one in judge(s, pair, topic):
-                yield replace(one, object=one.object or f"target topic {pair.target_topic!r}")
+            for finding in judge(s, pair, topic):
+                yield replace(finding, object=finding.object or f"target topic {pair.target_topic!r}")
 
     return judge_all

@@ -231,8 +231,8 @@ def _fence(facts: Facts, _: Limits) -> Iterator[str]:
         yield f"rules of the source keep everybody out, and no record explains them ({how}): {some(facts.unexplained)}"
 
 
-def _partitions(found: Collection[object]) -> str:
-    return f"{count(len(found), 'partition')} {'is' if len(found) == 1 else 'are'}"
+def _partitions(partitions: Collection[object]) -> str:
+    return f"{count(len(partitions), 'partition')} {'is' if len(partitions) == 1 else 'are'}"
 
 
 OF_THE_TAIL = CHECKS.of("tail")  # they judge :class:`TailFacts` alone

@@ -121,6 +121,12 @@ def test_replicas_out_of_sync_are_named(side: str, one: Replicas, level: str, sa
     assert verdict == level and says in evidence and f"{side}, 1 partition" in evidence
 
 
+def test_ledger_that_no_replica_holds_in_sync_blocks() -> None:
+    """Nobody has asked for its min.insync.replicas: one is the least."""
+    decisions = {TopicPartition("airflow-mirror.decisions", 0): Replicas(3, 0)}
+    assert found(replicas={**WELL.replicas, "target": decisions})["replicas"][0] == "block"
+
+
 def test_room_on_the_target_and_old_brokers_are_told() -> None:
     assert found(free_bytes={1: 10**12, 2: 10**9})["disk"] == (
         "warn",
