@@ -7,115 +7,73 @@ come at the cutover: who writes to a target topic earlier stops its copy.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from airflow_mirror.errors import NoAuthorizer
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions
-from airflow_mirror.ledger.state import State
-from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclReport, sync_acls
-from airflow_mirror.sync.brief import LONGEST, brief, told
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import Pass, PassReport, listed, ours
 
 log = logging.getLogger(__name__)
 
 _LOGGED = 200  # lines of a pass
 
 
-@dataclass(frozen=True, kw_only=True)
-class AclFollowReport:
-    """One pass over all rules.
+@dataclass(kw_only=True)
+class AclFollowReport(PassReport):
+    """One pass over all rules; see :class:`.acls.AclDiff`.
 
-    :param acls: what it found and did.
-    :param left_out: topics whose rules don't follow.
-    :param took_s: seconds.
+    :param rules: that follow. :param drift: those of the target that are gone on the source, and stay.
+    :param left_out: topics and rules.
     """
 
-    acls: AclReport
-    left_out: list[str]
-    took_s: float
+    head = "{r.rules} rules follow"
+    rules: int = 0
+    granted: list[str] = listed()
+    removed: list[str] = listed()
+    lost: list[str] = listed(said="access is lost: {line}", most=3)
+    later: list[str] = listed()
+    drift: list[str] = listed("not on the source")
+    notes: list[str] = listed("notes")
 
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens."""
-        found = self.acls.diff
-        others = (
-            ([str(rule) for rule in found.drift] if not self.acls.removed else [], "not on the source"),
-            ([f"{one.rule}: {one.reason}" for one in found.left_out], "rules left out"),
-            (self.left_out, "topics left out"),
-            (self.acls.notes, "notes"),
-        )
-        return told(f"{len(found.kept) + len(found.granted)} rules follow", others)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        found = self.acls.to_dict()
-        values = {name: found[name] for name in ("granted", "removed", "lost", "later", "drift", "notes")}
-        rules = [f"{one['rule']}: {one['reason']}" for one in found["left_out"]]
-        lists = {**values, "left_out": self.left_out + rules}
-        said = [f"access is lost: {line}"[:LONGEST] for line in found["lost"][:3]]
-        return {"said": said, "rules": len(found["kept"]) + len(found["granted"]), **brief(lists), "took_s": self.took_s}
+    def add(self, found: AclReport) -> None:
+        """Take in what was found and done."""
+        texts, diff = found.to_dict(), found.diff
+        self.rules = len(diff.kept) + len(diff.granted)
+        self.granted, self.removed, self.lost, self.later = (texts[k] for k in ("granted", "removed", "lost", "later"))
+        self.drift, self.notes = [] if found.removed else texts["drift"], texts["notes"]
+        self.left_out += [f"{one.rule}: {one.reason}" for one in diff.left_out]
 
 
-class NothingFollows:
-    """A pass over a target without an authorizer: it has no rules, and everybody may do everything."""
+class AclFollower(Pass[AclFollowReport]):
+    """Keeps the rights of readers on a plan's target topics as they are on the source.
 
-    def __str__(self) -> str:
-        """One line that stays the same."""
-        return "no rules follow: the target has no authorizer"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values of a report that found nothing."""
-        return {"said": [], "rules": 0, **brief({"notes": [str(self)]}), "took_s": 0.0}
-
-
-class AclFollower:
-    """Keeps the rights of readers on a plan's target topics as they are on the source. For one thread.
-
-    :param plan: returns the plan; its topics may become more. Its Mirror says whether rules are removed.
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param state: holds what is left for writers.
-    :param ledger: says which topics are in production.
+    Its state holds what is left for writers. The Mirror says whether rules are removed.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, ledger: Decisions,
-        right: Right,
-    ) -> None:  # fmt: skip
-        self._plan, self._source, self._target = plan, source, target
-        self._state, self._ledger, self._right = state, ledger, right
+    report = AclFollowReport
 
-    def follow(self, now_ms: int) -> AclFollowReport | NothingFollows:
+    def make(self, plan: Plan, now_ms: int, report: AclFollowReport) -> None:
         """Make one pass. A target without an authorizer gets no rules, and that is no failure: it may get one.
 
         :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
         """
+        plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
-            return self._follow()
+            acls = sync_acls(
+                plan, self._source, self._target, remove=plan.mirror.remove_acls, own=plan.mirror.own_principals,
+                granted=self._granted,
+            )  # fmt: skip
         except NoAuthorizer:
-            return NothingFollows()
-
-    def _follow(self) -> AclFollowReport:
-        begun, plan = time.monotonic(), self._plan()
-        self._right.confirm(self._target.wire)
-        active = active_topics(self._ledger, plan, self._target)
-        topics = tuple(t for t in plan.topics if t.target_topic in active)
-        acls = sync_acls(
-            replace(plan, topics=topics), self._source, self._target, remove=plan.mirror.remove_acls,
-            own=plan.mirror.own_principals, granted=lambda: self._right.granted(self._target.wire),
-        )  # fmt: skip
+            report.notes = ["no rules follow: the target has no authorizer"]
+            return
+        report.add(acls)
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
-            with self._right.granted(self._target.wire):
+            with self._granted():
                 self._state.write(to_note)
         lines = acls.lines() if acls.changes else []
         for line in lines[:_LOGGED]:
             log.info("%s", line)
         if len(lines) > _LOGGED:
             log.info("and %d more", len(lines) - _LOGGED)
-        left_out = [f"{t.source_topic}: {not_active(t)}" for t in plan.topics if t.target_topic not in active]
-        return AclFollowReport(acls=acls, left_out=left_out, took_s=round(time.monotonic() - begun, 3))

@@ -19,29 +19,25 @@ otherwise the tasks of the last one would not know what is copied.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from airflow_mirror.checks import Finding
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.state import State
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import claim, not_ours
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.store import differing_fields
-from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.maps import mapped_topics
-from airflow_mirror.sync.right import Right, Stopped
+from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
+from airflow_mirror.sync.right import Stopped
 from airflow_mirror.sync.topics import create_target_topics
 
 _AT_ONCE = 50  # topics in an amendment, so that the first of many are copied soon
@@ -51,77 +47,52 @@ _NEXT = "seen for the first time: if no other mirror has just created it, it joi
 
 
 @dataclass(kw_only=True)
-class AmendingReport:
-    """What one look found and did, in a few kilobytes.
+class AmendingReport(PassReport):
+    """What one look found and did.
 
     :param topics: of the plan, with its amendments. :param revision: see :attr:`.Plan.revision`.
     :param amendments: how many the plan has. :param added: source topics that they have added, or grown.
     :param left_out: source topics that the rule selects and nothing copies, or not all partitions of; and why.
     :param gone: source topics that are not there any more, and up to where they were copied.
     :param again: source topics that were created again, likewise.
-    :param took_s: seconds.
     """
 
+    head = "{r.topics} in the plan, {r.joined} of them added in {r.amendments} amendment(s)"
     topics: int = 0
     revision: str = ""
     amendments: int = 0
-    added: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    again: list[str] = field(default_factory=list)
-    took_s: float = 0.0
+    added: list[str] = listed()
+    left_out: list[str] = listed("left out", SAID)
+    gone: list[str] = listed("gone from the source", SAID)
+    again: list[str] = listed("created again on the source", SAID)
 
     @property
-    def _open(self) -> tuple[tuple[list[str], str], ...]:
-        return (
-            (self.left_out, "left out"),
-            (self.gone, "gone from the source"),
-            (self.again, "created again on the source"),
-        )  # fmt: skip
-
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens."""
-        head = f"{self.topics} in the plan, {len(self.added)} of them added in {self.amendments} amendment(s)"
-        return told(head, self._open)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        said = [told("", [one])[2:][:LONGEST] for one in self._open if one[0]]
-        return {"said": said, **brief(vars(self))}
+    def joined(self) -> int:
+        """How many topics were added."""
+        return len(self.added)
 
 
-class Amending:
-    """Looks at the topics of a mirror's source. For one thread.
+class TopicFollower(Pass[AmendingReport]):
+    """Looks at the topics of a mirror's source. Its state holds the plan's amendments.
 
-    :param plan: returns the plan that is carried out, as it is amended.
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param plans: where amendments are written.
-    :param joins: topics are taken in; False: only reported.
-    :param take_in: has the copy carry out an amended plan.
-    :param known_gone: returns what the copy says of source topics that it gave up.
+    Without ``sync_topics`` of the Mirror topics are not taken in, only reported.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, plans: State, ledger: Decisions,
-        right: Right, *, joins: bool, take_in: Callable[[Plan], None], known_gone: Callable[[], Mapping[str, str]],
-    ) -> None:  # fmt: skip
-        self._plan, self._source, self._target = plan, source, target
-        self._plans, self._ledger, self._right = plans, ledger, right
-        self._joins, self._take_in, self._known_gone = joins, take_in, known_gone
+    report = AmendingReport
+    asks_first = False  # what is gone from the source is told, whoever writes
+
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(sides)
+        self._joins, self._take_in = sides.mirror.sync_topics, sides.take_in
         self._last: Plan | None = None
         self._seen: Collection[str] = ()  # new topics of the last look
 
-    def look(self, now_ms: int) -> AmendingReport:
-        """Look once.
-
-        :param now_ms: wall-clock time, for the amendments' dates alone.
-        :raises MirrorError: what concerns all topics; what concerns one is in the report.
-        """
-        begun, now = time.monotonic(), datetime.fromtimestamp(now_ms / 1000, UTC)
-        plan, report = self._newest(), AmendingReport()
+    def make(self, plan: Plan, now_ms: int, report: AmendingReport) -> None:
+        """Look once. ``now_ms`` is for the amendments' dates alone."""
+        plan, now = self._newest(), datetime.fromtimestamp(now_ms / 1000, UTC)
         there = self._source.topics()
         found = changes(plan, there)
-        known = self._known_gone()
+        known = self._sides.gone()
         report.gone = [f"{name}: {known.get(name, _STOPPED)}" for name in found.gone]
         report.again = [f"{name}: {known.get(name, _STOPPED)}" for name in found.again]
         names = sorted((*found.new, *found.grown))
@@ -134,12 +105,10 @@ class Amending:
             self._amend_last(plan, there, now)
         report.topics, report.revision, report.amendments = len(plan.topics), plan.revision, len(plan.amendments)
         report.added = sorted({t.source_topic for one in plan.amendments for t in one.topics})
-        report.took_s = round(time.monotonic() - begun, 3)
-        return report
 
     def _newest(self) -> Plan:
         """Return the plan as it is decided. An earlier job, or a look that was cut off, may have amended it."""
-        plan = self._plan()
+        plan = self._sides.plan()  # with the Mirror that it was made for: that makes its hash
         newest = kept.with_amendments(plan, self._target, self._ledger)
         if newest.revision != plan.revision:
             self._take_in(newest)
@@ -197,7 +166,7 @@ class Amending:
 
         :param one: the plan with this topic alone.
         """
-        with self._right.granted(self._target.wire) as permit:
+        with self._granted() as permit:
             create_target_topics(one, self._target, permit)
             if topic.target_exists:
                 sync_configs(one, self._source, self._target, permit, hold=True)
@@ -214,11 +183,11 @@ class Amending:
         """
         amendment = next_amendment(plan, topics, findings, now.isoformat(timespec="seconds"))
         more = amended(plan, [amendment])
-        with self._right.granted(self._target.wire):
+        with self._granted():
             known = {t.source_topic for t in plan.topics}
             new = tuple(t for t in amendment.topics if t.source_topic not in known)
             claim(self._ledger, replace(more, topics=new), self._target, feeds)
-            kept.amend(amendment, plan.mirror.name, self._plans, self._ledger)
+            kept.amend(amendment, plan.mirror.name, self._state, self._ledger)
         return more
 
     def _amend_last(self, plan: Plan, there: Mapping[str, TopicInfo], now: datetime) -> None:

@@ -12,26 +12,19 @@ everything, so a pass that dies anywhere is continued by the next one. Three thi
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.ledger.decisions import Decisions
-from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.config_diff import Change, diff, own_values, shown
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
-from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
-from airflow_mirror.sync.brief import LONGEST, brief, told
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed, ours, same
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 log = logging.getLogger(__name__)
@@ -43,7 +36,7 @@ Entries = Mapping[str, "ConfigEntry"]
 
 
 @dataclass(kw_only=True)
-class ConfigReport:
+class ConfigReport(PassReport):
     """One pass over all topics. A setting that differs and was not set stands in one of the lists, with its cause.
 
     :param topics: topics that follow.
@@ -54,92 +47,43 @@ class ConfigReport:
     :param given_up: settings that somebody else sets back.
     :param refused: settings that the target does not take, in the broker's words.
     :param left_out: topics whose settings don't follow, and values that would stop the copy.
-    :param failed: topics whose settings could not be written.
-    :param took_s: seconds.
     """
 
+    head = "{r.topics} topics follow"
     topics: int = 0
     changed: int = 0
-    latest: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    @property
-    def _open(self) -> tuple[tuple[list[str], str], ...]:
-        return (
-            (self.given_up, "set back by somebody else"),
-            (self.refused, "refused by the target"),
-            (self.left_out, "left out"),
-            (self.failed, "failed"),
-        )
-
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens."""
-        return told(f"{self.topics} topics follow", ((self.waiting, "apply when the mirror has ended"), *self._open))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        said = [f"{len(found)} {what}, as {min(found)}"[:LONGEST] for found, what in self._open if found]
-        return {"said": said, **brief(vars(self))}
+    latest: list[str] = listed()
+    waiting: list[str] = listed("apply when the mirror has ended")
+    given_up: list[str] = listed("set back by somebody else", SAID)
+    refused: list[str] = listed("refused by the target", SAID)
+    left_out: list[str] = listed("left out", SAID)
+    failed: list[str] = listed("failed", SAID)
 
 
-class ConfigFollower:
-    """Keeps the settings of a plan's target topics as they are on the source. For one thread.
+class ConfigFollower(Pass[ConfigReport]):
+    """Keeps the settings of a plan's target topics as they are on the source.
 
-    :param plan: returns the plan; its topics may become more.
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param state: holds what was last seen of the source.
-    :param ledger: says which topics are in production.
+    Its state holds what was last seen of the source.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, ledger: Decisions,
-        right: Right,
-    ) -> None:  # fmt: skip
-        self._plan, self._source, self._target = plan, source, target
-        self._state, self._ledger, self._right = state, ledger, right
+    report = ConfigReport
+
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(sides)
         self._own: OwnConfigs | None = None
         self._set = SetAgain()
         self._refused: dict[tuple[str, str], tuple[str | None, str]] = {}
         self._latest: deque[str] = deque(maxlen=_REMEMBERED)
 
-    def follow(self, now_ms: int) -> ConfigReport:
-        """Make one pass.
-
-        :param now_ms: wall-clock time, for notes and the report.
-        :raises MirrorError: what concerns all topics; what concerns one is in the report.
-        """
-        begun, report, plan = time.monotonic(), ConfigReport(), self._plan()
-        self._right.confirm(self._target.wire)
-        topics = self._topics(plan, report)
+    def make(self, plan: Plan, now_ms: int, report: ConfigReport) -> None:
+        """See :class:`.Pass`. ``now_ms`` is for notes and the report."""
+        topics = ours(self._sides, plan, report)
+        there = self._source.topics([t.source_topic for t in plan.topics])
+        topics = same(topics, {name: info.topic_id for name, info in there.items()}, report)
+        report.topics = len(topics)
         if topics:
             self._follow(plan, topics, now_ms, report)
         report.latest = list(self._latest)
-        report.took_s = round(time.monotonic() - begun, 3)
-        return report
-
-    def _topics(self, plan: Plan, report: ConfigReport) -> list[TopicPlan]:
-        """Return the topics whose settings follow."""
-        active = active_topics(self._ledger, plan, self._target)
-        infos = self._source.topics([t.source_topic for t in plan.topics])
-        found = []
-        for t in plan.topics:
-            if t.target_topic not in active:
-                cause = not_active(t)
-            elif t.source_topic not in infos:
-                cause = "the source has no such topic any more"
-            elif infos[t.source_topic].topic_id != t.source_topic_id:
-                cause = "the source's topic was created again"
-            else:
-                found.append(t)
-                continue
-            report.left_out.append(f"{t.source_topic}: {cause}")
-        report.topics = len(found)
-        return found
 
     def _follow(self, plan: Plan, topics: list[TopicPlan], now_ms: int, report: ConfigReport) -> None:
         if self._own is None:
@@ -192,7 +136,7 @@ class ConfigFollower:
             if configs != known[topic]
         }
         if noted:
-            with self._right.granted(self._target.wire):
+            with self._granted():
                 self._state.write(noted)
 
     def _due(self, topic: str, wanted: Mapping[str, str | None], report: ConfigReport) -> dict[str, str | None]:
@@ -222,7 +166,7 @@ class ConfigFollower:
         """Set settings; return which were set. A refused one keeps no other from being set."""
         to_set = {key: value for key, value in due.items() if value is not None}
         try:
-            with self._right.granted(self._target.wire) as permit:
+            with self._granted() as permit:
                 self._target.alter_topic_configs(topic, permit, to_set, [key for key in due if key not in to_set])
             return due
         except RequestRefused as e:

@@ -32,6 +32,7 @@ from airflow_mirror.sync.right import Right
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, rule, topic_plan
+from tests.followed import sides
 from tests.integration.copying import config, wait_until
 
 PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret", "mirror": "mirror-secret"}
@@ -207,9 +208,8 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
             now = replace(plan, mirror=replace(w.mirror, **fields))
             right = Right(lambda: tokens[-1])
             state = state_of(w.there_admin, seen_acls.prefix(w.mirror.name))
-            one = AclFollower(lambda: now, w.here_admin, w.there_admin, state, Ledger(w.there_admin), right).follow(0)
-            assert isinstance(one, AclFollowReport)
-            return one
+            given = sides(now, w.here_admin, w.there_admin, right, state=state, ledger=Ledger(w.there_admin))
+            return AclFollower(given).follow(0)
 
         group = rule(f"app-{w.there}", "READ", "ALLOW", ALICE, kind="GROUP")
         w.on_source(rule(w.topic, "READ", "ALLOW", ALICE), rule(w.topic, "WRITE", "ALLOW", ALICE), group)
@@ -219,11 +219,11 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
             follow()
         assert not can_read(closed, "alice", w.there)
         tokens.reverse()
-        assert len(follow().acls.diff.later) == 1
+        assert len(follow().later) == 1
         assert can_read(closed, "alice", w.there) and not can_write(closed, "alice", w.there)
         w.on_source(group)
-        assert len(follow().acls.diff.drift) == 1 and can_read(closed, "alice", w.there)
-        assert len(follow(remove_acls=True).acls.removed) == 1 and not can_read(closed, "alice", w.there)
+        assert len(follow().drift) == 1 and can_read(closed, "alice", w.there)
+        assert len(follow(remove_acls=True).removed) == 1 and not can_read(closed, "alice", w.there)
 
 
 def test_wildcard_of_the_source_opens_no_topic_of_others(source: Cluster, closed: Cluster) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +24,13 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import begin, claim, mark_cut_over
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.follower import Follower, FollowReport
+from airflow_mirror.sync.following.follower import FollowReport, GroupFollower
 from airflow_mirror.sync.groups import translate
 from airflow_mirror.sync.right import Right
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.integration.copying import config, create, properties_of, write
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
@@ -88,8 +90,9 @@ class World:
             if cut:
                 state.write, target.commit_groups = writes, commits
             right = Right(lambda: self.token)
-            follower = Follower(self.plan, source, target, self.no_map, state, Ledger(target), right)
-            return follower.follow(int(time.time() * 1000))
+            maps = SimpleNamespace(to_target=self.no_map)
+            given = sides(self.plan, source, target, right, state=state, ledger=Ledger(target), maps=maps)
+            return GroupFollower(given).follow(int(time.time() * 1000))
 
     @staticmethod
     def no_map(tp: TopicPartition, offset: int) -> Any:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -29,13 +28,13 @@ from airflow_mirror.plan.life import begin, claim
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
-from airflow_mirror.sync.starts.follower import StartFollower
-from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.sync.starts.follower import StartFollower, StartsReport
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.integration.copying import (
     assert_equal,
     config,
@@ -93,8 +92,10 @@ class World:
         state, ledger = state_of(self.target, sights.prefix(self.mirror.name)), Ledger(self.target)
         right = Right(lambda: self.token)
         return StartFollower(
-            lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right,
-            maps=MapStore(self.mirror.name), clock=lambda: self.now / 1000,
+            sides(
+                lambda: self.plan, self.source, self.target, right, mirror=self.mirror, state=state, ledger=ledger
+            ),
+            clock=lambda: self.now / 1000,
         )  # fmt: skip
 
     def follow(self, hours: int, process: StartFollower | None = None) -> StartsReport:

@@ -55,7 +55,7 @@ from airflow_mirror.policy import LEDGER
 from airflow_mirror.sync import lag, seen_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.follower import Follower
+from airflow_mirror.sync.following.follower import GroupFollower
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.topics import create_target_topics
@@ -69,6 +69,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import rule
 from tests.cutting_over import cut_over
+from tests.followed import sides
 from tests.integration.copying import config, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -202,11 +203,12 @@ class World:
         with self.admins(user) as (source, target), self.maps(plan, user) as maps:
             state = state_of(target, notes.prefix(self.mirror.name))
             right = Right(lambda: held.token)
-            report = Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow(1)
+            given = sides(plan, source, target, right, state=state, ledger=Ledger(target), maps=maps)
+            report = GroupFollower(given).follow(1)
             self.notes += [*report.left_out, *report.failed]
             if self.mirror.traces and traces:
-                beat = Heart(lambda: plan, source, target, Ledger(target), right).beat(1)
-                traced = TraceFollower(plan, source, target, maps, Ledger(target), right).follow(1)
+                beat = Heart(given).follow(1)
+                traced = TraceFollower(given).follow(1)
                 self.notes += [*beat.failed, *traced.left_out, *traced.failed]
                 assert (beat.topics, traced.checkpoints) == (2, 1)
 

@@ -27,6 +27,7 @@ from airflow_mirror.sync.seen_configs import LastSeen
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
+from tests.followed import sides
 from tests.integration.copying import config, create
 
 
@@ -47,7 +48,14 @@ class World:
         self.token = lease.take(self.wire, mirror.name)
         self.state = state_of(self.target, seen_configs.prefix(mirror.name))
         self.follower = ConfigFollower(
-            lambda: self.plan, self.source, self.target, self.state, Ledger(self.target), Right(lambda: self.token)
+            sides(
+                lambda: self.plan,
+                self.source,
+                self.target,
+                Right(lambda: self.token),
+                state=self.state,
+                ledger=Ledger(self.target),
+            )
         )
 
     def follow(self) -> ConfigReport:

@@ -15,10 +15,11 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.follower import Follower
+from airflow_mirror.sync.following.follower import GroupFollower
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.cutting_over import cut_over
+from tests.followed import sides
 from tests.integration.copying import config, read, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
 from tests.integration.cutover_world import kept_in
@@ -42,7 +43,7 @@ def test_java_finds_the_cluster_and_the_groups_that_the_mirror_names(
         with w.follower() as follower:
             expected = {
                 (kept, 0): (17, ""), (kept, 1): (250, "kept 1"), (mapped, 0): (101, ""),
-                (mapped, 1): (follower._maps.to_target(TopicPartition(w.mapped, 1), 333).offset, "mapped 1"),
+                (mapped, 1): (follower._sides.maps.to_target(TopicPartition(w.mapped, 1), 333).offset, "mapped 1"),
             }  # fmt: skip
         classpath = compiled(tmp_path)
         with java_client(classpath, target_cluster.bootstrap, w.policy()) as client:
@@ -122,7 +123,8 @@ def test_a_failover_leaves_checkpoints_where_the_groups_stand(
         kept.keep(w.plan, state_of(w.target, kept.prefix(w.mirror.name)), w.ledger())
         state = state_of(w.target, notes.prefix(w.mirror.name))
         with w.maps() as maps:
-            Follower(w.plan, w.source, w.target, maps.to_target, state, w.ledger(), w.right()).follow(1)
+            given = sides(w.plan, w.source, w.target, w.right(), ledger=w.ledger(), state=state, maps=maps)
+            GroupFollower(given).follow(1)
         report = fail_over(Side(w.target), w.mirror.name, force=True)
         assert report.steps["checkpoints"]["count"] == 4, report
         (group,) = {one.group for one in w.checkpoints()}

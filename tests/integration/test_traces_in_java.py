@@ -24,6 +24,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following.deciding import goal_of
+from airflow_mirror.sync.following.reading import Reading
 from sandbox import Cluster
 from tests.integration.copying import config, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES
@@ -117,7 +118,7 @@ def require_same_places(w: World, client: JavaClient, groups: list[str]) -> None
             expected = {}
             here = {group: w.source.group_offsets(group)}
             topics = {t.source_topic: t for t in w.plan.topics}
-            standings = follower._reading.standings(topics, here, {group: {}})[group]
+            standings = Reading(follower._sides, w.plan).standings(topics, here, {group: {}})[group]
             for tp, standing in standings.items():
                 goal, why = goal_of(standing)
                 assert goal is not None, why

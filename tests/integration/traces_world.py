@@ -25,6 +25,7 @@ from airflow_mirror.sync.traces.heartbeats import Heart, HeartbeatReport
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.integration.copying import HELD_OPEN, config, copy, create, ranges_of, read
 
 PARTITIONS = 2
@@ -90,8 +91,8 @@ class World:
     def beat(self) -> HeartbeatReport:
         """One heartbeat of a new process."""
         with self._admins() as (source, target):
-            heart = Heart(lambda: self.plan, source, target, Ledger(target), self.right())
-            return heart.beat(int(time.time() * 1000))
+            heart = Heart(sides(self.plan, source, target, self.right(), ledger=Ledger(target)))
+            return heart.follow(int(time.time() * 1000))
 
     def follow(self) -> TraceReport:
         """One pass of a new process."""
@@ -105,7 +106,7 @@ class World:
     @contextmanager
     def follower(self) -> Iterator[TraceFollower]:
         with self._admins() as (source, target), self.maps() as maps:
-            yield TraceFollower(self.plan, source, target, maps, Ledger(target), self.right())
+            yield TraceFollower(sides(self.plan, source, target, self.right(), ledger=Ledger(target), maps=maps))
 
     @contextmanager
     def _admins(self) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:

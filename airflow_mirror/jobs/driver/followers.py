@@ -1,37 +1,95 @@
-"""What follows the data while a tail runs: each in a thread of its own, by the Mirror's fields."""
+"""What follows the data while a tail runs: a row each, in a thread of its own with connections of its own.
+
+A new follower is a class of :mod:`airflow_mirror.sync.passes` and a row here. What it reports stands in the job's status
+under its name; ``said`` of that, and its errors, are shown wherever a person looks after the mirror.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
-from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.jobs.driver.groups import groups_follow
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.driver.recurring import Job, Pass, on_both_clusters
-from airflow_mirror.jobs.driver.topics import topics_follow
-from airflow_mirror.jobs.driver.traces import as_job, traces_follow
+from airflow_mirror.jobs.driver.by_hand import remember
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, taking_in
+from airflow_mirror.jobs.driver.recurring import OnePass, Recurring
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan, kept
 from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
+from airflow_mirror.sync.amending import TopicFollower
 from airflow_mirror.sync.config_follower import ConfigFollower
 from airflow_mirror.sync.ends import follower as ends
 from airflow_mirror.sync.ends import notes as end_notes
+from airflow_mirror.sync.following import notes as group_notes
+from airflow_mirror.sync.following.follower import GroupFollower
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.passes import Pass, Sides
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.deciding import EVERY_MS
 from airflow_mirror.sync.starts.follower import StartFollower
-from airflow_mirror.sync.traces.follower import KINDS
+from airflow_mirror.sync.traces.follower import KINDS, TraceFollower
 from airflow_mirror.sync.traces.heartbeats import Heart
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
+
+
+@dataclass(frozen=True)
+class Row:
+    """One follower.
+
+    :param name: of its thread, and of its report in the job's status.
+    :param wanted: whether a Mirror asks for it.
+    :param interval_s: seconds between two passes.
+    :param make: makes it, with connections to both clusters.
+    :param keeps: returns what the keys of its state begin with, by the mirror's name; None: it keeps nothing.
+    :param of_topics: what it is given is of the plan's topics as they are, so it is made anew when topics join.
+    """
+
+    name: str
+    wanted: Callable[[Mirror], bool]
+    interval_s: Callable[[CopyJob], float]
+    make: Callable[[Sides], Pass[Any]]
+    keeps: Callable[[str], str] | None = None
+    of_topics: bool = False
+
+
+def _always(mirror: Mirror) -> bool:
+    return True
+
+
+FOLLOWERS = (
+    Row(
+        ends.NAME, _always, lambda job: ends.looked_every_s(sum(t.partitions for t in job.plan.topics)),
+        ends.EndsFollower, end_notes.prefix,
+    ),
+    Row("topics", _always, lambda job: job.mirror.topic_interval_s, TopicFollower, kept.prefix),
+    Row(
+        "configs", lambda mirror: mirror.sync_configs, lambda job: job.mirror.config_interval_s,
+        ConfigFollower, seen_configs.prefix,
+    ),
+    Row("acls", lambda mirror: mirror.sync_acls, lambda job: job.mirror.acl_interval_s, AclFollower, seen_acls.prefix),
+    Row(HEARTBEATS, lambda mirror: HEARTBEATS in mirror.traces, lambda job: job.mirror.heartbeat_interval_s, Heart),
+    Row("log_starts", lambda mirror: mirror.sync_log_starts, lambda _: EVERY_MS / 1000, StartFollower, sights.prefix),
+    Row(
+        "groups", lambda mirror: mirror.sync_groups, lambda job: job.mirror.group_interval_s,
+        GroupFollower, group_notes.prefix, of_topics=True,
+    ),
+    Row(
+        "checkpoints", lambda mirror: not {*KINDS}.isdisjoint(mirror.traces),
+        lambda job: job.mirror.checkpoint_interval_s, TraceFollower, of_topics=True,
+    ),
+)  # fmt: skip
 
 
 class Copying(Protocol):
@@ -56,64 +114,52 @@ def followers(
 ) -> Iterator[None]:
     """Let everything follow that the Mirror asks for, until the block ends: then nothing of it writes any more.
 
-    :param group_latency: see :func:`.groups_follow`.
-    :param by_hand: nobody has stored the plan; see :func:`.topics_follow`.
+    :param held: the job's lease; may be withdrawn and taken again meanwhile.
+    :param group_latency: measures, for each group that is moved, the time from the reading of its positions.
+    :param by_hand: nobody has stored the plan: where ``latest`` was has to be remembered in another way.
     """
-    mirror = copying.job.mirror
 
-    def job() -> CopyJob:
-        return copying.job
+    def moved(read_ms: int, answered_ms: int) -> None:
+        group_latency.add(read_ms, answered_ms, answered_ms)
 
-    def gone() -> Mapping[str, str]:
-        return copying.gone
+    def take_in(target: ClusterAdmin, ledger: Ledger, plan: Plan) -> None:
+        now = copying.job
+        if by_hand and now.mirror.begins_once:
+            new = tuple(t for t in plan.topics if t not in now.plan.topics)
+            remember(replace(plan, topics=new), target)
+        copying.take_in(taking_in(now, plan, target, ledger))
+        for row, thread in threads:
+            if row.of_topics:
+                thread.renew()
 
-    def take_in(more: CopyJob) -> None:
-        copying.take_in(more)
-        for one in with_maps:
-            one.renew()  # they have the offset maps of the plan's topics; the others read the plan at each pass
+    @contextmanager
+    def connected(row: Row, right: Right) -> Iterator[OnePass]:
+        job, keeps = copying.job, [row.keeps(copying.job.mirror.name)] if row.keeps else []
+        clusters = load(job.source, "source"), load(job.target, "target")
+        with (
+            ClusterAdmin(clusters[0]) as source,
+            ClusterAdmin(clusters[1]) as target,
+            OffsetMaps(job.plan, *clusters) as maps,  # which connects to neither unless it is asked
+        ):
+            ledger = Ledger(target)
+            sides = Sides(
+                plan=lambda: job.plan if row.of_topics else copying.job.plan, mirror=job.mirror,
+                source=source, target=target, ledger=ledger, right=right, maps=maps,
+                state=state_of(target, *keeps, patience_s=_STATE_PATIENCE_S),
+                take_in=partial(take_in, target, ledger), gone=lambda: copying.gone, moved=moved,
+            )  # fmt: skip
+            yield row.make(sides).follow
 
-    with_maps = [groups_follow(job, held, status, group_latency)] * mirror.sync_groups
-    with_maps += [] if {*KINDS}.isdisjoint(mirror.traces) else [traces_follow(job, held, status)]
-    thread = partial(on_both_clusters, job, held, status)
-    wanted = (
-        (True, thread(ends.NAME, _ends, ends.looked_every_s(sum(t.partitions for t in copying.job.plan.topics)))),
-        (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
-        (mirror.sync_configs, thread("configs", _configs, mirror.config_interval_s)),
-        (mirror.sync_acls, thread("acls", _acls, mirror.acl_interval_s)),
-        (HEARTBEATS in mirror.traces, thread(HEARTBEATS, _heartbeats, mirror.heartbeat_interval_s)),
-        (mirror.sync_log_starts, thread("log_starts", _log_starts, EVERY_MS / 1000)),
-    )
-    threads = [*(one for is_wanted, one in wanted if is_wanted), *with_maps]
+    def thread(row: Row) -> Recurring:
+        right = Right(lambda: held.token)
+        interval_s = row.interval_s(copying.job)
+        return Recurring(row.name, partial(connected, row, right), right, interval_s, partial(status.report, row.name))
+
+    threads = [(row, thread(row)) for row in FOLLOWERS if row.wanted(copying.job.mirror)]
     try:
-        for one in threads:
+        for _, one in threads:
             one.start()
         yield
     finally:
-        for one in threads:
+        for _, one in threads:
             one.stop()
-
-
-def _ends(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    state = state_of(target, end_notes.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
-    return ends.EndsFollower(lambda: job().plan, source, target, state, right).follow
-
-
-def _heartbeats(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    return Heart(partial(as_job, job), source, target, Ledger(target), right).beat
-
-
-def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    state = state_of(target, seen_configs.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
-    return ConfigFollower(lambda: job().plan, source, target, state, Ledger(target), right).follow
-
-
-def _acls(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    state = state_of(target, seen_acls.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
-
-    return AclFollower(partial(as_job, job), source, target, state, Ledger(target), right).follow
-
-
-def _log_starts(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    state = state_of(target, sights.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
-    maps = MapStore(job().mirror.name)
-    return StartFollower(lambda: job().plan, job().mirror, source, target, state, Ledger(target), right, maps).follow

@@ -8,16 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
-from airflow_mirror.config import load
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.sync.passes import PassReport
 from airflow_mirror.sync.right import Right, Stopped
 
 log = logging.getLogger(__name__)
@@ -27,19 +23,8 @@ _SAY_EVERY_S = 60.0
 _SHARE = 4  # passes may take this fraction of a core, however much there is to do
 
 
-class Report(Protocol):
-    """What a pass found and did. As text: one line that stays the same while nothing happens."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values, for the job's status; ``said`` are lines that a person should know."""
-
-
-Pass = Callable[[int], Report]
+OnePass = Callable[[int], PassReport]
 """Makes one pass. Receives the time, in milliseconds since the epoch."""
-Job = Callable[[], CopyJob]
-"""Returns what is carried out at the moment."""
-Make = Callable[[Job, ClusterAdmin, ClusterAdmin, Right], Pass]
-"""Makes what does the passes, with connections to the source and to the target."""
 
 
 class Recurring:
@@ -52,21 +37,13 @@ class Recurring:
     """
 
     def __init__(
-        self, name: str, connect: Callable[[], AbstractContextManager[Pass]], right: Right, interval_s: float,
+        self, name: str, connect: Callable[[], AbstractContextManager[OnePass]], right: Right, interval_s: float,
         tell: Callable[[dict[str, Any]], None],
     ) -> None:  # fmt: skip
         self._name, self._connect, self._right, self._interval_s, self._tell = name, connect, right, interval_s, tell
         self._stop, self._renew = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._said, self._said_at = (0, ""), 0.0
-
-    @classmethod
-    def in_status(
-        cls, name: str, connect: Callable[[], AbstractContextManager[Pass]], right: Right, interval_s: float,
-        status: StatusFile,
-    ) -> Recurring:  # fmt: skip
-        """Return one whose last report stands in a job's status under its name."""
-        return cls(name, connect, right, interval_s, partial(status.report, name))
 
     def start(self) -> None:
         """Begin."""
@@ -99,7 +76,7 @@ class Recurring:
                 self._report_failure(e)
                 self._stop.wait(self._interval_s)
 
-    def _repeat(self, one_pass: Pass) -> None:
+    def _repeat(self, one_pass: OnePass) -> None:
         while not self._stop.is_set() and not self._renew.is_set():
             begun, busy = time.monotonic(), time.thread_time()
             try:
@@ -125,23 +102,3 @@ class Recurring:
             self._tell({"at": time.time(), "error": None, **found})
         except OSError as e:  # a full disk
             log.warning("status.json not written: %s", e)
-
-
-def on_both_clusters(
-    job: Job, held: HeldLease, status: StatusFile, name: str, make: Make, interval_s: float
-) -> Recurring:
-    """Return the thread of what reads the source and writes to the target under the job's lease.
-
-    :param held: may be withdrawn and taken again meanwhile.
-    """
-    right = Right(lambda: held.token)
-
-    @contextmanager
-    def connect() -> Iterator[Pass]:
-        with (
-            ClusterAdmin(load(job().source, "source")) as source,
-            ClusterAdmin(load(job().target, "target")) as target,
-        ):
-            yield make(job, source, target, right)
-
-    return Recurring.in_status(name, connect, right, interval_s, status)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_mirror.errors import MirrorError, TryAgain
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.state import State
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
-from airflow_mirror.sync.right import Right, Stopped
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
+from airflow_mirror.sync.right import Stopped
 from airflow_mirror.wire import requests
 
 _LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
@@ -30,7 +28,7 @@ NAME = "source"  # under which the report stands in a job's signs of life
 
 
 @dataclass(kw_only=True)
-class EndsReport:
+class EndsReport(PassReport):
     """One look.
 
     :param seen: when the source last answered, in seconds since the epoch, by this host's clock; None: never.
@@ -38,46 +36,34 @@ class EndsReport:
     :param failed: partitions that did not answer, or why nothing could be asked.
     """
 
+    head = "the ends of {r.partitions} partitions are noted"
     seen: float | None = None
     partitions: int = 0
-    failed: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens."""
-        return told(f"the ends of {self.partitions} partitions are noted", ((self.failed, "failed"),))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        said = [f"where the source ends is not noted: {min(self.failed)}"[:LONGEST]] if self.failed else []
-        return {"said": said, **brief(vars(self))}
+    failed: list[str] = listed("failed", "where the source ends is not noted: {line}")
 
 
-class EndsFollower:
-    """Notes where the logs of a plan's source topics end. For one thread.
+class EndsFollower(Pass[EndsReport]):
+    """Notes where the logs of a plan's source topics end. Its state holds the notes.
 
-    :param plan: returns the plan; its topics may become more.
-    :param source: connections that the caller closes.
-    :param target: asked for the lease alone. :param state: holds the notes.
     :param clock: wall-clock time, in seconds.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, right: Right,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        self._plan, self._source, self._target = plan, source, target
-        self._state, self._right, self._clock = state, right, clock
+    report = EndsReport
+    asks_first = False  # that the source was seen counts, whoever writes
+
+    def __init__(self, sides: Sides, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(sides)
+        self._clock = clock
         self._seen: float | None = None
         self._last: SourceEnds | None = None  # the last look in which the source answered
         self._peak, self._took_s = 0.0, 0.0  # busiest second since the last note; how long the last look took
 
-    def follow(self, now_ms: int) -> EndsReport:
+    def make(self, plan: Plan, now_ms: int, report: EndsReport) -> None:
         """Look once. A source that does not answer is in the report; since when, its ``seen`` says.
 
         :raises Stopped: the job ends. :raises MirrorError: the notes can't be read.
         """
-        begun, report, plan = time.monotonic(), EndsReport(), self._plan()
+        begun = time.monotonic()
         mirror = plan.mirror.name
         stored = self._state.read()
         before = notes.load(mirror, stored) or SourceEnds(at_ms=0)
@@ -104,8 +90,6 @@ class EndsFollower:
         elif is_due:
             self._note({key: value for key, value in last.dump(mirror).items() if stored.get(key) != value}, report)
         report.seen = self._seen
-        report.took_s = round(time.monotonic() - begun, 3)
-        return report
 
     def _looked(self, noted: SourceEnds, answers: Answers, asked: list[TopicPartition], now_ms: int) -> SourceEnds:
         last = self._last or noted
@@ -116,7 +100,7 @@ class EndsFollower:
 
     def _note(self, changed: Mapping[str, bytes], report: EndsReport) -> None:
         try:
-            with self._right.granted(self._target.wire):
+            with self._granted():
                 self._state.write(changed)
         except Stopped:
             raise

@@ -13,30 +13,23 @@ no conditional commit; but it refuses ours while the group has members, and tool
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from airflow_mirror.copy.delays import wall_ms
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupCommit
-from airflow_mirror.ledger.decisions import Decisions
-from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
-from airflow_mirror.sync.following.places import ToTarget
 from airflow_mirror.sync.following.reading import Reading, failures
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import Pass, PassReport, listed
 
 _AT_ONCE = 200  # groups between two confirmations of the lease
 
 
 @dataclass(kw_only=True)
-class FollowReport:
+class FollowReport(PassReport):
     """One pass over all groups. A group or position that was not written stands in one of the lists, with its cause.
 
     :param groups: groups that follow, with at least one position.
@@ -47,83 +40,40 @@ class FollowReport:
     :param active: groups with members on the target.
     :param gone: groups that have followed, and that the source no longer has.
     :param left_out: topics whose positions don't follow; that the source lists no group at all.
-    :param failed: groups that could not be read or written.
-    :param took_s: seconds.
     """
 
+    head = "{r.groups} follow"
     groups: int = 0
     positions: int = 0
     written: int = 0
-    held: list[str] = field(default_factory=list)
-    left_alone: list[str] = field(default_factory=list)
-    active: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens but groups moving on."""
-        others = (
-            (self.held, "positions held at the target's end"),
-            (self.left_alone, "left alone"),
-            (self.active, "groups active on the target"),
-            (self.gone, "gone at the source"),
-            (self.left_out, "left out"),
-            (self.failed, "groups failed"),
-        )
-        return told(f"{self.groups} follow", others)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        alone = len(self.left_alone)
-        said = [f"{alone} position(s) left alone, as {min(self.left_alone)[:LONGEST]}"] if alone else []
-        return {"said": said, **brief(vars(self))}
+    held: list[str] = listed("positions held at the target's end")
+    left_alone: list[str] = listed("left alone", "{count} position(s) left alone, as {line}")
+    active: list[str] = listed("groups active on the target")
+    gone: list[str] = listed("gone at the source")
 
 
-class Follower:
-    """Keeps a plan's groups on the target where they are on the source. For one thread.
+class GroupFollower(Pass[FollowReport]):
+    """Keeps a plan's groups on the target where they are on the source. Its state holds the notes."""
 
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param to_target: translates by the offset maps; see :class:`airflow_mirror.sync.maps.OffsetMaps`.
-    :param state: holds the notes.
-    :param ledger: says which topics are in production.
-    :param moved: called for each group that was moved: when its positions were read on the source, when the target had
-        answered; in ms since 1970.
-    """
+    report = FollowReport
 
-    def __init__(
-        self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: ToTarget, state: State,
-        ledger: Decisions, right: Right, moved: Callable[[int, int], None] = lambda read_ms, answered_ms: None,
-    ) -> None:  # fmt: skip
-        self._mirror, self._target, self._state, self._right = plan.mirror, target, state, right
-        self._reading, self._moved = Reading(plan, source, target, to_target, ledger), moved
+    def make(self, plan: Plan, now_ms: int, report: FollowReport) -> None:
+        """See :class:`.Pass`. ``now_ms`` is for notes alone."""
+        reading = Reading(self._sides, plan)
+        if topics := reading.topics(report):
+            self._follow(reading, topics, now_ms, report)
 
-    def follow(self, now_ms: int) -> FollowReport:
-        """Make one pass.
-
-        :param now_ms: wall-clock time, for notes alone.
-        :raises MirrorError: what concerns all groups; what concerns one is in the report.
-        """
-        begun, report = time.monotonic(), FollowReport()
-        self._right.confirm(self._target.wire)
-        topics = self._reading.topics(report)
-        if topics:
-            self._follow(topics, now_ms, report)
-        report.took_s = round(time.monotonic() - begun, 3)
-        return report
-
-    def _follow(self, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
+    def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
         read_ms = wall_ms()  # before: what a group commits while it is read is at least as old
-        here, unread = self._reading.positions(report)
-        topics = self._reading.still_same(topics, report)
+        here, unread = reading.positions(report)
+        topics = reading.still_same(topics, report)
         stored = dict(self._state.read())
         noted = {key.removeprefix(notes.prefix(self._mirror.name)): notes.load(value) for key, value in stored.items()}
         report.gone += noted.keys() - here.keys() - unread
         states = {g.group_id: g.state for g in self._target.groups()}
         there, errors = self._target.groups_offsets_apart([*here, *report.gone])
         report.failed += failures(errors)
-        standings = self._reading.standings(topics, here, {group: its for group, its in there.items() if group in here})
+        standings = reading.standings(topics, here, {group: its for group, its in there.items() if group in here})
         decided = {}
         for group, its in standings.items():
             if group in noted and noted[group] is None:
@@ -168,7 +118,7 @@ class Follower:
             answered_ms = wall_ms()
             for answer in answers.values():
                 if answer.done:
-                    self._moved(read_ms, answered_ms)
+                    self._sides.moved(read_ms, answered_ms)
             commits |= answers
         return commits
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
 
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.policy import OWN_IDS
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
-from airflow_mirror.sync.following.places import ToTarget, places, same
+from airflow_mirror.sync.following.places import places
+from airflow_mirror.sync.following.places import same as same_offset
+from airflow_mirror.sync.passes import PassReport, Sides, ours, same
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -30,51 +28,28 @@ _CAUSE = "positions of topics that are partitioned by key have no counterpart"
 Positions = Mapping[str, Mapping[TopicPartition, "GroupPosition"]]
 
 
-class Report(Protocol):
-    """What a pass has to say.
-
-    :ivar left_out: topics, and why. :ivar failed: groups that could not be read.
-    """
-
-    left_out: list[str]
-    failed: list[str]
-
-
 class Reading:
-    """Reads both clusters for one plan. For one thread.
+    """Reads both clusters for one plan, in one pass. The maps of its topics are those of ``sides``."""
 
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param to_target: translates by the offset maps; see :class:`airflow_mirror.sync.maps.OffsetMaps`.
-    :param ledger: says which topics are in production.
-    """
+    def __init__(self, sides: Sides, plan: Plan) -> None:
+        self._plan, self._mirror, self._sides = plan, plan.mirror, sides
+        self._source, self._target = sides.source, sides.target
 
-    def __init__(
-        self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: ToTarget, ledger: Decisions
-    ) -> None:
-        self._plan, self._mirror = plan, plan.mirror
-        self._source, self._target, self._to_target, self._ledger = source, target, to_target, ledger
-
-    def topics(self, report: Report) -> dict[str, TopicPlan]:
+    def topics(self, report: PassReport) -> dict[str, TopicPlan]:
         """Return the topics whose groups follow, by source topic."""
         if self._mirror.partitioning == "by_key":
             report.left_out += [f"{t.source_topic}: {_CAUSE}" for t in self._plan.topics]
             return {}
-        active = active_topics(self._ledger, self._plan, self._target)
-        report.left_out += [
-            f"{t.source_topic}: {not_active(t)}" for t in self._plan.topics if t.target_topic not in active
-        ]
-        return {t.source_topic: t for t in self._plan.topics if t.target_topic in active}
+        return {t.source_topic: t for t in ours(self._sides, self._plan, report)}
 
-    def still_same(self, topics: Mapping[str, TopicPlan], report: Report) -> dict[str, TopicPlan]:
+    def still_same(self, topics: Mapping[str, TopicPlan], report: PassReport) -> dict[str, TopicPlan]:
         """Return the topics that are the ones of the plan. Asked after their positions: those of others mean nothing."""
         wire = self._source.wire
         gone = wire.refresh_present(topics)  # the tail goes on without them, and so do groups
-        again = {n for n, t in topics.items() if n not in gone and wire.topic_id(n) != t.source_topic_id}
-        report.left_out += [f"{name}: the source has no such topic any more" for name in gone]
-        report.left_out += [f"{name}: the source's topic was created again" for name in again]
-        return {name: t for name, t in topics.items() if name not in gone | again}
+        ids = {name: wire.topic_id(name) for name in topics if name not in gone}
+        return {t.source_topic: t for t in same(topics.values(), ids, report)}
 
-    def positions(self, report: Report) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
+    def positions(self, report: PassReport) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
         """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""
         topics = {t.source_topic for t in self._plan.topics}
         listed = [g.group_id for g in self._source.groups()]
@@ -107,7 +82,7 @@ class Reading:
                 continue
             start = source_starts[tp]
             try:
-                to_target = same if topics[tp.topic].mode == "identical" else self._to_target
+                to_target = same_offset if topics[tp.topic].mode == "identical" else self._sides.maps.to_target
                 made[tp] = _at(places(tp, its | {start}, to_target), start, starts[to], ends[to])
             except NoOffsetMap:
                 made[tp] = _unknown()

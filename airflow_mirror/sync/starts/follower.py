@@ -14,28 +14,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
-from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry
-from airflow_mirror.ledger.decisions import Decisions
-from airflow_mirror.ledger.state import State
-from airflow_mirror.mirror import Mirror
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, may_compact
-from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.maps import mapped_range
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, ours, same
 from airflow_mirror.sync.starts import compacting, deciding, sights
 from airflow_mirror.sync.starts import mapped as mapping
 from airflow_mirror.sync.starts.deciding import Standing
 from airflow_mirror.sync.starts.mapped import NO_MAP
-from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
@@ -53,32 +49,50 @@ _MARKERS = "its offsets are mapped, and markers of transactions look like record
 _NOT_COMPACTED = "its offsets are mapped, and a map is completed by counting records: not compacted while it is on hold"
 _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
 _NEWER = "a newer version of airflow-mirror wrote what was seen of its log starts: install that version"
-_AGAIN = "the source's topic was deleted, or created again"
 
 Offsets = dict[TopicPartition, int]
 Configs = Mapping[str, Mapping[str, "ConfigEntry"]]
 
 
-class StartFollower:
-    """Lets the log starts of a plan's target topics follow the source's. For one thread.
+@dataclass(kw_only=True)
+class StartsReport(PassReport):
+    """One pass over all partitions. What does not follow stands in one of the lists, with its cause.
 
-    :param plan: returns the plan; its topics may become more.
-    :param mirror: the Mirror as it is now; how log starts follow may have changed since the plan.
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param state: holds the sights.
-    :param ledger: says which topics are in production.
+    :param topics: topics whose log starts follow.
+    :param moved: partitions of which this pass deleted records.
+    :param kept: partitions of which somebody deleted records at the source; the target keeps them.
+    :param compacted: topics whose ``cleanup.policy`` this pass set: compaction is back, or ended.
+    :param not_compacted: topics that the source compacts, and the target not before the mirror has ended.
+    :param longer: topics whose own retention on the target is longer than the source's: it decides.
+    :param left_alone: partitions whose log starts don't follow.
+    """
+
+    head = "{r.topics} topics follow"
+    topics: int = 0
+    moved: int = 0
+    kept: list[str] = listed(
+        "partitions keep what the source has lost", "{count} partition(s) keep what the source has lost, as {line}"
+    )
+    compacted: list[str] = listed()
+    not_compacted: list[str] = listed("topics are not compacted")
+    longer: list[str] = listed("topics keep more than the source")
+    left_alone: list[str] = listed("left alone")
+
+
+class StartFollower(Pass[StartsReport]):
+    """Lets the log starts of a plan's target topics follow the source's. Its state holds the sights.
+
     :param maps: the mirror's; only read.
     :param clock: monotonic, in seconds: a broker needs real time to cut a log.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, state: State,
-        ledger: Decisions, right: Right, maps: MapStore, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._plan, self._name, self._delay_ms = plan, mirror.name, int(mirror.log_start_delay_s * 1000)
-        self._source, self._target = source, target
-        self._state, self._ledger, self._right, self._maps = state, ledger, right, maps
-        self._report: StartsReport | None = None  # of the last pass, for people
+    report = StartsReport
+
+    def __init__(self, sides: Sides, maps: MapStore | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(sides)
+        self._name, self._delay_ms = sides.mirror.name, int(sides.mirror.log_start_delay_s * 1000)
+        self._maps = maps or MapStore(sides.mirror.name)
+        self._last: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
         self._clock = clock
         self._there_since: dict[TopicPartition, tuple[int, float]] = {}  # the target's log start, and since when
@@ -87,40 +101,34 @@ class StartFollower:
         self._places: dict[TopicPartition, tuple[tuple[int, str], int | str]] = {}
 
     def follow(self, now_ms: int) -> StartsReport:
-        """Make one pass, if the last one was long enough ago; otherwise return its report.
-
-        :param now_ms: wall-clock time.
-        :raises MirrorError: what concerns all topics; what concerns one partition is in the report.
-        """
-        if self._report is not None and 0 <= now_ms - self._looked_ms < deciding.step_ms(self._delay_ms):
-            return self._report
-        begun, report, plan = time.monotonic(), StartsReport(), self._plan()
-        self._right.confirm(self._target.wire)
-        topics = self._topics(plan, report)
-        if topics:
-            self._follow(topics, Rules.of(plan.mirror), now_ms, report)
-        report.took_s = round(time.monotonic() - begun, 3)
+        """Make one pass, if the last one was long enough ago; otherwise return its report. Errors as of :class:`Pass`."""
+        if self._last is not None and 0 <= now_ms - self._looked_ms < deciding.step_ms(self._delay_ms):
+            return self._last
+        report = super().follow(now_ms)
         # What failed is tried again with the next pass.
-        self._report, self._looked_ms = None if report.failed else report, now_ms
+        self._last, self._looked_ms = None if report.failed else report, now_ms
         return report
+
+    def make(self, plan: Plan, now_ms: int, report: StartsReport) -> None:
+        """See :class:`.Pass`."""
+        if topics := self._topics(plan, report):
+            self._follow(topics, Rules.of(plan.mirror), now_ms, report)
 
     def _topics(self, plan: Plan, report: StartsReport) -> dict[str, TopicPlan]:
         """Return the topics whose log starts follow, by their name on the target."""
-        active = active_topics(self._ledger, plan, self._target)
         whole = _BY_KEY if plan.mirror.partitioning == "by_key" else _SHARED if plan.mirror.shares else ""
-        found = {}
+        follow = []
         for t in plan.topics:
-            mapped = t.mode != "identical"
-            marked = mapped and plan.mirror.delivery == "transactional"
-            cause = whole or (_MARKERS if marked else "" if t.source_topic_id else _NO_IDS)
-            if not cause and t.target_topic not in active:
-                cause = not_active(t)
-            if cause:
+            marked = t.mode != "identical" and plan.mirror.delivery == "transactional"
+            if cause := whole or (_MARKERS if marked else "" if t.source_topic_id else _NO_IDS):
                 report.left_out.append(f"{t.source_topic}: {cause}")
             else:
-                found[t.target_topic] = t
-                report.not_compacted += [f"{t.source_topic}: {_NOT_COMPACTED}"] * (mapped and t.compacted)
-        return found
+                follow.append(t)
+        plan = replace(plan, topics=tuple(follow))
+        found = ours(self._sides, plan, report) if plan.topics else []
+        mapped = [t for t in found if t.mode != "identical"]
+        report.not_compacted += [f"{t.source_topic}: {_NOT_COMPACTED}" for t in mapped if t.compacted]
+        return {t.target_topic: t for t in found}
 
     def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:
         standings = self._standings(topics, report)
@@ -227,14 +235,10 @@ class StartFollower:
         """Return the ids of both topics, by target topic. Read after the offsets: those of other topics mean nothing."""
         here = self._source.topics([t.source_topic for t in topics.values()])
         there = self._target.topics(topics)
-        found = {}
-        for name, t in topics.items():
-            info = here.get(t.source_topic)
-            if info is None or info.topic_id != t.source_topic_id:
-                report.left_out.append(f"{t.source_topic}: {_AGAIN}")
-            elif name in there:
-                found[name] = info.topic_id, there[name].topic_id
-        return found
+        kept = same(topics.values(), {name: info.topic_id for name, info in here.items()}, report)
+        return {
+            t.target_topic: (t.source_topic_id, there[t.target_topic].topic_id) for t in kept if t.target_topic in there
+        }
 
     def _retention(
         self, topics: Mapping[str, TopicPlan], configs: Configs, rules: Rules, report: StartsReport
@@ -371,7 +375,7 @@ class StartFollower:
             here, there = (one[compacting.POLICY].value or "" for one in (configs[source_topic], entries))
             if (wanted := compacting.policy(some[name], level, here, there)) is None:
                 continue
-            with self._right.granted(self._target.wire) as permit:
+            with self._granted() as permit:
                 self._target.alter_topic_configs(name, permit, {compacting.POLICY: wanted})
             report.compacted.append(f"{name}: {compacting.POLICY}: {there} -> {wanted}")
             log.info("%s", report.compacted[-1])

@@ -6,100 +6,66 @@ continued by the next one, in whatever process: what was appended stands there, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from airflow_mirror.copy.ranges import IDENTICAL
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.sync.brief import LONGEST, brief, told
 from airflow_mirror.sync.following.deciding import Standing
 from airflow_mirror.sync.following.reading import Reading, ask
-from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
 from airflow_mirror.sync.traces.deciding import Log, checkpoint_of, is_news, syncs_of
 from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
 from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.sync.traces.topics import make_ready
 
-if TYPE_CHECKING:
-    Standings = Mapping[str, Mapping[TopicPartition, Standing]]
-
+Standings = Mapping[str, Mapping[TopicPartition, Standing]]
 KINDS = ("checkpoints", "offset-syncs")
 
 
 @dataclass(kw_only=True)
-class TraceReport:
+class TraceReport(PassReport):
     """One pass. A position without a checkpoint stands in one of the lists, with its cause.
 
     :param checkpoints: positions of groups that have one. :param written: those of them that this pass wrote.
     :param syncs: offset-syncs that it wrote.
-    :param left_out: topics and positions without a place on the target. :param failed: what could not be read.
-    :param took_s: seconds.
+    :param left_out: topics and positions without a place on the target.
     """
 
+    head = "{r.checkpoints} stand"
     checkpoints: int = 0
     written: int = 0
     syncs: int = 0
-    left_out: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens but groups moving on."""
-        return told(f"{self.checkpoints} stand", ((self.left_out, "left out"), (self.failed, "failed")))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        said = [f"no checkpoint of {min(self.failed)}"[:LONGEST]] if self.failed else []
-        return {"said": said, **brief(vars(self))}
+    failed: list[str] = listed("failed", "no checkpoint of {line}")
 
 
-class TraceFollower:
-    """Keeps checkpoints and offset-syncs on the target as the groups and logs are. For one thread.
+class TraceFollower(Pass[TraceReport]):
+    """Keeps checkpoints and offset-syncs on the target as the groups and logs are."""
 
-    :param source: connections that the caller closes; ``target`` and ``maps`` likewise.
-    :param maps: of the plan. :param ledger: the target's.
-    """
+    report = TraceReport
 
-    def __init__(
-        self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, maps: OffsetMaps, ledger: Decisions, right: Right
-    ) -> None:
-        self._plan, self._source, self._target, self._maps = plan, source, target, maps
-        self._ledger, self._right = ledger, right
-        self._reading = Reading(plan, source, target, maps.to_target, ledger)
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(sides)
         self._logs: dict[str, TraceLog] = {}
 
-    def follow(self, now_ms: int) -> TraceReport:
-        """Make one pass.
+    def make(self, plan: Plan, now_ms: int, report: TraceReport) -> None:
+        """See :class:`.Pass`. ``now_ms`` is for the records' timestamps alone.
 
-        :param now_ms: wall-clock time, for the records' timestamps alone.
         :raises TracesUnfit: a topic is not as it must be.
-        :raises MirrorError: what concerns all groups; what concerns one is in the report.
         """
-        begun, report = time.monotonic(), TraceReport()
-        self._right.confirm(self._target.wire)
-        self._make_ready()
-        if topics := self._reading.topics(report):
-            self._follow(topics, now_ms, report)
-        report.took_s = round(time.monotonic() - begun, 3)
-        return report
-
-    def _make_ready(self) -> None:
-        mirror = self._plan.mirror
-        names = {kind: mirror.trace_topics_of(kind)[0] for kind in KINDS if kind in mirror.traces}
+        names = {kind: self._mirror.trace_topics_of(kind)[0] for kind in KINDS if kind in self._mirror.traces}
         if not self._logs:
-            ready = make_ready(self._plan, names.values(), self._target, self._ledger, self._right)
+            ready = make_ready(plan, names.values(), self._target, self._ledger, self._right)
             self._logs = {kind: ready[name] for kind, name in names.items()}
+        reading = Reading(self._sides, plan)
+        if topics := reading.topics(report):
+            self._follow(reading, topics, now_ms, report)
 
-    def _follow(self, topics: Mapping[str, TopicPlan], now_ms: int, report: TraceReport) -> None:
-        here, _ = self._reading.positions(report)
-        topics = self._reading.still_same(topics, report)
-        standings = self._reading.standings(topics, here, {group: {} for group in here})
+    def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: TraceReport) -> None:
+        here, _ = reading.positions(report)
+        topics = reading.still_same(topics, report)
+        standings = reading.standings(topics, here, {group: {} for group in here})
         if log := self._logs.get("checkpoints"):
             checkpoints = self._checkpoints(log.read(), standings, report)
             self._write(log, checkpoints, now_ms)
@@ -111,7 +77,7 @@ class TraceFollower:
 
     def _write(self, log: TraceLog, traces: Sequence[Checkpoint | OffsetSync], now_ms: int) -> None:
         if traces:
-            with self._right.granted(self._target.wire):
+            with self._granted():
                 log.write(((one.key, one.value) for one in traces), now_ms, self._right.check)
 
     def _checkpoints(self, stored: Mapping[bytes, bytes], standings: Standings, report: TraceReport) -> list[Checkpoint]:
@@ -164,7 +130,7 @@ class TraceFollower:
     def _mapped(self, topics: Collection[str]) -> dict[TopicPartition, Log]:
         """Return the same of partitions with an offset map that has records."""
         found = {}
-        for tp, one in self._maps.of(topics).items():
+        for tp, one in self._sides.maps.of(topics).items():
             if (last := one.last) is not None:
                 source, target, _ = (side[0] for side in one.columns)
                 more = last.count - 1

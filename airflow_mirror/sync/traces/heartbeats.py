@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorError, MissingRight, TracesUnfit
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.traces import marked
 from airflow_mirror.policy import HEARTBEATS
-from airflow_mirror.sync.brief import LONGEST, brief, told
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
 from airflow_mirror.sync.traces.formats import Heartbeat
 from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.sync.traces.topics import make_ready
@@ -34,89 +31,81 @@ _SILENT_S = 10.0  # a source that does not answer holds up the other heartbeats:
 
 
 @dataclass(kw_only=True)
-class HeartbeatReport:
+class HeartbeatReport(PassReport):
     """One heartbeat.
 
     :param topics: that got it. :param seen: whether the source has answered.
     :param failed: what was not written, and why.
     """
 
+    head = "written to {r.topics} topic(s){r.silence}"
     topics: int = 0
     seen: bool = True
-    failed: list[str] = field(default_factory=list)
+    failed: list[str] = listed("failed", "heartbeats are not written: {line}")
 
-    def __str__(self) -> str:
-        """One line that stays the same while nothing happens."""
-        answers = "" if self.seen else "; the source does not answer"
-        return told(f"written to {self.topics} topic(s){answers}", ((self.failed, "failed"),))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        said = [f"heartbeats are not written: {min(self.failed)}"[:LONGEST]] if self.failed else []
-        return {"said": said, **brief(vars(self))}
+    @property
+    def silence(self) -> str:
+        """What its line says of a source that does not answer."""
+        return "" if self.seen else "; the source does not answer"
 
 
-class Heart:
-    """Writes heartbeats. For one thread.
+class Heart(Pass[HeartbeatReport]):
+    """Writes heartbeats.
 
-    :param source: connections that the caller closes; ``target`` likewise.
-    :param ledger: the target's. :param clock: a monotonic time, in seconds.
+    :param clock: a monotonic time, in seconds.
     """
 
-    def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions, right: Right,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._plan, self._source, self._target, self._ledger, self._right = plan, source, target, ledger, right
+    report = HeartbeatReport
+    asks_first = False  # each write asks
+
+    def __init__(self, sides: Sides, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(sides)
         self._clock = clock
         self._logs: dict[str, TraceLog] = {}
         self._further: list[str] = []
         self._look_at = self._ask_at = float("-inf")
         self._failed: list[str] = []
 
-    def beat(self, now_ms: int) -> HeartbeatReport:
-        """Write one heartbeat.
+    def make(self, plan: Plan, now_ms: int, report: HeartbeatReport) -> None:
+        """Write one heartbeat, which says ``now_ms``.
 
-        :param now_ms: wall-clock time, which is what it says.
         :raises TracesUnfit: a topic is not as it must be. :raises MirrorError: nothing could be written.
         """
-        mirror = self._plan().mirror
+        mirror = plan.mirror
         own, of_source = mirror.trace_topics_of("heartbeats")
         if own not in self._logs:
-            self._logs |= make_ready(self._plan(), (own, of_source), self._target, self._ledger, self._right)
-        report = HeartbeatReport()
+            self._logs |= make_ready(plan, (own, of_source), self._target, self._ledger, self._right)
         one = Heartbeat(mirror.source_alias or mirror.source, mirror.target_alias or mirror.target, now_ms)
         self._write([own], one, report)
-        report.seen = self._source_answers(mirror)
+        report.seen = self._source_answers(plan)
         if report.seen:
             self._write([of_source, *self._further], one, report)
         report.failed += self._failed
-        return report
 
     def _write(self, topics: Iterable[str], one: Heartbeat, report: HeartbeatReport) -> None:
-        with self._right.granted(self._target.wire):
+        with self._granted():
             for topic in topics:
                 self._logs[topic].write([(one.key, one.value)], one.at_ms, self._right.check)
                 report.topics += 1
 
-    def _source_answers(self, mirror: Mirror) -> bool:
+    def _source_answers(self, plan: Plan) -> bool:
         now = self._clock()
         if now < self._ask_at:
             return False
         try:
             self._source.cluster_id()
             if now >= self._look_at:
-                self._look_further(mirror)
+                self._look_further(plan)
                 self._look_at = now + _UPSTREAM_EVERY_S
         except MirrorError:
             self._ask_at = self._clock() + _SILENT_S
             return False
         return True
 
-    def _look_further(self, mirror: Mirror) -> None:
+    def _look_further(self, plan: Plan) -> None:
         """Make topics ready for the clusters before the source, as far as that is possible."""
         try:
-            found = further(mirror, marked(Ledger(self._source).peek()))
+            found = further(plan.mirror, marked(Ledger(self._source).peek()))
         except (LedgerLost, LedgerNewer, MissingRight) as e:
             self._further, self._failed = [], [f"clusters before the source are not known: {e}"]
             return
@@ -124,7 +113,7 @@ class Heart:
         for topic in found:
             try:
                 if topic not in self._logs:
-                    self._logs |= make_ready(self._plan(), [topic], self._target, self._ledger, self._right)
+                    self._logs |= make_ready(plan, [topic], self._target, self._ledger, self._right)
                 self._further.append(topic)
             except (TracesUnfit, MissingRight) as e:
                 self._failed.append(f"{topic}: {e}")

@@ -17,6 +17,7 @@ from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.follower import EndsFollower
 from airflow_mirror.wire import requests
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
 from tests.unit.sync.confirmed import Confirmed
@@ -86,7 +87,7 @@ def told(
     """
     state = MemoryState()
     target: Any = source
-    follower = EndsFollower(lambda: PLAN, source, target, state, Confirmed(), lambda: source.now)  # type: ignore[arg-type]
+    follower = EndsFollower(sides(PLAN, source, target, Confirmed(), state=state), lambda: source.now)
     at = FIRST_S
     while at < min(failover_s, tail_dies_s):
         source.now = at

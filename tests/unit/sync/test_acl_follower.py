@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from tests.builders import plan_of, rule, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.sync.confirmed import Confirmed
 from tests.unit.sync.test_acls import ALICE, DENY, READ, WRITE, Cluster
@@ -27,18 +28,14 @@ class World:
         topics = (topic_plan(name, {0: 0}, source_topic_id=name) for name in ("orders", "users"))
         self.plan = replace(plan_of(self.mirror(), *topics), known_topics=dict.fromkeys(("orders", "users"), "identical"))
         self.active, self.right = {"orders", "users"}, Confirmed()
-        monkeypatch.setattr("airflow_mirror.sync.acl_follower.active_topics", lambda *_: self.active)
-        both = cast("Any", self.source), cast("Any", self.target)
+        monkeypatch.setattr("airflow_mirror.sync.passes.active_topics", lambda *_: self.active)
         self.state = MemoryState()
-        self.follower = AclFollower(lambda: self.plan, *both, self.state, cast("Any", None), cast("Any", self.right))
 
     def mirror(self, **fields: Any) -> Mirror:
         return Mirror(name="m", source="dc1", target="dc2", **fields)
 
     def follow(self) -> AclFollowReport:
-        found = self.follower.follow(0)
-        assert isinstance(found, AclFollowReport)
-        return found
+        return AclFollower(sides(self.plan, self.source, self.target, self.right, state=self.state)).follow(0)
 
 
 @pytest.fixture
@@ -59,8 +56,8 @@ def test_readers_get_their_rights_and_writers_wait(world: World, caplog: pytest.
 def test_a_target_without_authorizer_is_told_and_is_no_failure(world: World) -> None:
     """MirrorMaker 2 lets rights follow by default, and most clusters that it runs on have none."""
     world.target._authorizer = False
-    found = world.follower.follow(0)
-    assert str(found) == "no rules follow: the target has no authorizer"
+    found = world.follow()
+    assert str(found) == "0 rules follow; 1 notes, as no rules follow: the target has no authorizer"
     assert found.to_dict()["said"] == [] and found.to_dict()["rules"] == 0
     world.target._authorizer = True
     assert world.follow().to_dict()["rules"] == 3
@@ -131,7 +128,7 @@ def test_rules_of_topics_in_production_are_left_alone(world: World) -> None:
     report = world.follow()
     assert OTHER not in world.target.acls and READ in world.target.acls
     assert report.to_dict()["left_out"]["count"] == 2  # the topic, and the rule about it
-    assert "1 topics left out, as users: the ledger does not say" in str(report)
+    assert "2 left out, as " in str(report)
 
 
 @pytest.mark.parametrize("confirmed", [0, 1, 2])

@@ -21,9 +21,10 @@ from airflow_mirror.plan.life import Owned, owned_topics
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import amending
-from airflow_mirror.sync.amending import Amending, AmendingReport
+from airflow_mirror.sync.amending import AmendingReport, TopicFollower
 from airflow_mirror.sync.right import Right
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 MIRROR = Mirror(name="m", source="src", target="dst", topics=["t.*"])
@@ -117,7 +118,7 @@ class World:
     def fetched(self, plan: Plan) -> Plan:
         return with_amendments(plan, None, MemoryLedger(self.records))  # type: ignore[arg-type]
 
-    def process(self, joins: bool = True, plan: Plan | None = None) -> Amending:
+    def process(self, joins: bool = True, plan: Plan | None = None) -> TopicFollower:
         """A new one, which carries out the plan as the target has it, or the given one."""
         self.taken = plan or self.fetched(self.plan)
         world = self
@@ -141,14 +142,17 @@ class World:
                 return
 
         right = Ours(lambda: cast("Any", None))
-        source, target, ledger = self.source, self.target, Decisions(self.records)
-        return Amending(
-            lambda: self.taken, source, target, State(), ledger, right, joins=joins, take_in=self.take_in,  # type: ignore[arg-type]
-            known_gone=lambda: {"t-gone": "t-gone-0 offsets [0, 90): the source topic is gone"},
+        mirror = replace(self.taken.mirror, sync_topics=joins)
+        return TopicFollower(
+            sides(
+                lambda: self.taken, self.source, self.target, right, mirror=mirror, state=State(),
+                ledger=Decisions(self.records), take_in=self.take_in,
+                gone=lambda: {"t-gone": "t-gone-0 offsets [0, 90): the source topic is gone"},
+            )
         )  # fmt: skip
 
     def look(self, **how: Any) -> AmendingReport:
-        return self.process(**how).look(NOW_MS)
+        return self.process(**how).follow(NOW_MS)
 
 
 def names(plan: Plan) -> list[str]:
@@ -204,19 +208,19 @@ def test_decision_without_an_answer_is_found_by_the_next_look(world: World) -> N
     process = world.process()
     world.cut = 4
     with pytest.raises(Killed):
-        process.look(NOW_MS)
+        process.follow(NOW_MS)
     assert names(world.taken) == ["t"]
     world.cut = None
-    process.look(NOW_MS)
+    process.follow(NOW_MS)
     assert names(world.taken) == ["t", "t-new"] and world.effects[4:] == ["take in"]
 
 
 def test_while_nothing_happens_nothing_is_written(world: World) -> None:
     world.source.there["t-new"] = 1
     process = world.process()
-    first = process.look(NOW_MS)
+    first = process.follow(NOW_MS)
     done = list(world.effects)
-    second = process.look(NOW_MS + 1000)
+    second = process.follow(NOW_MS + 1000)
     assert world.effects == done and str(first) == str(second)
     assert (first.topics, second.amendments) == (2, 1)
 
@@ -254,10 +258,10 @@ def test_on_a_source_that_is_a_target_topics_join_at_the_second_look(world: Worl
     world.source.there["t-new"] = 1
     world.upstream = Upstream("src", is_target=True)
     process = world.process()
-    report = process.look(NOW_MS)
+    report = process.follow(NOW_MS)
     assert "seen for the first time" in report.left_out[0] and not report.added and not world.effects
     world.upstream = Upstream("src", {"t-new": Owned(topic_id="x", mirror="up", source_id="dc0")}, is_target=True)
-    assert process.look(NOW_MS).added == ["t-new"]
+    assert process.follow(NOW_MS).added == ["t-new"]
     assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("dc0", "src")
 
 
@@ -335,13 +339,13 @@ def test_last_plan_learns_what_an_older_plans_tail_took_in(world: World) -> None
     world.source.there |= {"t": 3, "t-of-both": 1, "t-new": 1}
     world.target.there |= {"t-of-both": 1}
     process = world.process()
-    process.look(NOW_MS)
+    process.follow(NOW_MS)
     assert names(world.fetched(world.plan)) == names(world.fetched(later)) == ["t", "t-new", "t-of-both"]
     assert world.fetched(later).topic("t").partitions == 3 and "t-new" in world.fetched(later).known_topics
     (amendment,) = world.fetched(later).amendments
     assert [t.source_topic for t in amendment.topics] == ["t", "t-new"]
     done = len(world.effects)
-    process.look(NOW_MS)
+    process.follow(NOW_MS)
     assert len(world.effects) == done
 
 
@@ -372,5 +376,5 @@ def test_without_a_ledger_it_says_so_and_creates_nothing_it_could_not_own(world:
 
     process._ledger.values = values  # type: ignore[method-assign]
     with pytest.raises(LedgerMissing):
-        process.look(NOW_MS)
+        process.follow(NOW_MS)
     assert not world.effects

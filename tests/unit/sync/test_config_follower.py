@@ -15,6 +15,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, last_seen, prefix
+from tests.followed import sides
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
 from tests.unit.sync.confirmed import Confirmed
@@ -88,14 +89,12 @@ class World:
         self.target.overrides["reference"] = {}
         self.right, self.state, self.now_ms = Confirmed(), State(), NOW_MS
         self.active = {"a", "b"}
-        monkeypatch.setattr("airflow_mirror.sync.config_follower.active_topics", lambda *_: self.active)
+        monkeypatch.setattr("airflow_mirror.sync.passes.active_topics", lambda *_: self.active)
         self.follower = self.another()
 
     def another(self) -> ConfigFollower:
         """The one of a new process."""
-        both = cast("Any", self.source), cast("Any", self.target)
-        rest = cast("Any", self.state), cast("Any", None), cast("Any", self.right)
-        return ConfigFollower(lambda: self.plan, *both, *rest)
+        return ConfigFollower(sides(lambda: self.plan, self.source, self.target, self.right, state=self.state))
 
     def follow(self) -> ConfigReport:
         self.now_ms += 30_000

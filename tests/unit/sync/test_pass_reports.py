@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.sync.acl_follower import AclFollowReport, NothingFollows
+from airflow_mirror.sync.acl_follower import AclFollowReport
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclReport
 from airflow_mirror.sync.amending import AmendingReport
 from airflow_mirror.sync.config_follower import ConfigReport
 from airflow_mirror.sync.ends.follower import EndsReport
 from airflow_mirror.sync.following.follower import FollowReport
-from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.sync.starts.follower import StartsReport
 from airflow_mirror.sync.traces.follower import TraceReport
 from airflow_mirror.sync.traces.heartbeats import HeartbeatReport
 from tests.builders import rule
+from tests.unit.jobs.test_followers import every_follower
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "passes.json"
 READ, DENY, WRITE = (rule("orders", *one) for one in (("READ", "ALLOW"), ("ALTER", "DENY"), ("WRITE", "ALLOW")))
@@ -43,11 +44,17 @@ def acls(*, granted: tuple[Acl, ...] = (), more: bool = False) -> AclReport:
     )
 
 
+def acl_report(found: AclReport, **fields: Any) -> AclFollowReport:
+    report = AclFollowReport(took_s=0.5, **fields)
+    report.add(found)
+    return report
+
+
 def samples() -> dict[str, Any]:
     return {
-        "acls": AclFollowReport(acls=acls(), left_out=[], took_s=0.5),
-        "acls, with all": AclFollowReport(acls=acls(granted=(READ,), more=True), left_out=two("left"), took_s=0.5),
-        "acls, without authorizer": NothingFollows(),
+        "acls": acl_report(acls()),
+        "acls, with all": acl_report(acls(granted=(READ,), more=True), left_out=two("left")),
+        "acls, without authorizer": AclFollowReport(notes=["no rules follow: the target has no authorizer"]),
         "configs": ConfigReport(topics=2, took_s=0.5),
         "configs, with all": ConfigReport(
             topics=2, changed=1, latest=two("latest"), waiting=two("waiting"), given_up=two("given up"),
@@ -83,3 +90,7 @@ def samples() -> dict[str, Any]:
 def test_pass_says_what_it_said_before(name: str) -> None:
     one = samples()[name]
     assert {"line": str(one), "status": one.to_dict()} == json.loads(GOLDEN.read_text())[name]
+
+
+def test_every_report_has_a_sample() -> None:
+    assert {type(one) for one in samples().values()} == {one.report for one in every_follower()}

@@ -15,6 +15,7 @@ from airflow_mirror.sync.ends.notes import End
 from airflow_mirror.sync.right import Stopped
 from airflow_mirror.wire import requests
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
 from tests.unit.sync.confirmed import Confirmed
@@ -62,7 +63,7 @@ class Source:
 class World:
     def __init__(self, source: Source | None = None, state: MemoryState | None = None) -> None:
         self.source, self.state, self.right, self.now = source or Source(), state or MemoryState(), Confirmed(), 100.0
-        self.follower = EndsFollower(lambda: PLAN, self.source, self, self.state, self.right, lambda: self.now)  # type: ignore[arg-type]
+        self.follower = EndsFollower(sides(PLAN, self.source, self, self.right, state=self.state), lambda: self.now)
         self.wire = None
 
     def look(self, at: float) -> dict[str, Any]:

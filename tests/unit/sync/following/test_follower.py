@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.following import follower, notes
 from airflow_mirror.sync.following.deciding import REFRESH_MS
-from airflow_mirror.sync.following.follower import Follower, FollowReport
+from airflow_mirror.sync.following.follower import FollowReport, GroupFollower
 from airflow_mirror.wire.errors import ConnectionLost
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
 
@@ -149,12 +151,14 @@ class World:
         """One pass of a new process: nothing is remembered."""
         return self.follower().follow(now_ms)
 
-    def follower(self) -> Follower:
+    def follower(self) -> GroupFollower:
         """What a process makes its passes with."""
-        return Follower(
-            self.plan, self.source, self.target, self.to_target, self.state, self.ledger, self.right,
-            lambda read_ms, answered_ms: self.moved.append((read_ms, answered_ms)),
+        given = sides(
+            self.plan, self.source, self.target, self.right, ledger=self.ledger, state=self.state,
+            maps=SimpleNamespace(to_target=self.to_target),
+            moved=lambda read_ms, answered_ms: self.moved.append((read_ms, answered_ms)),
         )  # fmt: skip
+        return GroupFollower(given)
 
     def note(self, group: str) -> notes.Note | None:
         value = self.state.values.get(notes.key(self.plan.mirror.name, group))

@@ -19,11 +19,11 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import follower, sights
-from airflow_mirror.sync.starts.follower import StartFollower
-from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.sync.starts.follower import StartFollower, StartsReport
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror, configs
 
@@ -177,7 +177,10 @@ class World:
         """A new process."""
         maps: Any = self.maps
         self.follower = StartFollower(
-            lambda: self.plan, self.mirror, self.source, self.target, self.state, self.ledger, self.right,
+            sides(
+                lambda: self.plan, self.source, self.target, self.right, mirror=self.mirror, state=self.state,
+                ledger=self.ledger,
+            ),
             maps=maps, clock=lambda: self.now / 1000,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from airflow_mirror.plan.traces import mark
 from airflow_mirror.sync.traces import heartbeats
 from airflow_mirror.sync.traces.formats import Heartbeat
 from airflow_mirror.sync.traces.heartbeats import Heart, further
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
 from tests.unit.sync.traces.world import World
@@ -27,9 +28,8 @@ class Alive(World):
         self.lost = False
         monkeypatch.setattr(heartbeats, "make_ready", self._make_ready)
         monkeypatch.setattr(heartbeats, "Ledger", lambda _: self)
-        sides: tuple[Any, Any] = (self.source, self.target)
-        right: Any = self.right
-        self.heart = Heart(lambda: self.plan, *sides, self.ledger, right, lambda: self.now)
+        given = sides(self.plan, self.source, self.target, self.right, ledger=self.ledger)
+        self.heart = Heart(given, lambda: self.now)
 
     def peek(self) -> Any:
         if self.lost:
@@ -57,56 +57,56 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Alive:
 
 
 def test_flow_and_source_are_alive(world: Alive) -> None:
-    report = world.heart.beat(1)
+    report = world.heart.follow(1)
     assert (report.topics, report.seen, report.failed) == (2, True, [])
-    world.heart.beat(2)
+    world.heart.follow(2)
     assert world.beats() == {OWN: [1, 2], OF_SOURCE: [1, 2]}
     assert str(report) == "written to 2 topic(s)" and report.to_dict()["said"] == []
 
 
 def test_a_source_that_is_gone_is_left_in_peace_and_stands_still(world: Alive) -> None:
-    world.heart.beat(1)
+    world.heart.follow(1)
     world.source.silent = True
-    assert not (report := world.heart.beat(2)).seen and "the source does not answer" in str(report)
+    assert not (report := world.heart.follow(2)).seen and "the source does not answer" in str(report)
     world.source.silent = False
-    assert not world.heart.beat(3).seen, "it is asked again after a while only"
+    assert not world.heart.follow(3).seen, "it is asked again after a while only"
     world.now += 11
-    assert world.heart.beat(4).seen
+    assert world.heart.follow(4).seen
     assert world.beats() == {OWN: [1, 2, 3, 4], OF_SOURCE: [1, 4]}
 
 
 def test_clusters_before_the_source_get_the_next_hop(world: Alive) -> None:
     mark(world.upstream, ["heartbeats", "Z.heartbeats", "Y.Z.heartbeats", "B.heartbeats", "Z.checkpoints.internal"])
-    world.heart.beat(1)
+    world.heart.follow(1)
     assert set(world.beats()) == {OWN, OF_SOURCE, "A.Z.heartbeats", "A.Y.Z.heartbeats"}
     mark(world.upstream, ["X.heartbeats"])
-    world.heart.beat(2)
+    world.heart.follow(2)
     assert "A.X.heartbeats" not in world.beats(), "it is looked for them seldom"
     world.now += 301
-    world.heart.beat(3)
+    world.heart.follow(3)
     assert world.beats()["A.X.heartbeats"] == [3]
 
 
 def test_what_can_not_be_written_for_them_is_said_and_holds_up_nothing(world: Alive) -> None:
     mark(world.upstream, ["Z.heartbeats", "Y.heartbeats"])
     world.unfit = {"A.Z.heartbeats"}
-    report = world.heart.beat(1)
+    report = world.heart.follow(1)
     assert report.topics == 3 and set(world.beats()) == {OWN, OF_SOURCE, "A.Y.heartbeats"}
     assert len(report.failed) == 1 and "3 partitions" in report.failed[0]
     assert "heartbeats are not written: A.Z.heartbeats" in report.to_dict()["said"][0]
     world.now, world.lost = world.now + 301, True
-    report = world.heart.beat(2)
+    report = world.heart.follow(2)
     assert report.topics == 2 and "clusters before the source are not known" in report.failed[0]
 
 
 def test_unfit_topics_and_a_lost_lease_are_errors(world: Alive) -> None:
     world.unfit = {OWN}
     with pytest.raises(TracesUnfit, match="3 partitions"):
-        world.heart.beat(1)
+        world.heart.follow(1)
     world.unfit = set()
     world.right.lost = True
     with pytest.raises(LeaseLost):
-        world.heart.beat(2)
+        world.heart.follow(2)
     assert not any(world.beats().values())
 
 

@@ -19,6 +19,7 @@ from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_chec
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from tests.builders import plan_of, topic_plan
+from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
 from tests.unit.sync.following.test_follower import P0, Side
@@ -156,10 +157,8 @@ class World:
 
     def follow(self) -> TraceReport:
         """One pass of a new process."""
-        maps: Any = self.maps
-        sides: tuple[Any, Any] = (self.source, self.target)
-        right: Any = self.right
-        return TraceFollower(self.plan, *sides, maps, self.ledger, right).follow(NOW)
+        given = sides(self.plan, self.source, self.target, self.right, ledger=self.ledger, maps=self.maps)
+        return TraceFollower(given).follow(NOW)
 
     def checkpoints(self) -> list[Checkpoint]:
         return [one for row in self.traces.get(CHECKPOINTS, []) if (one := read_checkpoint(*row)) is not None]
