@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.sync.groups import (
-    GroupMove,
-    GroupReport,
-    Translation,
-    commit_groups,
-    read_positions,
-    translate_positions,
-)
+from airflow_mirror.sync.groups import GroupMove, GroupReport, Translate, between, commit_groups, read_positions
 
-Translate = Callable[[TopicPartition, int], Translated]
 _NOT_YET = Translated(0, Where.BEYOND)  # the target has nothing of the partition: the mirror has to copy it first
 
 
@@ -50,23 +42,8 @@ def correct(
     :raises NotKept: a position reads back differently.
     """
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
-    pairs = {tp for of_group in positions.values() for tp in of_group}
-    names = {t.source_topic: t.target_topic for t in topics}
-    there = [TopicPartition(names[tp.topic], tp.partition) for tp in pairs]
-    found = translate_positions(
-        positions, topics, source.offsets(pairs, "earliest"), target.offsets(there, "earliest"),
-        target.offsets(there, "latest"), translate, strict=False,
-    )  # fmt: skip
-    report = commit_groups(target, found, allow_rewind, dry_run=True)
-    if commit:
-        idle = Translation(tuple(move for move in found.moves if move.group not in report.active))
-        done = commit_groups(target, idle, allow_rewind)
-        kept = tuple(move for move in report.moves if move.group in report.active)
-        report = GroupReport(
-            moves=(*done.moves, *kept), committed=True, without_positions=report.without_positions,
-            problems=report.problems, active=report.active,
-        )  # fmt: skip
-    return report
+    found = between(positions, topics, source, target, translate, strict=False)
+    return commit_groups(target, found, allow_rewind, dry_run=not commit, leave=True)
 
 
 def lines(report: GroupReport, maps: Mapping[TopicPartition, OffsetMap]) -> Iterator[str]:

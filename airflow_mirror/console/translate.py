@@ -19,8 +19,7 @@ from airflow_mirror.jobs.driver.by_hand import plan_clusters, require_target
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.sync.groups import GroupMove, GroupReport
-from airflow_mirror.sync.translation import translate_groups
+from airflow_mirror.sync.groups import GroupMove, GroupReport, translate_groups
 
 _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset

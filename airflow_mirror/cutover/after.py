@@ -116,12 +116,7 @@ def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:
 def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:
     names = [group.group for group in report.groups]
     states, positions = target.group_states(names), target.groups_offsets(names)
-    moved = {
-        group.group: {
-            TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in group.positions
-        }
-        for group in report.groups
-    }
+    moved = {group.group: group.on_target for group in report.groups}
     ends = target.wire.log_ends({tp for then in moved.values() for tp in then})
     found = list[GroupAfter]()
     for group, then in moved.items():

@@ -26,7 +26,6 @@ from airflow_mirror.errors import (
     PreviewTooOld,
     VerificationFailed,
 )
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.life import require_active, require_alone
@@ -163,9 +162,8 @@ def _groups_behind(run: Run) -> list[str]:
     found = run.target.groups_offsets([record.group for record in run.report.groups])
     for record in run.report.groups:
         now = found[record.group]
-        for row in record.positions:
-            tp = TopicPartition(row["target_topic"], row["partition"])
-            if tp not in now or now[tp].offset < row["target_offset"]:
+        for tp, offset in record.on_target.items():
+            if tp not in now or now[tp].offset < offset:
                 at = now[tp].offset if tp in now else "nothing"
-                lines.append(f"group {record.group!r} at {tp}: was set to {row['target_offset']}, has {at}")
+                lines.append(f"group {record.group!r} at {tp}: was set to {offset}, has {at}")
     return lines

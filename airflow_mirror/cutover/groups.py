@@ -185,8 +185,7 @@ def at_rest(
 
 def selected(run: Run) -> list[str]:
     """Return the groups on the source that move, if they have a position in these topics."""
-    found = [group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)]
-    return [group for group in found if group not in run.request.leave_out_groups]
+    return [group for group in sync.selected(run.source, run.mirror) if group not in run.request.leave_out_groups]
 
 
 def moving(run: Run) -> dict[str, Positions]:
@@ -236,7 +235,7 @@ def require_free_groups(run: Run) -> None:
 
 def _left_out(run: Run) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
-    there = {group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)}
+    there = sync.selected(run.source, run.mirror).keys()
     if unknown := sorted(set(run.request.leave_out_groups) - there):
         raise InputError(
             f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
@@ -311,25 +310,20 @@ def keep_groups(run: Run) -> int:
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
     (:mod:`airflow_mirror.sync.right`). Groups with members are theirs: nobody else can set anything there.
     """
-    set_here = {record.group: [_target(row) for row in record.positions] for record in run.report.groups}
+    set_here = {record.group: record.on_target for record in run.report.groups}
     found = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
-    changed = {
-        record.group: [row for row in record.positions if not _stands(row, found[record.group])]
-        for record in run.report.groups
-    }
-    changed = {group: rows for group, rows in changed.items() if rows}
+    there = {group: {tp: position.offset for tp, position in its.items()} for group, its in found.items()}
+    changed = {group: dict(sorted(its.items() - there[group].items())) for group, its in set_here.items()}
+    changed = {group: its for group, its in changed.items() if its}
     if not changed:
         return 0
-    states, here = run.target.group_states(list(changed)), positions_of(run, list(changed))
-    for group, rows in changed.items():
-        if states[group] in NO_MEMBERS:
-            run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(rows))
-            metadata = {tp: position.metadata for tp, position in here[group].items()}
-            run.target.commit_group_offsets(
-                group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows},
-                run.may_set,
-            )  # fmt: skip
-    return sum(len(rows) for group, rows in changed.items() if states[group] in NO_MEMBERS)
+    states, metadata = run.target.group_states(list(changed)), _metadata(run, changed)
+    free = [group for group in changed if states[group] in NO_MEMBERS]
+    for group in free:
+        run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(changed[group]))
+        again = {to: GroupPosition(offset, metadata[group].get(to, "")) for to, offset in changed[group].items()}
+        run.target.commit_group_offsets(group, again, run.may_set)
+    return sum(len(changed[group]) for group in free)
 
 
 def leave_checkpoints(run: Run) -> dict[str, Any]:
@@ -348,14 +342,15 @@ def leave_checkpoints(run: Run) -> dict[str, Any]:
 
 
 def _leave_checkpoints(run: Run) -> int:
-    here = positions_of(run, [record.group for record in run.report.groups])
-    places = []
-    for record in run.report.groups:
-        metadata = {tp: position.metadata for tp, position in here[record.group].items()}
-        places += [
-            Checkpoint(record.group, _target(row), row["source_offset"], row["target_offset"], metadata.get(_tp(row), ""))
-            for row in record.positions
-        ]
+    metadata = _metadata(run, [record.group for record in run.report.groups])
+    places = [
+        Checkpoint(
+            record.group, to := _target(row), row["source_offset"], row["target_offset"],
+            metadata[record.group].get(to, ""),
+        )
+        for record in run.report.groups
+        for row in record.positions
+    ]  # fmt: skip
     lease = run.lease
     assert lease is not None
     right = Right(lambda: lease)
@@ -363,9 +358,10 @@ def _leave_checkpoints(run: Run) -> int:
         return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
 
 
-def _stands(row: Mapping[str, Any], there: Positions) -> bool:
-    position = there.get(_target(row))
-    return position is not None and position.offset == row["target_offset"]
+def _metadata(run: Run, groups: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
+    """Return what groups have committed beside their offsets on the source, by target partition."""
+    routes, here = run.routes, positions_of(run, groups)
+    return {group: {routes[tp]: position.metadata for tp, position in its.items()} for group, its in here.items()}
 
 
 def _target(row: Mapping[str, Any]) -> TopicPartition:

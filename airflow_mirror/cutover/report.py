@@ -105,6 +105,16 @@ class GroupRecord:
     before: list[dict[str, Any]] = field(default_factory=list)
     committed: bool = False
 
+    @property
+    def on_source(self) -> dict[TopicPartition, int]:
+        """Its committed offsets on the source, by source partition."""
+        return {TopicPartition(row["topic"], row["partition"]): row["source_offset"] for row in self.positions}
+
+    @property
+    def on_target(self) -> dict[TopicPartition, int]:
+        """The offsets that it was given on the target, by target partition."""
+        return {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in self.positions}
+
 
 @dataclass(kw_only=True)
 class CutoverReport:

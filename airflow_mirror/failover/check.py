@@ -24,6 +24,7 @@ from airflow_mirror.plan.lacking import Lacking, lacking
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
+from airflow_mirror.sync.groups import positions_in, selected
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
 
@@ -291,10 +292,8 @@ def positions_of(
 
     A failover takes a position beyond the last stable offset back to it, and leaves every other one.
     """
-    topics = {t.target_topic for t in plan.topics}
-    listed = {g.group_id: g.state for g in target.groups() if plan.mirror.selects_group(g.group_id)}
-    all_found = target.groups_offsets(sorted(listed))
-    found = {group: {tp: p for tp, p in its.items() if tp.topic in topics} for group, its in all_found.items()}
+    listed = selected(target, plan.mirror)
+    found = positions_in(target, sorted(listed), {t.target_topic for t in plan.topics})
     return listed, found, target.offsets(sorted({tp for its in found.values() for tp in its}), "latest_committed")
 
 

@@ -56,7 +56,7 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         :raises OffsetOutOfRange: the other side does not hold a position (yet).
         """
         from airflow_mirror.hooks.kafka import configs_of
-        from airflow_mirror.sync.translation import translate_groups
+        from airflow_mirror.sync.groups import translate_groups
 
         dry_run = flag("dry_run", self.dry_run)
         rewind, back = flag("allow_rewind", self.allow_rewind), flag("back", self.back)

@@ -120,15 +120,13 @@ def undecided(
     :param states: of the groups on the target. :param on_old: their positions on the old source; ``on_new``: on the
         target. A group that the cutover did not move has had none on both sides.
     """
-    lines, moved = [], {one.group: one.positions for one in report.groups}
+    lines, moved = [], {one.group: one for one in report.groups}
     for group, now in sorted(on_new.items()):
         if group in accepted:
             continue
         if states[group] not in NO_MEMBERS:
             lines.append(f"group {group!r} has members on the target ({states[group]})")
-        rows = moved.get(group, ())
-        then_old = {TopicPartition(row["topic"], row["partition"]): row["source_offset"] for row in rows}
-        then_new = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in rows}
+        then_old, then_new = (moved[group].on_source, moved[group].on_target) if group in moved else ({}, {})
         topics = {tp.topic for tp in now}
         old = {tp: at.offset for tp, at in on_old.get(group, {}).items() if tp.topic in topics}
         read_there = sorted(tp for tp, offset in old.items() if then_old.get(tp) != offset)

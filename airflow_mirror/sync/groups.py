@@ -1,4 +1,7 @@
-"""Move consumer groups, once: read their positions, translate them exactly, commit them, read them back.
+"""Committed offsets of consumer groups: which groups, where they stand, where that lies on the other side, and set there.
+
+Whoever moves groups once does it by this module: a task, a cutover, a failover, who adopts a target. What follows them
+all the time decides by other rules, because positions and logs still move (:mod:`.following.deciding`).
 
 Kafka checks almost nothing here. It accepts an offset outside the log, and the consumer then jumps by its
 auto.offset.reset. So range and group state are checked before any group is changed, nothing is rewound unless
@@ -12,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -19,7 +23,9 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import require_alone
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.sync.maps import OffsetMaps
 
 __all__ = ["GroupPlace", "translate"]
 
@@ -123,11 +129,6 @@ def translate(
     :raises NoOffsetMap: the copy of a mapped partition has not begun.
     :raises TryAgain: a cluster does not answer.
     """
-    from airflow_mirror.config import ClientConfig
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan.model import Plan
-    from airflow_mirror.sync.maps import OffsetMaps
-
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     configs = ClientConfig(source, "source"), ClientConfig(target, "target")
     with (
@@ -140,32 +141,22 @@ def translate(
 
 def _places(group: str, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: Translate) -> list[GroupPlace]:
     names = {t.source_topic: t.target_topic for t in plan.topics}
-    found = {tp: p for tp, p in source.group_offsets(group).items() if tp.topic in names}
-    current = target.group_offsets(group)
-    routes = {tp: TopicPartition(names[tp.topic], tp.partition) for tp in found}
-    back = {target_name: name for name, target_name in names.items()}
-    routes |= {TopicPartition(back[tp.topic], tp.partition): tp for tp in current if tp.topic in back}
-    made = translate_positions(
-        {group: found},
-        plan.topics,
-        source.offsets(found, "earliest"),
-        target.offsets([routes[tp] for tp in found], "earliest"),
-        target.offsets([routes[tp] for tp in found], "latest_committed"),
-        to_target,
-        strict=False,
-    )
+    found = positions_in(source, [group], names)
+    made = between(found, plan.topics, source, target, to_target, ends="latest_committed", strict=False)
+    here, there = found[group], positions_in(target, [group], names.values())[group]
     moves = {move.source: move for move in made.moves}
     problems = {(p.topic, p.partition): str(p) for p in made.problems}
+    back = {target_name: name for name, target_name in names.items()}
     places = []
-    for tp, to in sorted(routes.items()):
-        move = moves.get(tp)
+    for tp in sorted({*here, *(TopicPartition(back[to.topic], to.partition) for to in there)}):
+        to, move = TopicPartition(names[tp.topic], tp.partition), moves.get(tp)
         places.append(
             GroupPlace(
                 topic=tp.topic,
                 partition=tp.partition,
                 target_topic=to.topic,
-                source_offset=found[tp].offset if tp in found else None,
-                target_offset=current[to].offset if to in current else None,
+                source_offset=here[tp].offset if tp in here else None,
+                target_offset=there[to].offset if to in there else None,
                 translated=move.target_offset if move else None,
                 found=move.found if move else "",
                 note=move.note if move else problems.get(to, problems.get(tp, "")),
@@ -174,20 +165,30 @@ def _places(group: str, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, 
     return places
 
 
+def selected(admin: ClusterAdmin, mirror: Mirror) -> dict[str, str]:
+    """Return the states of the groups that the mirror selects, by group."""
+    return {g.group_id: g.state for g in admin.groups() if mirror.selects_group(g.group_id)}
+
+
+def positions_in(
+    admin: ClusterAdmin, groups: Collection[str], topics: Iterable[str]
+) -> dict[str, dict[TopicPartition, GroupPosition]]:
+    """Return groups' committed positions in ``topics``; an empty dict for a group without any."""
+    wanted, found = set(topics), admin.groups_offsets(groups)
+    return {group: {tp: p for tp, p in its.items() if tp.topic in wanted} for group, its in found.items()}
+
+
 def read_positions(
-    admin: ClusterAdmin, mirror: Mirror, topics: Collection[str]
+    admin: ClusterAdmin, mirror: Mirror, topics: Iterable[str]
 ) -> dict[str, dict[TopicPartition, GroupPosition]]:
     """Return every selected group's committed positions in ``topics``; an empty dict for a group without any."""
-    wanted = set(topics)
-    found = admin.groups_offsets([g.group_id for g in admin.groups() if mirror.selects_group(g.group_id)])
-    return {group: {tp: p for tp, p in of_group.items() if tp.topic in wanted} for group, of_group in found.items()}
+    return positions_in(admin, [*selected(admin, mirror)], topics)
 
 
-def groups_left_behind(admin: ClusterAdmin, mirror: Mirror, topics: Collection[str]) -> list[str]:
+def groups_left_behind(admin: ClusterAdmin, mirror: Mirror, topics: Iterable[str]) -> list[str]:
     """Return the groups that have positions in ``topics`` and that the mirror does not select, sorted."""
-    wanted = set(topics)
     others = [g.group_id for g in admin.groups() if not mirror.selects_group(g.group_id)]
-    return [group for group, found in admin.groups_offsets(others).items() if any(tp.topic in wanted for tp in found)]
+    return [group for group, found in positions_in(admin, others, topics).items() if found]
 
 
 def ahead(moves: Iterable[GroupMove]) -> list[str]:
@@ -203,6 +204,58 @@ def ahead(moves: Iterable[GroupMove]) -> list[str]:
 def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
     """Return the topics for the reverse direction (target name to source name), for groups that return."""
     return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]
+
+
+def translate_groups(
+    plan: Plan,
+    source: ClientConfig,
+    target: ClientConfig,
+    *,
+    commit: bool = False,
+    allow_rewind: bool = False,
+    back: bool = False,
+) -> GroupReport:
+    """Translate the positions of the plan's groups; commit them, or only report.
+
+    :param allow_rewind: also commit where the group is already further on the other cluster.
+    :param back: from the target to the source, for groups that return.
+    :raises GroupActive: a group has members where its positions are to be set; no group was changed.
+    :raises TopicsShared: a position on the target stands for other sources, too.
+    :raises OffsetOutOfRange: the other cluster does not hold a position (yet). Without ``commit`` it is a problem of the
+        report.
+    """
+    require_alone(plan, "translate positions of groups")
+    topics = reverse(plan.topics) if back else plan.topics
+    left, right = (target, source) if back else (source, target)
+    with ClusterAdmin(left) as here, ClusterAdmin(right) as there:
+        # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
+        positions = read_positions(here, plan.mirror, [t.source_topic for t in topics])
+        with OffsetMaps(plan, source, target) as maps:
+            through = maps.to_source if back else maps.to_target
+            translated = between(positions, topics, here, there, through, strict=commit)
+        return commit_groups(there, translated, allow_rewind=allow_rewind, dry_run=not commit)
+
+
+def between(
+    positions: Positions, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
+    translate_offset: Translate | None, *, ends: str = "latest", strict: bool = True,
+) -> Translation:  # fmt: skip
+    """Return where groups go on on the target, by both logs as they are now; see :func:`translate_positions`.
+
+    :param ends: ``latest_committed``: who stands at the end of what is read_committed there has caught up.
+    """
+    names = {t.source_topic: t.target_topic for t in topics}
+    here = {tp for its in positions.values() for tp in its if tp.topic in names}
+    known = target.topics(sorted({names[tp.topic] for tp in here}))
+    there = [
+        TopicPartition(info.name, tp.partition)
+        for tp in here
+        if (info := known.get(names[tp.topic])) is not None and tp.partition < info.partitions
+    ]
+    return translate_positions(
+        positions, topics, source.offsets(here, "earliest"), target.offsets(there, "earliest"),
+        target.offsets(there, ends), translate_offset, strict,
+    )  # fmt: skip
 
 
 def translate_positions(
@@ -307,18 +360,20 @@ def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through
 
 
 def commit_groups(
-    target: ClusterAdmin, translated: Translation, allow_rewind: bool = False, dry_run: bool = False
-) -> GroupReport:
+    target: ClusterAdmin, translated: Translation, allow_rewind: bool = False, dry_run: bool = False, *,
+    leave: bool = False,
+) -> GroupReport:  # fmt: skip
     """Commit translated positions on the target and read them back. Safe to repeat.
 
     :param allow_rewind: also commit where the group is already further on the target.
     :param dry_run: only report.
+    :param leave: leave groups alone that have members, and positions without a counterpart, and report them.
     :raises GroupActive: a group has members on the target; no group was changed.
     :raises NotKept: a position reads back differently.
     """
     groups = sorted({move.group for move in translated.moves})
     active = _active(target, groups)
-    if active and not dry_run:
+    if active and not (dry_run or leave):
         raise _refusal(active, target.role)
     moves = decide(translated.moves, target.groups_offsets(groups), allow_rewind)
     report = GroupReport(
@@ -330,9 +385,9 @@ def commit_groups(
     )
     if dry_run:
         return report
-    if translated.problems:
+    if translated.problems and not leave:
         raise translated.problems[0]
-    _commit(target, moves, unfenced)
+    _commit(target, [move for move in moves if move.group not in active], unfenced)
     return report
 
 

@@ -17,15 +17,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.right import Right
+from airflow_mirror.wire import requests
+from airflow_mirror.wire.cluster import WireCluster
 
 SAID = "{count} {what}, as {line}"
 _SHOWN = 10  # of each list
@@ -185,3 +189,15 @@ def same(topics: Iterable[TopicPlan], ids: Mapping[str, str], report: PassReport
         else:
             found.append(t)
     return found
+
+
+def log_offsets(
+    wire: WireCluster, what: str, tps: Iterable[TopicPartition], timestamp: int = requests.LATEST, *,
+    committed: bool = False,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:  # fmt: skip
+    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up the others.
+
+    :param what: names them in errors. :param committed: of the end, the last stable offset.
+    """
+    isolation = requests.READ_COMMITTED if committed else requests.READ_UNCOMMITTED
+    return wire.ask_each(what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe")

@@ -56,12 +56,12 @@ from airflow_mirror.sync import lag, seen_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import GroupFollower
+from airflow_mirror.sync.groups import translate_groups
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.sync.traces.follower import TraceFollower
 from airflow_mirror.sync.traces.heartbeats import Heart
-from airflow_mirror.sync.translation import translate_groups
 from airflow_mirror.verify import proof
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest

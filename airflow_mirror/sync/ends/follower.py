@@ -10,16 +10,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets
 from airflow_mirror.sync.right import Stopped
-from airflow_mirror.wire import requests
 
 _LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
 _NOTE_S = 0.003  # between two notes, for each partition: those of 10,000 take 30 kB, and a ledger is to stay small
@@ -116,8 +114,8 @@ class EndsFollower(Pass[EndsReport]):
         same = [name for name in there if wire.topic_id(name) == planned[name].source_topic_id]
         tps = [TopicPartition(name, p) for name in same for p in range(wire.partitions(name))]
         # The end first: if the stable offset is below it even later, a transaction was open, and not only a record newer.
-        ends, no_end = _offsets(wire, tps, requests.READ_UNCOMMITTED)
-        stable, not_stable = _offsets(wire, tps, requests.READ_COMMITTED)
+        ends, no_end = log_offsets(wire, "where logs end", tps)
+        stable, not_stable = log_offsets(wire, "where logs end", tps, committed=True)
         report.failed += [f"{tp}: {error}" for tp, error in {**no_end, **not_stable}.items()]
         return {tp: (stable[tp], ends[tp]) for tp in tps if tp in stable and tp in ends}, tps
 
@@ -130,12 +128,3 @@ def looked_every_s(partitions: int) -> float:
 def noted_every_s(partitions: int) -> float:
     """Return how many seconds lie between two notes of so many partitions. Looks are more frequent."""
     return max(9.0, _NOTE_S * partitions)  # with the next look after that: ten
-
-
-def _offsets(
-    wire: Any, tps: list[TopicPartition], isolation: int
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
-    found: tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]] = wire.ask_each(
-        "where logs end", tps, lambda c, led: requests.list_offsets(c, led, requests.LATEST, isolation), "Describe"
-    )
-    return found

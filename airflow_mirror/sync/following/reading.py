@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from airflow_mirror.copy.offsets.map import Translated
+from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.policy import OWN_IDS
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
-from airflow_mirror.sync.following.places import places
-from airflow_mirror.sync.following.places import same as same_offset
-from airflow_mirror.sync.passes import PassReport, Sides, ours, same
+from airflow_mirror.sync.groups import Translate
+from airflow_mirror.sync.passes import PassReport, Sides, log_offsets, ours, same
 from airflow_mirror.wire import requests
-from airflow_mirror.wire.cluster import WireCluster
 
-_OFFSETS = {
-    "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
-    "last stable offset": (requests.LATEST, requests.READ_COMMITTED),
-    "high watermark": (requests.LATEST, requests.READ_UNCOMMITTED),
-}
 _NO_GROUP = "the source lists no group: if there are any, DESCRIBE on groups is missing there, and Kafka does not say so"
 _CAUSE = "positions of topics that are partitioned by key have no counterpart"
 
@@ -71,9 +64,9 @@ class Reading:
             for tp, position in _of(here[group], topics):
                 offsets.setdefault(tp, set()).add(position.offset)
         routes = {tp: TopicPartition(topics[tp.topic].target_topic, tp.partition) for tp in offsets}
-        source_starts, no_source = ask(self._source.wire, "log start", offsets)
-        starts, no_start = ask(self._target.wire, "log start", routes.values())
-        ends, no_end = ask(self._target.wire, "last stable offset", routes.values())
+        source_starts, no_source = log_offsets(self._source.wire, "log start", offsets, requests.EARLIEST)
+        starts, no_start = log_offsets(self._target.wire, "log start", routes.values(), requests.EARLIEST)
+        ends, no_end = log_offsets(self._target.wire, "last stable offset", routes.values(), committed=True)
         made: dict[TopicPartition, Callable[[GroupPosition, GroupPosition | None], Standing]] = {}
         for tp, its in offsets.items():
             to = routes[tp]
@@ -82,8 +75,8 @@ class Reading:
                 continue
             start = source_starts[tp]
             try:
-                to_target = same_offset if topics[tp.topic].mode == "identical" else self._sides.maps.to_target
-                made[tp] = _at(places(tp, its | {start}, to_target), start, starts[to], ends[to])
+                to_target = _same_offset if topics[tp.topic].mode == "identical" else self._sides.maps.to_target
+                made[tp] = _at(_places(tp, its | {start}, to_target), start, starts[to], ends[to])
             except NoOffsetMap:
                 made[tp] = _unknown()
             except MirrorError as e:
@@ -94,20 +87,27 @@ class Reading:
         }
 
 
+def _same_offset(tp: TopicPartition, offset: int) -> Translated:
+    return Translated(offset, Where.RECORD)
+
+
+def _places(tp: TopicPartition, offsets: Iterable[int], to_target: Translate) -> dict[int, Translated]:
+    """Return where offsets of one source partition lie on the target.
+
+    In rising order: what lies beyond the map makes it read both logs, and everything after it lies beyond, too.
+    """
+    found: dict[int, Translated] = {}
+    last: Translated | None = None
+    for offset in sorted(set(offsets)):
+        if last is None or last.where is not Where.BEYOND:
+            last = to_target(tp, offset)
+        found[offset] = last
+    return found
+
+
 def failures(errors: Mapping[str, MirrorError]) -> list[str]:
     """Return a line for each group that could not be asked for."""
     return [f"{group}: {error}" for group, error in errors.items()]
-
-
-def ask(
-    wire: WireCluster, what: str, tps: Iterable[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
-    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up all groups.
-
-    :param what: ``log start``, ``last stable offset`` or ``high watermark``.
-    """
-    timestamp, isolation = _OFFSETS[what]
-    return wire.ask_each(what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe")
 
 
 def _of(

@@ -27,7 +27,7 @@ from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.maps import mapped_range
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, ours, same
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets, ours, same
 from airflow_mirror.sync.starts import compacting, deciding, sights
 from airflow_mirror.sync.starts import mapped as mapping
 from airflow_mirror.sync.starts.deciding import Standing
@@ -395,9 +395,7 @@ def _deleting(goals: Offsets, timeout_ms: int, check: Check) -> Ask[int]:
 def _offsets(
     wire: WireCluster, what: str, tps: Collection[TopicPartition], timestamp: int, report: StartsReport
 ) -> Offsets:
-    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up the others."""
-    found, errors = wire.ask_each(
-        what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, requests.READ_UNCOMMITTED), "Describe"
-    )
+    """Return offsets of those partitions whose leaders answer; the others have failed."""
+    found, errors = log_offsets(wire, what, tps, timestamp)
     report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
     return found

@@ -13,12 +13,13 @@ from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.following.deciding import Standing
-from airflow_mirror.sync.following.reading import Reading, ask
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
+from airflow_mirror.sync.following.reading import Reading
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets
 from airflow_mirror.sync.traces.deciding import Log, checkpoint_of, is_news, syncs_of
 from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
 from airflow_mirror.sync.traces.log import TraceLog
 from airflow_mirror.sync.traces.topics import make_ready
+from airflow_mirror.wire import requests
 
 Standings = Mapping[str, Mapping[TopicPartition, Standing]]
 KINDS = ("checkpoints", "offset-syncs")
@@ -103,7 +104,7 @@ class TraceFollower(Pass[TraceReport]):
     ) -> list[OffsetSync]:
         """Return the offset-syncs that are news."""
         logs = self._kept(topics, report) | self._mapped(topics)
-        ends, no_end = ask(self._source.wire, "high watermark", logs)
+        ends, no_end = log_offsets(self._source.wire, "high watermark", logs)
         report.failed += [f"{tp}: {error}" for tp, error in no_end.items()]
         before = {one.tp: one for key, value in stored.items() if (one := read_offset_sync(key, value)) is not None}
         news = []
@@ -121,8 +122,8 @@ class TraceFollower(Pass[TraceReport]):
             if t.mode == IDENTICAL
             for p in range(min(self._source.wire.partitions(name), self._target.wire.partitions(t.target_topic)))
         }
-        starts, no_start = ask(self._target.wire, "log start", routes)
-        ends, no_end = ask(self._target.wire, "last stable offset", routes)
+        starts, no_start = log_offsets(self._target.wire, "log start", routes, requests.EARLIEST)
+        ends, no_end = log_offsets(self._target.wire, "last stable offset", routes, committed=True)
         report.failed += [f"{tp}: {error}" for tp, error in {**no_start, **no_end}.items()]
         found = {tp: (starts[tp], ends[tp] - 1) for tp in starts.keys() & ends.keys()}
         return {routes[tp]: Log((start, start), (last, last)) for tp, (start, last) in found.items() if last >= start}

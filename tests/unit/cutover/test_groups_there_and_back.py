@@ -54,8 +54,8 @@ class Admin(Described):
         self.then: list[dict[TopicPartition, int]] = []
         self.forgotten: list[TopicPartition] = []
 
-    def groups(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(group_id="billing")]
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo("billing", "Empty", "consumer")]
 
     def group_offsets(self, group: str) -> Positions:
         assert group == "billing"
@@ -338,8 +338,8 @@ class ManyGroups(Described):
         self.held: dict[str, Positions] = {f"group-{i:04}": dict(found) for i in range(count)}
         self.readings, self.active = 0, set[str]()
 
-    def groups(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(group_id=group) for group in self.held]
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo(group, "Empty", "consumer") for group in self.held]
 
     def groups_offsets(self, ids: Iterable[str], only: Only = None) -> dict[str, Positions]:
         self.readings += 1

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetOutOfRange
-from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
@@ -239,6 +239,18 @@ def test_positions_with_problems_are_never_committed_in_part() -> None:
     assert target.commits == []
 
 
+def test_who_adopts_sets_what_nobody_is_in_and_reports_the_rest() -> None:
+    """Positions without a counterpart come when they are copied; groups with members are set by nobody."""
+    target = FakeTarget({"b": {"orders-0": 11}, "c": {"orders-0": 90}}, states={"b": "Stable"})
+    some = {"a": {"orders-0": 20, "orders-1": 8}, "b": {"orders-0": 20}, "c": {"orders-0": 30}}
+    report = commit_groups(target, moved(some, strict=False), leave=True)
+    assert (report.committed, report.active, len(report.problems)) == (True, ("b",), 1)
+    assert [(m.group, m.before, m.action) for m in report.moves] == [
+        ("a", None, "commit"), ("b", 11, "commit"), ("c", 90, "kept"),
+    ]  # fmt: skip
+    assert target.offsets == {g: positions({"orders-0": at}) for g, at in (("a", 20), ("b", 11), ("c", 90))}
+
+
 def test_a_commit_that_does_not_stick_is_noticed() -> None:
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
         commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}))
@@ -259,8 +271,11 @@ class Side:
     def __init__(self, by_name: dict[str, int]) -> None:
         self._positions = positions(by_name)
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
-        return self._positions
+    def groups_offsets(self, groups: list[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return dict.fromkeys(groups, self._positions)
+
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, "id", 2, 1) for name in names}
 
     def offsets(self, tps: list[TopicPartition], spec: str) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 10 if spec == "earliest" else 100)

@@ -13,8 +13,8 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
-from airflow_mirror.sync import translation
-from airflow_mirror.sync.translation import translate_groups
+from airflow_mirror.sync import groups as translation
+from airflow_mirror.sync.groups import translate_groups
 from tests.builders import CommitsMany, plan_of, topic_plan
 
 PLAN = plan_of(
@@ -51,6 +51,7 @@ class Cluster(CommitsMany):
         return {group: self.positions for group in ids}
 
     def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
+        assert self.role == "source" or all(tp.partition < 2 for tp in partitions), "UnknownTopic after a minute"
         return dict.fromkeys(partitions, 2 if spec == "earliest" else 9)
 
     def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
@@ -90,6 +91,20 @@ def test_a_position_without_a_counterpart_is_a_problem_or_an_error(clusters: dic
     clusters["source"].positions[TP("orders", 1)] = GroupPosition(12, "")
     assert len(translate_groups(PLAN, SOURCE, TARGET).problems) == 1
     with pytest.raises(OffsetOutOfRange, match="offset 12: the target holds"):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True)
+    assert clusters["target"].committed == {}
+
+
+def test_a_partition_that_the_target_lacks_is_a_problem_and_hides_no_other(clusters: dict[str, Cluster]) -> None:
+    """The source's topic has got one; the target's gets it at the tail's next look. It must not be asked for there."""
+    clusters["source"].positions[TP("orders", 2)] = GroupPosition(3, "")
+    report = translate_groups(PLAN, SOURCE, TARGET)
+    assert [str(m.source) for m in report.moves] == ["orders-0", "orders-1"]
+    assert (
+        report.problems[0].startswith("group 'billing' at dc1.orders-2")
+        and "the target holds [0, 0]" in report.problems[0]
+    )
+    with pytest.raises(OffsetOutOfRange):
         translate_groups(PLAN, SOURCE, TARGET, commit=True)
     assert clusters["target"].committed == {}
 
