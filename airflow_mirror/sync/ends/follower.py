@@ -16,7 +16,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets, same
 from airflow_mirror.sync.right import Stopped
 
 _LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
@@ -108,11 +108,10 @@ class EndsFollower(Pass[EndsReport]):
     def _ask(self, plan: Plan, report: EndsReport) -> tuple[Answers, list[TopicPartition]]:
         """Return last stable offset and end of each partition that answers, and all that were asked."""
         wire = self._source.wire
-        planned = {t.source_topic: t for t in plan.topics}
-        there = planned.keys() - wire.refresh_present(planned)
-        # Offsets of a topic that was created again say nothing about the one that is copied.
-        same = [name for name in there if wire.topic_id(name) == planned[name].source_topic_id]
-        tps = [TopicPartition(name, p) for name in same for p in range(wire.partitions(name))]
+        gone = wire.refresh_present({t.source_topic for t in plan.topics})
+        ids = {t.source_topic: wire.topic_id(t.source_topic) for t in plan.topics if t.source_topic not in gone}
+        kept = [t.source_topic for t in same(plan.topics, ids, report)]
+        tps = [TopicPartition(name, p) for name in kept for p in range(wire.partitions(name))]
         # The end first: if the stable offset is below it even later, a transaction was open, and not only a record newer.
         ends, no_end = log_offsets(wire, "where logs end", tps)
         stable, not_stable = log_offsets(wire, "where logs end", tps, committed=True)

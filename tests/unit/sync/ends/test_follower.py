@@ -158,6 +158,8 @@ def test_a_topic_that_was_created_again_is_not_the_one(world: World) -> None:
     world.source.ids = {"a": "another"}
     report = world.look(110.0)
     assert report["seen"] == 100.0 and world.noted().keys() == {A, B} and world.missed() is None
+    causes = ["a: the source's topic was created again", "b: the source has no such topic any more"]
+    assert report["left_out"]["first"][: len(causes)] == causes and not report["failed"]["count"]
 
 
 def test_a_look_that_can_not_be_noted_is_one_all_the_same(world: World) -> None:
