@@ -14,11 +14,10 @@ import time
 from collections.abc import Sequence
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.kept import REPORTS
-from airflow_mirror.jobs.runner.active import JOBS
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import restore
+from airflow_mirror.ledger.records import REPORT, SIGN
 from airflow_mirror.ledger.state import WISHED, State, state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import STATE
@@ -120,7 +119,7 @@ def _decisions(target: ClusterAdmin) -> int:
 
 
 def _state(target: ClusterAdmin) -> int:
-    state: State = state_of(target, JOBS, REPORTS)  # as `airflow-mirror status` does
+    state: State = state_of(target, SIGN.below(), REPORT.below())  # as `airflow-mirror status` does
     return len(state.read())
 
 

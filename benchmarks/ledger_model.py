@@ -33,13 +33,21 @@ from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.progress.figures import TIERS
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, ask_to_stop, begin, keys_of
+from airflow_mirror.jobs.runner.active import (
+    SIGN_EVERY_S,
+    ActiveTail,
+    Signs,
+    Watch,
+    ask_to_stop,
+    begin,
+)
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import Acl, TopicInfo
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Decisions, Values
 from airflow_mirror.ledger.fold import Fold
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
@@ -242,7 +250,7 @@ def signs(world: World, n: int) -> None:
 
 def watching(world: World, n: int) -> None:
     """One look of somebody who waits for a sign."""
-    world.state.write({f"{keys_of(world.mirror.name)}look": str(n * 5.123).encode()})
+    world.state.write({f"{SIGN.below(world.mirror.name)}look": str(n * 5.123).encode()})
 
 
 def asking(world: World, n: int) -> None:

@@ -20,10 +20,11 @@ from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import NotAdoptable
 from airflow_mirror.jobs.ending import require_at_rest
-from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import claim, owners, shares
 from airflow_mirror.plan.upstream import upstream_of
@@ -47,7 +48,7 @@ def take(
     upstream = upstream_of(plan, Ledger(source).peek())
     owned, newer = owners(ledger.values())  # what can't be read may be the mirror's
     may_be_held = end_writing or not (newer or any(one.mirror == name for _, one in shares(owned)))
-    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, keys_of(name))), may_be_held=may_be_held)
+    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, SIGN.below(name))), may_be_held=may_be_held)
     make_ready(target)
     token = lease.take(target.wire, name)
     try:
@@ -60,6 +61,6 @@ def take(
                 store.adopt(target.wire, flow, one.through, proof.confirm)
         proof.confirm()
         claim(ledger, plan, target, upstream.of)
-        kept.keep(plan, state.state_of(target, kept.prefix(name), keys_only=True), ledger)
+        kept.keep(plan, state.state_of(target, PLAN.below(name), keys_only=True), ledger)
     finally:
         lease.release(target.wire, token)

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.home import add_home, runs_of
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
 from airflow_mirror.cutover.kept import Kept
@@ -18,7 +18,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.errors import FencedByAnother, InputError, OpeningUnfinished, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.state import names_below
+from airflow_mirror.ledger.records import FENCE, LAST_PLAN
 from airflow_mirror.plan.kept import last_hash
 
 _TEXT = """\
@@ -98,7 +98,7 @@ def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState 
         print(f"the target can't be asked ({e}): what follows is what is known on this host", file=sys.stderr)
         return None
     if (last_hash(values, name) or fence_state(values, name)) is None and runs_of(arguments) is None:
-        known = ", ".join(sorted({*names_below(values, "plan/"), *mirrors_with_fences(values)})) or "none"
+        known = ", ".join(sorted({*LAST_PLAN.under(values), *FENCE.under(values)})) or "none"
         raise InputError(f"--mirror {name}: the target does not know it. It knows: {known}.")
     return fence_state(values, name)
 

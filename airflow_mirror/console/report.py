@@ -12,10 +12,11 @@ from typing import Any
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.cutover.html import render
-from airflow_mirror.cutover.kept import REPORTS, mirrors_in, reports_of, runs_in, text_in
+from airflow_mirror.cutover.kept import mirrors_in, reports_of, runs_in, text_in
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
+from airflow_mirror.ledger.records import REPORT
 from airflow_mirror.ledger.state import state_of
 
 _TEXT = """\
@@ -43,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         values = reports_of(target, name).read()
         if not runs_in(values, name):
-            known = ", ".join(sorted(mirrors_in(state_of(target, REPORTS, keys_only=True).read()))) or "none"
+            known = ", ".join(sorted(mirrors_in(state_of(target, REPORT.below(), keys_only=True).read()))) or "none"
             raise InputError(f"--mirror {name}: the target has no report of a cutover of it. It has of: {known}.")
     if arguments.html is None and arguments.json is None:
         _print(values, name)

@@ -11,7 +11,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.state import names_below
+from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.arm import cutover_of
@@ -77,7 +77,7 @@ def last_plan(arguments: argparse.Namespace) -> Plan:
         values = ledger.values()
         plan_hash = last_hash(values, arguments.mirror)
         if plan_hash is None:
-            raise UnknownMirror(arguments.mirror, names_below(values, "plan/"))
+            raise UnknownMirror(arguments.mirror, LAST_PLAN.under(values))
         return fetch(plan_hash, arguments.mirror, target, ledger)
 
 

@@ -15,17 +15,16 @@ from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
-from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import MirrorNotOver
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
-from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import CONFIGS, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.sync.seen_configs import prefix
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given
@@ -69,13 +68,13 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         retirement = Retirement(
             mirror=name, target=target, ledger=Ledger(target), maps=MapStore(name),
-            keys=state_of(target, "", keys_only=True), seen=state_of(target, prefix(name)),
+            keys=state_of(target, "", keys_only=True), seen=state_of(target, CONFIGS.below(name)),
             end_writing=partial(Side(target).end_writing, name),
         )  # fmt: skip
         values = retirement.ledger.values()
         for read in (fence_state, direction):  # what can't be read must not be forgotten
             read(values, name)
-        retirement.require_over(Watch(state_of(target, keys_of(name))), may_be_held=arguments.end_writing)
+        retirement.require_over(Watch(state_of(target, SIGN.below(name))), may_be_held=arguments.end_writing)
         fence = fence_state(values, name)
         steps, keep, left = _fence(arguments, target, None if fence is None or fence.is_over else fence)
         left += retirement.left()
@@ -85,22 +84,21 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _fence(
     arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
-) -> tuple[list[Part], tuple[str, ...], list[str]]:  # fmt: skip
-    """Return the step that lifts the mirror's fence; or what stays of it, as beginnings of keys and for people.
+) -> tuple[list[Part], dict[str, str] | None, list[str]]:  # fmt: skip
+    """Return the step that lifts the mirror's fence; or what names it, as it stays, and that for people.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
     """
     name = arguments.mirror
     if fence is None:
-        return [], (), []
+        return [], None, []
     if fence.phase != OPENED:
         cause = f"a fence of its cutover {fence.run} {fence.text}"
         raise MirrorNotOver(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
     if arguments.source is not None:
-        return [Part("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], (), []
-    report, plan = f"{reports_prefix(name)}{fence.run}/", f"plan/{name}/{fence.plan}"
+        return [Part("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], None, []
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
-    return [], (report, plan, f"fence/{name}", f"amended/{name}/"), [stays]
+    return [], {"run": fence.run, "plan": fence.plan}, [stays]
 
 
 def _tell(arguments: argparse.Namespace, found: list[dict[str, Any]], left: list[str]) -> None:

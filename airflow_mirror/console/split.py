@@ -17,10 +17,10 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.ending import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
-from airflow_mirror.jobs.runner.active import keys_of as keys_of_jobs
 from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.patterns import matches, parse
@@ -67,12 +67,12 @@ def _run(arguments: argparse.Namespace) -> None:
         split = Split(
             mirror=old, part=part, rest=rest, topic_ids=target_ids(part, target), ledger=ledger,
             state=state_of(target, *keys_of(old), *keys_of(name)),
-            plans=state_of(target, kept.prefix(name), keys_only=True),
-            old_plans=state_of(target, kept.prefix(old), keys_only=True),
+            plans=state_of(target, PLAN.below(name), keys_only=True),
+            old_plans=state_of(target, PLAN.below(old), keys_only=True),
             end_writing=partial(Side(target).end_writing, old),
         )  # fmt: skip
         split.require_possible()
-        watch = Watch(state_of(target, keys_of_jobs(old)))
+        watch = Watch(state_of(target, SIGN.below(old)))
         require_at_rest(old, ledger, target.wire, watch, may_be_held=arguments.end_writing)
         found = walk(arguments, split.steps())
     _tell(arguments, found, part, groups)

@@ -25,19 +25,20 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json
 from airflow_mirror.console.run import add_clusters, add_home, chosen
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, mirrors_with_fences, since_ms
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.drill.kept import DRILLS, is_over
+from airflow_mirror.drill.kept import is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
-from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, LocalRunner
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.ledger.state import WISH, state_of
+from airflow_mirror.ledger.records import ACTIVE, DRILL, FENCE, LAST_PLAN, SIGN, TOPIC, WISH
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
 from airflow_mirror.plan.life import ended_by, owners, shares
 
@@ -167,7 +168,7 @@ class _View:
     """
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._ledger, self._state = Ledger(target), state_of(target, JOBS, DRILLS, WISH)
+        self._ledger, self._state = Ledger(target), state_of(target, SIGN.below(), DRILL.below(), WISH.below())
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
 
@@ -183,24 +184,22 @@ class _View:
         """Return the mirrors by name, as far as is known by now."""
         values = self._ledger.values()
         known, newer = owners(values)
-        self.newer = {f"topic/{topic}": e for topic, e in newer.items()}
+        self.newer = {TOPIC.key(topic): e for topic, e in newer.items()}
         owned = [one for _, one in shares(known)]
         topics = Counter(one.mirror for one in owned)
         opened = Counter(one.mirror for one in owned if one.opened_by)
         said = self._state.read()
-        known_fences = {
-            n: self._known(f"fence/{n}", partial(fence_state, values, n), None) for n in mirrors_with_fences(values)
-        }
+        known_fences = {n: self._known(FENCE.key(n), partial(fence_state, values, n), None) for n in FENCE.under(values)}
         fences = {name: fence for name, fence in known_fences.items() if fence is not None and not fence.is_over}
-        names = sorted({*topics, *active_tails(values), *fences})
+        names = sorted({*topics, *ACTIVE.under(values), *fences})
         return [
             {"mirror": name, "topics": topics[name], "in_production": opened[name]}
-            | {"plan": self._known(f"plan/{name}", partial(last_hash, values, name), None)}
+            | {"plan": self._known(LAST_PLAN.key(name), partial(last_hash, values, name), None)}
             | self._tail(
-                self._known(f"active/{name}", partial(active_tail, values, name), None),
-                self._known(f"{WISH}{name}", partial(Wishes.of, said, name), Wishes()),
-                "unreadable" if f"active/{name}" in self.newer else "none",
-                self._known(f"drill/{name}", partial(_ended, values, said, name), ""),
+                self._known(ACTIVE.key(name), partial(active_tail, values, name), None),
+                self._known(f"{WISH.below()}{name}", partial(Wishes.of, said, name), Wishes()),
+                "unreadable" if ACTIVE.key(name) in self.newer else "none",
+                self._known(DRILL.key(name, ""), partial(_ended, values, said, name), ""),
             )
             | {"fences": [_fence(fences[name], since_ms(self._ledger, name))] if name in fences else []}
             for name in names

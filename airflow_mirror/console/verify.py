@@ -17,9 +17,10 @@ from airflow_mirror.jobs.plain.verify import comparing
 from airflow_mirror.jobs.plain.workers import cores
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.proof import Proofs
 
 _TEXT = """\
 Compare every partition of the mirror's last plan up to where the target ends now, in plain processes of this host; a
@@ -71,6 +72,6 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     if error is None:
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in found["proven"]}
         with ClusterAdmin(load(arguments.target, "target")) as target:
-            state = state_of(target, keys_of(plan.mirror.name))
+            state = state_of(target, PROOF.below(plan.mirror.name))
             Proofs(state, plan.mirror.name).add(plan, found["target_topic_ids"], arguments.level, proven)
     return found, error

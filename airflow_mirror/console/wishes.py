@@ -13,8 +13,9 @@ from airflow_mirror.console.command import add_json
 from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, bulk_copies, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish, wishes_of
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import WISH_LOOK
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.life import mirrors
 
@@ -85,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _settled(state: State, job: ActiveTail) -> str:
     """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
-    watch = Watch(state, look=f"{wishes_of(job.name)}look")  # who may wish may write nothing else
+    watch = Watch(state, look=WISH_LOOK)  # who may wish may write nothing else
     found, asked = watch.settled(job), monotonic()
     wished = Wishes.of(state.read(), job.name)
     while wished.pause is not None and (found := watch.status(job)) == RUNNING:

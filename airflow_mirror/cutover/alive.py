@@ -19,9 +19,10 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import CutoverRunning, MirrorError
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of, process_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, process_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -37,7 +38,7 @@ def owner_of(mirror: str, plan: str, process: Mapping[str, Any] | None = None) -
     :raises LedgerNewer: what is given does not say which one that is.
     """
     about: dict[str, Any] = {"mirror": {"name": mirror}, "plan": plan, "inputs": "", "directory": ""}
-    return ActiveTail(**about) if process is None else process_of({**process, **about}, f"who cuts {mirror!r} over")
+    return ActiveTail(**about) if process is None else process_of({**process, **about}, mirror)
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
 
     def give() -> None:
         with ClusterAdmin(target) as admin:
-            signs = Signs(state_of(admin, keys_of(me.name), patience_s=_PATIENCE_S), me)
+            signs = Signs(state_of(admin, SIGN.below(me.name), patience_s=_PATIENCE_S), me)
             while True:
                 last = over.is_set()
                 try:

@@ -24,15 +24,14 @@ from typing import Any
 from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanOutdated
 from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.plan.model import Plan
 
 UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED = "up", "opened", "lifting", "lifted", "closing", "closed"
-_VERSION = 1
-_KEY = "fence/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,21 +100,12 @@ def fence_state(values: Values, mirror: str) -> FenceState | None:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    value = values.get(_KEY + mirror)
-    if value is None:
-        return None
-    about = f"the fence of {mirror!r}"
-    return known(FenceState, readable(value, _VERSION, about), about)
+    return FENCE.load(known(FenceState), values, mirror)
 
 
 def since_ms(life: Decisions, mirror: str) -> int:
     """Return when the last thing about a mirror's fence was decided, by the broker's clock; ms since the epoch."""
-    return life.time_ms(_KEY + mirror)
-
-
-def mirrors_with_fences(values: Values) -> list[str]:
-    """Return the mirrors about whose fence something is decided."""
-    return [key.removeprefix(_KEY) for key in values if key.startswith(_KEY)]
+    return life.time_ms(FENCE.key(mirror))
 
 
 def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None]:
@@ -305,4 +295,4 @@ def _require_direction(values: Values, mirror: str, expected: Direction | None) 
 
 
 def _value(mirror: str, state: FenceState) -> dict[str, Any]:
-    return {_KEY + mirror: {"v": _VERSION, **{key: one for key, one in asdict(state).items() if one not in ("", {})}}}
+    return FENCE.put({key: one for key, one in asdict(state).items() if one not in ("", {})}, mirror)

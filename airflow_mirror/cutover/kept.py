@@ -25,35 +25,30 @@ from airflow_mirror.files import replace_file
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.decisions import Decisions
-from airflow_mirror.ledger.state import State, in_pieces, names_below, state_of, whole
+from airflow_mirror.ledger.records import REPORT
+from airflow_mirror.ledger.state import State, state_of
 
-REPORTS = "report/"  # what the keys of all reports begin with
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # For one writing. An election takes nine seconds; nobody can write to either cluster for longer than this in vain.
 _PATIENCE_S = 30.0
 
 
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's reports begin with; the run's name follows."""
-    return f"{REPORTS}{mirror}/"
-
-
 def reports_of(target: ClusterAdmin, mirror: str) -> State:
     """Return the reports of a mirror's cutovers on its target."""
-    return state_of(target, prefix(mirror), patience_s=_PATIENCE_S)
+    return state_of(target, REPORT.below(mirror), patience_s=_PATIENCE_S)
 
 
 class Kept:
     """The report of one run, where it must survive.
 
-    :param state: of the keys that begin with :func:`prefix` of the mirror.
+    :param state: of the keys of the mirror's reports.
     :param run: the run's name, of which the mirror has one.
     :param directory: of the file for people; None: there is none on this host.
     """
 
     def __init__(self, state: State, mirror: str, run: str, directory: Path | None) -> None:
         self.run, self.directory = run, directory
-        self._state, self._prefix = state, f"{prefix(mirror)}{run}/"
+        self._state, self._run = state, (mirror, run)
         self._me, self._number = uuid.uuid4().hex[:8], 0
         self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
         self.is_written = True  # whether the target has what was to be written last
@@ -75,7 +70,7 @@ class Kept:
         :raises TryAgain: the target can't be asked.
         """
         values = self._look()
-        report = _newest(values, self._prefix)
+        report = _newest(values, *self._run)
         return self.on_disk() if report is None else report
 
     def of(self, attempt: str) -> CutoverReport | None:
@@ -126,9 +121,8 @@ class Kept:
         assert self._keys is not None
         self.is_written = False
         self._number += 1
-        key = f"{self._prefix}{self._number:06d}-{self._me}"
         text = report.to_json()
-        pieces = in_pieces(key, text.encode())
+        pieces = REPORT.pieces(text, *self._run, f"{self._number:06d}-{self._me}")
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
         self._state.write({**pieces, **old})
         self._keys, self.is_written = dict.fromkeys(pieces), True
@@ -145,8 +139,8 @@ class Kept:
     def _look(self) -> Mapping[str, bytes]:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
-        self._keys = {key: None for key in values if key.startswith(self._prefix)}
-        self._number = max([self._number, *map(_number, names_below(values, self._prefix))])
+        self._keys = {key: None for key in values if key.startswith(REPORT.below(*self._run))}
+        self._number = max([self._number, *map(_number, REPORT.under(values, *self._run))])
         return values
 
 
@@ -156,44 +150,45 @@ def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[Cutover
     :raises InputError: one can't be read.
     """
     for run in runs_in(values, mirror):
-        report = _newest(values, f"{prefix(mirror)}{run}/")
+        report = _newest(values, mirror, run)
         if report is not None:
             yield report
 
 
 def runs_in(values: Mapping[str, bytes], mirror: str) -> list[str]:
     """Return a mirror's runs of which there are reports; the one that was written last comes last."""
-    return names_below(values, prefix(mirror))
+    return REPORT.under(values, mirror)
 
 
 def text_in(values: Mapping[str, bytes], mirror: str, run: str) -> str | None:
     """Return the last report of a run as JSON, to the letter; None if there is none."""
-    found = _newest_text(values, f"{prefix(mirror)}{run}/")
+    found = _newest_text(values, mirror, run)
     return None if found is None else found[1]
 
 
 def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
     """Return the mirrors of which there are reports."""
-    return names_below(values, REPORTS)
+    return REPORT.under(values)
 
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
+def _newest(values: Mapping[str, bytes], mirror: str, run: str) -> CutoverReport | None:
     """Return the last report that is there as a whole.
 
     :raises InputError: it is none.
     """
-    found = _newest_text(values, start)
+    found = _newest_text(values, mirror, run)
     return None if found is None else CutoverReport.from_json(found[1], f"{found[0]} in the target's ledger")
 
 
-def _newest_text(values: Mapping[str, bytes], start: str) -> tuple[str, str] | None:
+def _newest_text(values: Mapping[str, bytes], mirror: str, run: str) -> tuple[str, str] | None:
     """Return key and text of the last report that is there as a whole."""
-    for name in reversed(sorted(names_below(values, start), key=_number)):  # of the same number, the one that came later
-        text = whole(values, f"{start}{name}")
+    numbers = sorted(REPORT.under(values, mirror, run), key=_number)
+    for number in reversed(numbers):  # of the same number, the one that came later
+        text = REPORT.text(values, mirror, run, number)
         if text is not None:
-            return f"{start}{name}", text.decode(errors="replace")
+            return REPORT.key(mirror, run, number), text
     return None

@@ -20,13 +20,13 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import alive
 from airflow_mirror.cutover.intent import ACL
-from airflow_mirror.cutover.kept import prefix
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.records import PLAN, REPORT, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.amendment import amended
@@ -86,13 +86,13 @@ class Side:
 
         :raises PlanNotKept: it is not there. :raises InputError: it, or an amendment, is not what its hash says.
         """
-        found = self.state(f"{plans.prefix(mirror)}{plan_hash}").read()
+        found = self.state(f"{PLAN.below(mirror)}{plan_hash}").read()
         last = revision or plans.revision(self.ledger.values(), mirror, plan_hash)
         return amended(plans.plan_in(found, mirror, plan_hash), plans.amendments_in(found, mirror, plan_hash, last))
 
     def reports(self, mirror: str) -> State:
         """Return the reports of a mirror's cutovers."""
-        return self.state(prefix(mirror), patience_s=_REPORTS_S)
+        return self.state(REPORT.below(mirror), patience_s=_REPORTS_S)
 
     def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
         """See :func:`airflow_mirror.copy.writer.lease.take`."""
@@ -116,12 +116,12 @@ class Side:
 
     def watch(self, mirror: str, pause: Callable[[float], object] | None = None) -> Watch:
         """Return what observes a mirror's tail by its signs of life. :param pause: sleeps so many seconds."""
-        return Watch(self.state(keys_of(mirror)), self.clock.monotonic, pause or self.clock.sleep)
+        return Watch(self.state(SIGN.below(mirror)), self.clock.monotonic, pause or self.clock.sleep)
 
     def watch_cutover(self, mirror: str) -> Watch:
         """Return what observes the process of a mirror's cutover."""
         return Watch(
-            self.state(keys_of(mirror)), self.clock.monotonic, self.clock.sleep, alive.SILENCE_S, alive.SIGN_EVERY_S
+            self.state(SIGN.below(mirror)), self.clock.monotonic, self.clock.sleep, alive.SILENCE_S, alive.SIGN_EVERY_S
         )
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
-from airflow_mirror.ledger.reading import known
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import REPORT
 from airflow_mirror.partition import TopicPartition
 
-VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
 _LAG_EVERY_S = 1.0
 
@@ -167,7 +167,7 @@ class CutoverReport:
     undone: list[dict[str, Any]] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
     seal: dict[str, Any] | None = None
-    version: int = VERSION
+    version: int = REPORT.version
 
     @property
     def host(self) -> str:
@@ -234,14 +234,16 @@ class CutoverReport:
 
         :raises InputError: this release does not know the version.
         """
-        if values.get("version") != VERSION:
-            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
-        about = "a cutover's run"
+        if values.get("version") != REPORT.version:
+            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {REPORT.version}.")
         kept = dict(values)
-        kept["fence"] = known(FenceRecord, kept["fence"], about) if kept.get("fence") else None
-        kept["steps"] = [known(StepRecord, row, about) for row in kept.get("steps", [])]
-        kept["groups"] = [known(GroupRecord, row, about) for row in kept.get("groups", [])]
-        return known(cls, kept, about)
+        try:
+            kept["fence"] = known(FenceRecord)(kept["fence"]) if kept.get("fence") else None
+            kept["steps"] = [known(StepRecord)(row) for row in kept.get("steps", [])]
+            kept["groups"] = [known(GroupRecord)(row) for row in kept.get("groups", [])]
+            return known(cls)(kept)
+        except TypeError as e:
+            raise REPORT.unread(values) from e
 
     def to_json(self) -> str:
         """Return the report as JSON in one line: indenting thousands of partitions takes longer than all the rest."""

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -23,7 +24,7 @@ from airflow_mirror.plan.life import target_ids
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import Translate
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 
@@ -154,7 +155,7 @@ def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfi
         OffsetMaps(plan, source, target) as maps,
     ):
         fence = fence_of(request.fence, source_admin, request.open_by_default)
-        proofs = Proofs(state_of(target_admin, keys_of(name)), name)
+        proofs = Proofs(state_of(target_admin, PROOF.below(name)), name)
         proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
         yield Clusters(
             on=Platform.of(source_admin, target_admin),

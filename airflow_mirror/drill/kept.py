@@ -6,19 +6,17 @@ the run's directory are for people.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import State, names_below, state_of
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import DRILL
+from airflow_mirror.ledger.state import State, state_of
 
 KEEP = 100  # drills of a mirror: two years of weekly ones
-_VERSION = 1
-DRILLS = "drill/"
 
 
 @dataclass(kw_only=True)
@@ -63,23 +61,22 @@ class Drill:
 class Drills:
     """The drills of one mirror. Each run has one writer at a time: its tasks come one after the other.
 
-    :param state: of the keys that begin with :func:`prefix` of the mirror.
+    :param state: of the keys of its drills.
     """
 
     def __init__(self, state: State, mirror: str) -> None:
-        self._state, self._prefix = state, prefix(mirror)
+        self._state, self._mirror = state, mirror
 
     def of(self, run: str) -> Drill | None:
         """Return what is kept of a run; None if nothing is. :raises LedgerNewer: this version can't read it."""
-        value = self._state.read().get(f"{self._prefix}{run}")
-        return None if value is None else _decode(run, value)
+        return DRILL.load(_of_run(run), self._state.read(), self._mirror, run)
 
     def all(self) -> list[Drill]:
         """Return all that are kept, oldest first. One that this version can't read says so in ``missed``."""
-        found, values = [], self._state.read()
-        for run in names_below(values, self._prefix):
+        found = []
+        for run in DRILL.under(self._state.read(), self._mirror):
             try:
-                found.append(_decode(run, values[f"{self._prefix}{run}"]))
+                found += [one for one in (self.of(run),) if one is not None]
             except LedgerNewer as e:
                 found.append(Drill(run=run, at_ms=0, missed=[str(e)]))
         return sorted(found, key=lambda one: one.at_ms)
@@ -89,40 +86,32 @@ class Drills:
 
         :raises TryAgain: nobody knows whether it is there.
         """
-        values = asdict(drill)
-        text = json.dumps({"v": _VERSION, **{key: value for key, value in values.items() if key != "run"}})
+        content = {key: value for key, value in asdict(drill).items() if key != "run"}
         older = [one for one in self.all() if one.run != drill.run and one.at_ms]
         too_old = [one.run for one in older[: 1 - KEEP] if not one.topics]
-        self._state.write(
-            {f"{self._prefix}{drill.run}": text.encode(), **{f"{self._prefix}{run}": None for run in too_old}}
-        )
+        old = {DRILL.key(self._mirror, run): None for run in too_old}
+        self._state.write({**DRILL.put(content, self._mirror, drill.run), **old})
 
 
-def _decode(run: str, value: bytes) -> Drill:
-    about = f"drill {run!r}"
-    return known(Drill, {**readable(value, _VERSION, about), "run": run}, about)
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's drills begin with; the run's name follows."""
-    return f"{DRILLS}{mirror}/"
+def _of_run(run: str) -> Callable[[Mapping[str, Any]], Drill]:
+    return lambda found: known(Drill)({**found, "run": run})
 
 
 def drills_of(target: ClusterAdmin, mirror: str) -> Drills:
     """Return the drills of a mirror that its target knows."""
-    return Drills(state_of(target, prefix(mirror)), mirror)
+    return Drills(state_of(target, DRILL.below(mirror)), mirror)
 
 
 def is_over(values: Mapping[str, bytes], mirror: str) -> bool:
     """Return whether the mirror is a drill's, and the last one was judged: its tail is dead because it was killed.
 
-    :param values: the state's, with the keys that begin with :data:`DRILLS`.
+    :param values: the state's, with the keys of drills.
     """
-    runs = names_below(values, prefix(mirror))
-    drills = [_decode(run, values[f"{prefix(mirror)}{run}"]) for run in runs]
+    found = (DRILL.load(_of_run(run), values, mirror, run) for run in DRILL.under(values, mirror))
+    drills = [one for one in found if one is not None]
     return bool(drills) and max(drills, key=lambda one: one.at_ms).missed is not None
 
 
 def mirrors_in(target: ClusterAdmin) -> list[str]:
     """Return the mirrors of which there are drills."""
-    return names_below(state_of(target, DRILLS, keys_only=True).read(), DRILLS)
+    return DRILL.under(state_of(target, DRILL.below(), keys_only=True).read())

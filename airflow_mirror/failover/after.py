@@ -9,8 +9,9 @@ from typing import Any
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NotFailedOver
 from airflow_mirror.failover.check import mirror_of
-from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.record import Record
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import CUT
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.partition import count_data
@@ -68,7 +69,7 @@ def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     if decided is None:
         raise NotFailedOver(mirror)
     require_source(source, plan)
-    cut = Record(target.state(prefix(mirror)), mirror, decided.attempt).cut()
+    cut = Record(target.state(CUT.below(mirror)), mirror, decided.attempt).cut()
     return counted(source, beyond(source, plan, cut.offsets))
 
 

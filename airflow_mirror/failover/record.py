@@ -6,17 +6,14 @@ it whole. From then on applications may write, and nobody could find it again. I
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.ledger.reading import readable
-from airflow_mirror.ledger.state import State, in_pieces, whole
+from airflow_mirror.ledger.records import CUT, DONE, EXPORTED, RETURNED
+from airflow_mirror.ledger.state import State
 from airflow_mirror.partition import TopicPartition
-
-_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +28,16 @@ class Cut:
     offsets: Mapping[TopicPartition, int]
     lost: Mapping[str, Any]
 
-    def encode(self) -> bytes:
-        """Return it as JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
         topics: dict[str, dict[int, int]] = {}
         for tp, offset in sorted(self.offsets.items()):
             topics.setdefault(tp.topic, {})[tp.partition] = offset
-        return json.dumps({"v": _VERSION, "at": self.at_ms, "cut": topics, "lost": self.lost}).encode()
+        return {"at": self.at_ms, "cut": topics, "lost": self.lost}
 
     @classmethod
-    def decode(cls, text: bytes) -> Cut:
-        """Return what :meth:`encode` wrote. :raises LedgerNewer: a newer version of the package did."""
-        found = readable(text, _VERSION, "where a copy was cut", "at", "cut", "lost")
+    def from_dict(cls, found: Mapping[str, Any]) -> Cut:
+        """Return what :meth:`to_dict` made."""
         offsets = {TopicPartition(topic, int(p)): int(o) for topic, of in found["cut"].items() for p, o in of.items()}
         return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"])
 
@@ -49,20 +45,20 @@ class Cut:
 class Record:
     """What one attempt keeps.
 
-    :param state: of the keys that begin with :func:`prefix` of the mirror.
+    :param state: of the keys of the mirror's failovers.
     """
 
     def __init__(self, state: State, mirror: str, attempt: str) -> None:
-        self._state, self._mirror, self._attempt = state, mirror, attempt
-        self._key = f"{prefix(mirror)}{attempt}"
+        self._state, self._mine = state, (mirror, attempt)
 
     def write_cut(self, cut: Cut) -> None:
         """Write where the copy ended, before that is decided."""
-        self._state.write(in_pieces(f"{self._key}/cut", cut.encode()))
+        self._state.write(CUT.put(cut.to_dict(), *self._mine))
 
     def forget_others(self) -> None:
         """Remove what attempts that came to nothing have left, once this one is decided."""
-        others = [key for key in self._state.read() if not key.startswith(f"{self._key}/")]
+        mirror, attempt = self._mine
+        others = [key for key in self._state.read() if not key.startswith(f"{CUT.below(mirror)}{attempt}/")]
         if others:
             self._state.write(dict.fromkeys(others))
 
@@ -71,44 +67,39 @@ class Record:
 
         :raises InputError: it is not there.
         """
-        text = whole(self._state.read(), f"{self._key}/cut")
-        if text is None:
+        cut = CUT.load(Cut.from_dict, self._state.read(), *self._mine)
+        if cut is None:
+            mirror, attempt = self._mine
             raise InputError(
-                f"the target's ledger says that mirror {self._mirror!r} was failed over ({self._attempt}), and not where "
+                f"the target's ledger says that mirror {mirror!r} was failed over ({attempt}), and not where "
                 "its copy ended: records of it were deleted."
             )
-        return Cut.decode(text)
+        return cut
 
     def done(self) -> dict[str, Any]:
         """Return what the steps that are done found, by their names, in their order."""
-        value = self._state.read().get(f"{self._key}/done")
-        return {} if value is None else readable(value, _VERSION, "what a failover has done", "steps")["steps"]
+        found = DONE.get(self._state.read(), *self._mine)
+        return {} if found is None else found["steps"]
 
     def write_done(self, done: Mapping[str, Any]) -> None:
         """Write which steps are done."""
-        self._state.write({f"{self._key}/done": json.dumps({"v": _VERSION, "steps": done}, default=str).encode()})
+        self._state.write(DONE.put({"steps": done}, *self._mine))
 
     def returned(self) -> dict[str, Any] | None:
         """Return what was found when the source had returned, and was fenced; None: that was not done."""
-        value = self._state.read().get(f"{self._key}/returned")
-        return None if value is None else readable(value, _VERSION, "a source that returned", "found")["found"]
+        found = RETURNED.get(self._state.read(), *self._mine)
+        return None if found is None else found["found"]
 
     def write_returned(self, found: Mapping[str, Any]) -> None:
         """Write that, under a key of its own: the failover may be completed by another process just then."""
-        self._state.write({f"{self._key}/returned": json.dumps({"v": _VERSION, "found": found}).encode()})
+        self._state.write(RETURNED.put({"found": found}, *self._mine))
 
     def exported(self) -> dict[str, Any]:
         """Return what was noted about exports of the old source's topics, by topic."""
-        start = f"{self._key}/export/"
-        found = {key: value for key, value in self._state.read().items() if key.startswith(start)}
-        said = {key: readable(value, _VERSION, "an export", "found")["found"] for key, value in found.items()}
-        return {key.removeprefix(start): one for key, one in said.items()}
+        values = self._state.read()
+        found = {topic: EXPORTED.get(values, *self._mine, topic) for topic in EXPORTED.under(values, *self._mine)}
+        return {topic: one["found"] for topic, one in found.items() if one is not None}
 
     def write_exported(self, topic: str, found: Mapping[str, Any]) -> None:
         """Note that a topic's export is finished and was read back, or that its topic is about to be deleted."""
-        self._state.write({f"{self._key}/export/{topic}": json.dumps({"v": _VERSION, "found": found}).encode()})
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's failovers begin with."""
-    return f"failover/{mirror}/"
+        self._state.write(EXPORTED.put({"found": found}, *self._mine, topic))

@@ -51,9 +51,10 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.failover.after import beyond, counted, require_source
 from airflow_mirror.failover.check import mirror_of
-from airflow_mirror.failover.record import Cut, Record, prefix
+from airflow_mirror.failover.record import Cut, Record
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.reading import known
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import CUT
 from airflow_mirror.plan.direction import Direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import read_positions
@@ -141,7 +142,7 @@ def fence_returned(
     source, life = on.source.admin, on.target.ledger
     plan, decided = _failed_over(on.target, mirror)
     require_source(source, plan)
-    record = Record(on.target.state(prefix(mirror)), mirror, decided.attempt)
+    record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
     raised = _decided(on, plan, decided, fence)
     kept = Kept(on.target.reports(mirror), mirror, raised.state.run, None)
     report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
@@ -152,7 +153,7 @@ def fence_returned(
         raise ReturnedOpen(mirror, None if raised.state.phase == OPENED else report.fence.lifted or report.updated)
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
-        return known(Returned, noted, "a source that returned")
+        return known(Returned)(noted)
     still = permit(life, mirror, raised.state)
     try:
         if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since

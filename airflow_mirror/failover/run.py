@@ -28,10 +28,11 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.failover import check as checks
 from airflow_mirror.failover.decision import promote, require_no_cutover
-from airflow_mirror.failover.record import Cut, Record, prefix
-from airflow_mirror.jobs.runner.active import active_value, ask_to_stop, keys_of
+from airflow_mirror.failover.record import Cut, Record
+from airflow_mirror.jobs.runner.active import active_value, ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.ledger.records import CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.plan.model import Plan
@@ -108,7 +109,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
     plan, decided, _ = checks.mirror_of(on, mirror)
     require_alone(plan, "be failed over")
-    state = on.state(prefix(mirror))
+    state = on.state(CUT.below(mirror))
     if decided is None:
         decided = _decide(on, plan, before, force, log)
     else:
@@ -155,14 +156,14 @@ def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Lo
         log.info("%s", line)
     _, _, tail = checks.mirror_of(on, name)
     if tail is not None and found.tail.status == RUNNING:
-        ask_to_stop(on.state(keys_of(name)), name, tail.job, "a failover")
+        ask_to_stop(on.state(SIGN.below(name)), name, tail.job, "a failover")
     held = on.take_lease(name, to_end=True)
     on.clock.sleep(held.wait_s)
     at_ms = int(on.clock.time() * 1000)
     offsets = checks.copied_to(on.admin, plan)
     lost = checks.lost(on, plan, at_ms)
     attempt = uuid.uuid4().hex[:12]
-    Record(on.state(prefix(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
+    Record(on.state(CUT.below(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
     try:
         on.confirm_lease(held)
     except LeaseLost as e:

@@ -8,7 +8,7 @@ mistake in a year, may write there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -19,13 +19,13 @@ from airflow_mirror.jobs.ending import Part, require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import recently, unfenced
-from airflow_mirror.ledger.chain import is_link
-from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.records import AMENDMENT, FENCED, LINK, REMOVED, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.traces import is_mark, marked
+from airflow_mirror.plan.traces import marked
 from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
@@ -73,10 +73,10 @@ class Retirement:
         """Return the topics about which a newer version of the package decided."""
         return life.owners(self.ledger.values())[1]
 
-    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
+    def steps(self, keep: Mapping[str, str] | None = None) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
-        :param keep: what the keys of state and decisions begin with that stay: of a cutover whose fence is kept.
+        :param keep: names of a cutover whose fence is kept, ``run`` and ``plan``: what lifts that one stays.
         """
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
@@ -93,12 +93,11 @@ class Retirement:
             yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
         yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
-        found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
-        keys = sorted(found, key=lambda key: "+" in key)
+        keys = sorted(self._gone(self.keys.read(), keep), key=lambda key: AMENDMENT.match(key) is not None)
         yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
-        yield Part("decisions", topics + _counted(self._decided(self.ledger.values(), keep)), partial(self._forget, keep))
+        yield Part("decisions", topics + _counted(self._gone(self.ledger.values(), keep)), partial(self._forget, keep))
 
     def left(self) -> list[str]:
         """Return what stays, and why."""
@@ -122,7 +121,7 @@ class Retirement:
             "Delete it when nobody reads it any more"
             for topic in self._traces()
         ]
-        if chain := [key for key in self.ledger.values() if is_link(key) and _is_of(key, self.mirror)]:
+        if chain := LINK.under(self.ledger.values(), self.mirror):
             lines.append(f"the chain that proves the reports of its cutovers: {count(len(chain), 'link')}")
         return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
 
@@ -197,19 +196,21 @@ class Retirement:
     def _remove_maps(self) -> None:
         self.maps.remove_all(self.target.wire)
 
-    def _forget(self, keep: tuple[str, ...]) -> None:
+    def _forget(self, keep: Mapping[str, str] | None) -> None:
         life.free(self.ledger, self.mirror, self._owned())
-        self.ledger.decide(lambda values: dict.fromkeys(self._decided(values, keep)) or None)
+        self.ledger.decide(lambda values: dict.fromkeys(self._gone(values, keep)) or None)
 
-    def _decided(self, values: Values, keep: tuple[str, ...]) -> list[str]:
-        """Return the keys of decisions that name the mirror, besides those about topics, and those that prove reports."""
-        ours = [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
-        return [key for key in ours if not is_link(key) and not is_mark(key) and not key.startswith(keep)]
+    def _gone(self, keys: Iterable[str], keep: Mapping[str, str] | None) -> list[str]:
+        """Return the keys that end with the mirror: by their rows; of a kind that has none by its name."""
 
+        def ends(key: str) -> bool:
+            if (of := kind_of(key)) is None:
+                return key.split("/")[1:2] == [self.mirror]
+            kind, names = of
+            stays = keep and kind.retire is FENCED and all(names.get(name, one) == one for name, one in keep.items())
+            return names.get("mirror") == self.mirror and kind.retire in (REMOVED, FENCED) and not stays
 
-def _is_of(key: str, mirror: str) -> bool:
-    """Return whether a key, as ``plan/<mirror>`` or ``job/<mirror>/...``, is a mirror's."""
-    return key.split("/")[1:2] == [mirror]
+        return [key for key in keys if ends(key)]
 
 
 def _counted(keys: list[str]) -> list[str]:

@@ -22,23 +22,31 @@ from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.runner.active import with_plan
 from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.kinds import Kind
+from airflow_mirror.ledger.records import GROUP, IN_PART, KINDS, PASSES, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.starts import sights
-from airflow_mirror.verify import proof
 from airflow_mirror.wording import count, some
-
-_OF_TOPICS = (proof.keys_of, seen_configs.prefix, sights.prefix)  # the target topic follows
 
 
 def keys_of(mirror: str) -> tuple[str, ...]:
     """Return what the keys of the state begin with that pass on with a topic."""
-    return notes.prefix(mirror), *(prefix(mirror) for prefix in _OF_TOPICS)
+    return tuple(kind.below(mirror) for kind in KINDS if kind.split in (PASSES, IN_PART))
+
+
+def _part_of_note(value: bytes, topics: Collection[str]) -> bytes | None:
+    """Return what a note about a group says of topics; None: nothing, or nothing that this version can read."""
+    note = notes.load(value)
+    ours = {} if note is None else {tp: marks for tp, marks in note.ours.items() if tp.topic in topics}
+    return notes.dump(replace(note, ours=ours)) if note is not None and ours else None
+
+
+PARTS: Mapping[Kind, Callable[[bytes, Collection[str]], bytes | None]] = {GROUP: _part_of_note}
+"""Of each kind that passes on in part: returns what a value says of topics."""
 
 
 def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
@@ -192,15 +200,12 @@ class Split:
         """Return what the new mirror has to know, as values of the state, and does not know yet."""
         found, old, name = self.state.read(), self.mirror, self.part.mirror.name
         wanted = {}
-        for prefix in _OF_TOPICS:
-            start = prefix(old)
-            for key, value in found.items():
-                if key.startswith(start) and key[len(start) :].split("/")[0] in self.topic_ids:
-                    wanted[f"{prefix(name)}{key[len(start) :]}"] = value
-        start = notes.prefix(old)
         for key, value in found.items():
-            note = notes.load(value) if key.startswith(start) else None
-            ours = {} if note is None else {tp: marks for tp, marks in note.ours.items() if tp.topic in self.topic_ids}
-            if note is not None and ours:
-                wanted[f"{notes.prefix(name)}{key[len(start) :]}"] = notes.dump(replace(note, ours=ours))
+            if (of := kind_of(key)) is None or of[1].get("mirror") != old:
+                continue
+            kind, names = of
+            passes = kind.split is PASSES and names["topic"] in self.topic_ids
+            part = PARTS[kind](value, self.topic_ids) if kind.split is IN_PART else value if passes else None
+            if part is not None:
+                wanted[kind.key(*{**names, "mirror": name}.values())] = part
         return {key: value for key, value in wanted.items() if found.get(key) != value}

@@ -16,13 +16,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import LINK
 
 SEAL = "seal"  # the key of a report under which it carries its links; its digest does not cover it
-_VERSION = 1
-_KEY = "evidence/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +39,12 @@ class Link:
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {"v": _VERSION, **asdict(self)}
+        return {"v": LINK.version, **asdict(self)}
 
     @classmethod
-    def of(cls, value: object, about: str) -> Link:
-        """Return what :meth:`value` made.
-
-        :raises LedgerNewer: it is something else.
-        """
-        one = known(cls, readable(value, _VERSION, about), about)
-        if type(one.number) is not int or not all(isinstance(f, str) for n, f in vars(one).items() if n != "number"):
-            raise LedgerNewer(about, value)
-        return one
+    def of(cls, value: object, mirror: str) -> Link:
+        """Return what :meth:`value` made. :raises LedgerNewer: it is something else."""
+        return LINK.decoded(_link, value, mirror)
 
     @property
     def digest(self) -> str:
@@ -79,8 +71,7 @@ def links(values: Values, mirror: str) -> list[Link]:
 
     :raises LedgerNewer: a newer version of the package wrote one.
     """
-    start = f"{_KEY}{mirror}/"
-    found = (Link.of(value, f"the chain of {mirror!r}") for key, value in values.items() if key.startswith(start))
+    found = (Link.of(values[LINK.key(mirror, number)], mirror) for number in LINK.under(values, mirror))
     return sorted(found, key=lambda link: link.number)
 
 
@@ -97,13 +88,15 @@ def add(life: Decisions, mirror: str, run: str, report: str) -> list[Link]:
             return None
         number, before = (there[-1].number + 1, there[-1].digest) if there else (1, "")
         one = Link(mirror=mirror, run=run, number=number, report=report, before=before)
-        return {f"{_KEY}{mirror}/{number:06d}": one.value()}
+        return LINK.put(asdict(one), mirror, f"{number:06d}")
 
     life.decide(change)
     mine = [link for link in links(life.values(), mirror) if link.run == run]
     return mine[: 1 + max(n for n, link in enumerate(mine) if link.report == report)]
 
 
-def is_link(key: str) -> bool:
-    """Return whether a decision of this key is a link of a chain."""
-    return key.startswith(_KEY)
+def _link(fields: dict[str, Any]) -> Link:
+    one = known(Link)(fields)
+    if type(one.number) is not int or not all(isinstance(f, str) for n, f in vars(one).items() if n != "number"):
+        raise TypeError("not the fields of a link")
+    return one

@@ -21,7 +21,7 @@ from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import BEGIN
 from airflow_mirror.ledger.topic import create
 from airflow_mirror.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -39,8 +39,6 @@ SETTINGS = {
     "retention.ms": "-1",
     "unclean.leader.election.enable": "false",
 }
-_BEGIN = "ledger"  # key of the first decision
-_VERSION = 1
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 2.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
@@ -83,14 +81,14 @@ class Ledger:
         :raises LedgerLost: there is one, and it is not as it must be.
         """
         self.create_topic()
-        topic_id = self.topic().topic_id
-        self._decide(lambda values: None if _BEGIN in values else {_BEGIN: {"v": _VERSION, "topic_id": topic_id}})
+        begin = BEGIN.put({"topic_id": self.topic().topic_id})
+        self._decide(lambda values: None if values.keys() & begin else begin)
         self.values()
 
     def adopt(self) -> None:
         """Decide that the topic as it is now is the ledger: its records were brought back (:mod:`.export`)."""
-        begin = {"v": _VERSION, "topic_id": self.topic().topic_id}
-        self._decide(lambda values: None if values.get(_BEGIN) == begin else {_BEGIN: begin})
+        begin = BEGIN.put({"topic_id": self.topic().topic_id})
+        self._decide(lambda values: None if BEGIN.at(values) == BEGIN.at(begin) else begin)
 
     def values(self) -> Values:
         """Read what was decided until now.
@@ -167,10 +165,10 @@ class Ledger:
 
     def _of(self, topic: TopicInfo) -> Values:
         """Return what was read, which must be the ledger that began in this topic."""
-        begin = self._fold.values.get(_BEGIN)
+        begin = BEGIN.get(self._fold.values)
         if begin is None and self._fold.end == 0:
             raise LedgerMissing()
-        if begin is None or readable(begin, _VERSION, "itself").get("topic_id") != topic.topic_id:
+        if begin is None or begin.get("topic_id") != topic.topic_id:
             raise LedgerLost(f"topic {DECISIONS} was created again (its id is {topic.topic_id})")
         return self._fold.values
 

@@ -16,6 +16,8 @@ from typing import Protocol
 from airflow_mirror.errors import BrokerError, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
+from airflow_mirror.ledger.kinds import MOST_BYTES
+from airflow_mirror.ledger.records import WISH
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
 from airflow_mirror.policy import STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
@@ -31,8 +33,7 @@ WISHED = {
     "segment.ms": "3600000",
     "unclean.leader.election.enable": "false",
 }
-WISH = "wish/"  # what the keys of all wishes begin with
-MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
+_WISH = WISH.below()
 _PATIENCE_S = 60.0
 _LOG = logging.getLogger(__name__)
 
@@ -62,8 +63,8 @@ def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE
 
         return StateLog(target.wire, some, create_it, topic, patience_s, keys_only)
 
-    wishes = [prefix for prefix in prefixes if prefix.startswith(WISH) or not prefix]
-    others = [prefix for prefix in prefixes if not prefix.startswith(WISH)]
+    wishes = [prefix for prefix in prefixes if prefix.startswith(_WISH) or not prefix]
+    others = [prefix for prefix in prefixes if not prefix.startswith(_WISH)]
     # Whoever begins the state creates the topic of wishes before it: who may only wish may create nothing.
     logs = [] if wishes and not others else [of(STATE, others, WISHES, STATE)]
     logs += [of(WISHES, wishes, WISHES)] if wishes else []
@@ -78,13 +79,13 @@ class _Both:
 
     def read(self) -> Values:
         """See :class:`State`. Each topic has keys of its own, whatever somebody writes there."""
-        kept = {key: value for key, value in self._state.read().items() if not key.startswith(WISH)}
-        return kept | {key: value for key, value in self._wishes.read().items() if key.startswith(WISH)}
+        kept = {key: value for key, value in self._state.read().items() if not key.startswith(_WISH)}
+        return kept | {key: value for key, value in self._wishes.read().items() if key.startswith(_WISH)}
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
         """See :class:`State`."""
         for log, wishes in ((self._state, False), (self._wishes, True)):
-            if some := {key: value for key, value in values.items() if key.startswith(WISH) is wishes}:
+            if some := {key: value for key, value in values.items() if key.startswith(_WISH) is wishes}:
                 log.write(some)
 
 
@@ -177,26 +178,3 @@ def fitting(values: Mapping[str, bytes | None]) -> Iterator[str]:
             return
         size += len(key) + len(value or b"")
         yield key
-
-
-def names_below(keys: Iterable[str], start: str) -> list[str]:
-    """Return what follows ``start`` in the keys, up to the next slash; each once, in the order of the keys.
-
-    The keys of a :class:`State` are in the order in which they were written: the newest name is the last.
-    """
-    return list(dict.fromkeys(key.removeprefix(start).partition("/")[0] for key in keys if key.startswith(start)))
-
-
-def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
-    """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
-    pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]
-    return {f"{key}/{n}/{len(pieces)}": piece for n, piece in enumerate(pieces)}
-
-
-def whole(values: Values, key: str) -> bytes | None:
-    """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it."""
-    found = {name.removeprefix(f"{key}/"): piece for name, piece in values.items() if name.startswith(f"{key}/")}
-    counts = {name.partition("/")[2] for name in found}
-    if len(counts) != 1 or len(found) != int(of := counts.pop()):
-        return None
-    return b"".join(found[f"{n}/{of}"] for n in range(int(of)))

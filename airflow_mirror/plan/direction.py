@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import DIRECTION
 
-_VERSION = 1
 FAILOVER = "failover"
 
 
@@ -41,7 +41,7 @@ class Direction:
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {"v": _VERSION, **asdict(self)}
+        return {"v": DIRECTION.version, **asdict(self)}
 
 
 def direction(values: Values, mirror: str) -> Direction | None:
@@ -49,17 +49,9 @@ def direction(values: Values, mirror: str) -> Direction | None:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    value = values.get(_key(mirror))
-    if value is None:
-        return None
-    about = f"the direction of {mirror!r}"
-    return known(Direction, readable(value, _VERSION, about), about)
+    return DIRECTION.load(known(Direction), values, mirror)
 
 
 def turn(mirror: str, one: Direction) -> Values:
     """Return what decides a mirror's direction, for a decision with more in it."""
-    return {_key(mirror): one.value()}
-
-
-def _key(mirror: str) -> str:
-    return f"direction/{mirror}"
+    return {DIRECTION.key(mirror): one.value()}

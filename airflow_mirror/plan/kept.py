@@ -12,19 +12,12 @@ from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAga
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import AMENDMENT, LAST_AMENDMENT, LAST_PLAN, PLAN
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.life import require_own_name
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
-
-_VERSION = 1
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's plans begin with; the plan's hash follows."""
-    return f"plan/{mirror}/"
 
 
 def keep(
@@ -35,7 +28,7 @@ def keep(
     Of older plans the last :data:`KEEP` stay, and each that a decision names: a tail runs for months by one plan, while
     a new one is made every day, and a failover needs that of the tail.
 
-    :param plans: of the keys that begin with :func:`prefix` of the mirror; their values are not needed.
+    :param plans: of the keys of the mirror's plans; their values are not needed.
     :param also: what is decided with it.
     :param as_last: False: it is there for whoever knows its hash, and the last one stays what it is.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
@@ -43,18 +36,18 @@ def keep(
     :raises NamesMeet: the mirror is new, and its name can't be told from another one's.
     """
     name, plan_hash = plan.mirror.name, plan.hash
-    plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
-    last = {"v": _VERSION, "hash": plan_hash}
+    plans.write(PLAN.pieces(plan.to_json(), name, plan_hash))
+    last = LAST_PLAN.put({"hash": plan_hash}, name)
     if as_last:
 
         def change(values: Values) -> Values | None:
             require_own_name(values, name)
-            return None if last_hash(values, name) == plan_hash else {f"plan/{name}": last, **also(values)}
+            return None if last_hash(values, name) == plan_hash else {**last, **also(values)}
 
         ledger.decide(change)
     too_old = set(hashes(plans.read(), name)[:-KEEP]) - set(_texts(ledger.values()))
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})
-    left = {_amended_key(name, old) for old in too_old}
+    left = {LAST_AMENDMENT.key(name, old) for old in too_old}
     ledger.decide(lambda values: {key: None for key in left if values.get(key) is not None} or None)
 
 
@@ -63,12 +56,12 @@ def hashes(keys: Iterable[str], mirror: str) -> list[str]:
 
     :param keys: of the state, in its order.
     """
-    return list(dict.fromkeys(_whose(key) for key in keys if key.startswith(prefix(mirror))))
+    return list(dict.fromkeys(_whose(key) for key in keys if key.startswith(PLAN.below(mirror))))
 
 
 def keep_on(target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True) -> None:
     """As :func:`keep`, of a plan of the mirror on ``target``."""
-    keep(plan, state.state_of(target, prefix(plan.mirror.name), keys_only=True), ledger, as_last=as_last)
+    keep(plan, state.state_of(target, PLAN.below(plan.mirror.name), keys_only=True), ledger, as_last=as_last)
 
 
 def keep_again(plan: Plan, plans: State) -> bool:
@@ -76,11 +69,12 @@ def keep_again(plan: Plan, plans: State) -> bool:
 
     :param plans: as for :func:`keep`.
     """
-    texts = {plan.hash: plan.to_json(), **{f"{plan.hash}+{one.hash}": one.to_json() for one in plan.amendments}}
-    there = plans.read()
-    lost = [name for name in texts if state.whole(there, f"{prefix(plan.mirror.name)}{name}") is None]
-    for name in lost:
-        plans.write(state.in_pieces(f"{prefix(plan.mirror.name)}{name}", texts[name].encode()))
+    name, there = plan.mirror.name, plans.read()
+    texts = PLAN.pieces(plan.to_json(), name, plan.hash)
+    for one in plan.amendments:
+        texts |= AMENDMENT.pieces(one.to_json(), name, plan.hash, one.hash)
+    if lost := {key: text for key, text in texts.items() if key not in there}:
+        plans.write(lost)
     return bool(lost)
 
 
@@ -89,8 +83,7 @@ def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) ->
 
     :raises TryAgain: the plan was amended by somebody else meanwhile, or nobody knows; look again.
     """
-    key = f"{prefix(mirror)}{amendment.plan}+{amendment.hash}"
-    plans.write(state.in_pieces(key, amendment.to_json().encode()))
+    plans.write(AMENDMENT.pieces(amendment.to_json(), mirror, amendment.plan, amendment.hash))
 
     def change(values: Values) -> Values | None:
         there = revision(values, mirror, amendment.plan)
@@ -98,7 +91,7 @@ def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) ->
             return None
         if there != amendment.after:
             raise TryAgain(f"plan {amendment.plan[:12]} was amended by somebody else; its topics are looked at again")
-        return {_amended_key(mirror, amendment.plan): {"v": _VERSION, "hash": amendment.hash}}
+        return LAST_AMENDMENT.put({"hash": amendment.hash}, mirror, amendment.plan)
 
     ledger.decide(change)
 
@@ -108,10 +101,8 @@ def revision(values: Values, mirror: str, plan_hash: str) -> str:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    value = values.get(_amended_key(mirror, plan_hash))
-    if value is None:
-        return plan_hash
-    return str(readable(value, _VERSION, f"the amendments of plan {plan_hash[:12]}", "hash")["hash"])
+    found = LAST_AMENDMENT.get(values, mirror, plan_hash)
+    return plan_hash if found is None else str(found["hash"])
 
 
 def last_hash(values: Values, mirror: str) -> str | None:
@@ -119,8 +110,8 @@ def last_hash(values: Values, mirror: str) -> str | None:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    value = values.get(f"plan/{mirror}")
-    return None if value is None else str(readable(value, _VERSION, f"the last plan of {mirror!r}", "hash")["hash"])
+    found = LAST_PLAN.get(values, mirror)
+    return None if found is None else str(found["hash"])
 
 
 def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) -> Plan:
@@ -130,7 +121,7 @@ def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) 
 
 def fetch_rule(plan_hash: str, mirror: str, target: ClusterAdmin) -> Plan:
     """Return a plan from the target as it was made. Errors as :func:`plan_in`."""
-    return plan_in(state.state_of(target, f"{prefix(mirror)}{plan_hash}/").read(), mirror, plan_hash)
+    return plan_in(state.state_of(target, PLAN.below(mirror, plan_hash)).read(), mirror, plan_hash)
 
 
 def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan:
@@ -144,15 +135,15 @@ def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan
         return plan  # nothing was ever decided
     if last == plan.revision:
         return plan
-    found = state.state_of(target, f"{prefix(plan.mirror.name)}{plan.hash}+").read()
+    found = state.state_of(target, AMENDMENT.below(plan.mirror.name, plan.hash)).read()
     return amended(plan.rule or plan, amendments_in(found, plan.mirror.name, plan.hash, last))
 
 
 def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last: str) -> list[Amendment]:
     """Return a plan's amendments up to ``last`` from the target's state, in order. :raises InputError: one is missing."""
-    start = f"{prefix(mirror)}{plan_hash}+"
-    texts = (state.whole(found, f"{start}{name}") for name in state.names_below(found, start))
-    known = (Amendment.from_json(text.decode(errors="replace")) for text in texts if text is not None)
+    names = AMENDMENT.under(found, mirror, plan_hash)
+    texts = (AMENDMENT.text(found, mirror, plan_hash, name) for name in names)
+    known = (Amendment.from_json(text) for text in texts if text is not None)
     return chain({one.hash: one for one in known}, plan_hash, last)
 
 
@@ -190,10 +181,6 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _amended_key(mirror: str, plan_hash: str) -> str:
-    return f"amended/{mirror}/{plan_hash}"
-
-
 def _whose(key: str) -> str:
     """Return the hash of the plan to which a key of the state belongs."""
     return key.split("/")[2].partition("+")[0]
@@ -204,10 +191,10 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
 
     :raises PlanNotKept: it is not there, or not complete. :raises InputError: what is there is not this plan.
     """
-    text = state.whole(found, f"{prefix(mirror)}{plan_hash}")
+    text = PLAN.text(found, mirror, plan_hash)
     if text is None:
         raise PlanNotKept(mirror, plan_hash)
-    plan = Plan.from_json(text.decode(errors="replace"))
+    plan = Plan.from_json(text)
     if plan.hash != plan_hash:
         raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
     return plan

@@ -31,14 +31,12 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
-from airflow_mirror.ledger.reading import known, readable
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wording import some
 
-_VERSION = 1
-_SHARED = 2  # a version that does not know of sharing must not take the topic for its own
-_KEY = "topic/"
 _AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
 
 
@@ -73,11 +71,9 @@ class Owned:
 
         :raises LedgerNewer: a newer version of the package wrote it: "it is free" is not a safe assumption.
         """
-        about = f"topic {topic!r}"
-        if isinstance(value, dict) and value.get("v") == _SHARED:
-            return cls.shared(*(cls.of(topic, one) for one in readable(value, _SHARED, about, "sharers")["sharers"]))
-        upstream = tuple(readable(value, _VERSION, about).get("upstream") or ()) or None
-        return known(cls, {**value, "upstream": upstream, "sharers": ()}, about)
+        if isinstance(value, dict) and value.get("v") == SHARED_TOPIC.version:
+            return cls.shared(*(cls.of(topic, one) for one in SHARED_TOPIC.read(value, topic)["sharers"]))
+        return TOPIC.decoded(_owned, value, topic)
 
     @classmethod
     def shared(cls, *sharers: Owned) -> Owned:
@@ -107,11 +103,15 @@ class Owned:
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         if self.sharers:
-            return {"v": _SHARED, "sharers": [one.value() for one in self.sharers]}
+            return {"v": SHARED_TOPIC.version, "sharers": [one.value() for one in self.sharers]}
         return {
-            "v": _VERSION,
+            "v": TOPIC.version,
             **{key: found for key, found in vars(self).items() if key != "sharers" and found is not None},
         }
+
+
+def _owned(fields: dict[str, Any]) -> Owned:
+    return known(Owned)({**fields, "upstream": tuple(fields.get("upstream") or ()) or None, "sharers": ()})
 
 
 def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
@@ -316,7 +316,7 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     :raises MirrorCutOver: :raises TopicsOwned: each names the topics.
     """
     values = ledger.values()
-    if any(_KEY + topic in values for topic in _topics(plan)):
+    if any(TOPIC.key(topic) in values for topic in _topics(plan)):
         _require_free(values, plan, target_ids(plan, target))
 
 
@@ -337,7 +337,7 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
     :raises InputError: names the topics. :raises LedgerNewer: a newer version of the package decided about one of them.
     """
     us, values = (plan.mirror.name, plan.source_cluster_id), ledger.values()
-    owned = {t: Owned.of(t, values[_KEY + t]) for t in _topics(plan) if _KEY + t in values}
+    owned = {t: Owned.of(t, values[key]) for t in _topics(plan) if (key := TOPIC.key(t)) in values}
     opened = {t for t, one in owned.items() if one.opened_by is not None and (one.mirror, one.source_id) == us}
     closed = [t for t in _topics(plan) if t not in opened]
     if closed:
@@ -380,18 +380,17 @@ def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
     """Return what is decided, by target topic, and what a newer version of the package decided, likewise."""
     found: dict[str, Owned] = {}
     newer: dict[str, LedgerNewer] = {}
-    for key, value in values.items():
-        if is_about_topic(key):
-            try:
-                found[key.removeprefix(_KEY)] = Owned.of(key.removeprefix(_KEY), value)
-            except LedgerNewer as e:
-                newer[key.removeprefix(_KEY)] = e
+    for topic in TOPIC.under(values):
+        try:
+            found[topic] = Owned.of(topic, values[TOPIC.key(topic)])
+        except LedgerNewer as e:
+            newer[topic] = e
     return found, newer
 
 
 def mirrors(values: Values) -> set[str]:
     """Return the names of the mirrors of which anything is decided, as far as this version can read it."""
-    named = {key.split("/")[1] for key in values if key.startswith(("plan/", "active/", "fence/", "direction/"))}
+    named = {name for kind in (LAST_PLAN, ACTIVE, FENCE, DIRECTION) for name in kind.under(values)}
     return named | {one.mirror for _, one in shares(owners(values)[0])}
 
 
@@ -421,11 +420,6 @@ def ended_by(values: Values, mirror: str) -> str:
         return ""
     # A failover leaves its name and attempt there, a cutover the hash of its plan.
     return f"ended by {next((str(one).split()[0] for one in by if ' ' in str(one)), 'cutover')}"
-
-
-def is_about_topic(key: str) -> bool:
-    """Return whether a decision of this key is about a target topic."""
-    return key.startswith(_KEY)
 
 
 def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:
@@ -481,7 +475,7 @@ def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
 
     :param topic_ids: their present ids, by name.
     """
-    found = ((t, Owned.of(t, values[_KEY + t])) for t in topic_ids if _KEY + t in values)
+    found = ((t, Owned.of(t, values[key])) for t in topic_ids if (key := TOPIC.key(t)) in values)
     # Without an id nobody knows whether the topic is a new one.
     return {t: one for t, one in found if one.topic_id in ("", topic_ids[t])}
 
@@ -529,7 +523,7 @@ def _some(owned: Mapping[str, Owned | None]) -> Values | None:
 
 
 def _values(owned: Mapping[str, Owned | None]) -> Values:
-    return {_KEY + topic: one and one.value() for topic, one in owned.items()}
+    return {TOPIC.key(topic): one and one.value() for topic, one in owned.items()}
 
 
 def _decide_all(ledger: Decisions, change: Change) -> None:

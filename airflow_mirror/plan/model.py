@@ -16,11 +16,11 @@ from typing import Any
 
 from airflow_mirror.checks import LEVELS, Finding, Judged
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
+from airflow_mirror.ledger.records import AMENDMENT, PLAN
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.policy import Planned
 
-VERSION = 2
-_AMENDMENT_VERSION = 1
+VERSION = PLAN.version
 
 # Measured on two shared cores, one partition, one replica; lower bounds for real machines.
 PRIME_OFFSETS_PER_S = 6_000_000
@@ -157,7 +157,7 @@ class Amendment:
 
     def to_json(self) -> str:
         """Return JSON; it does not include the hash, which is its name."""
-        return json.dumps({"v": _AMENDMENT_VERSION, **self._content()}, sort_keys=True)
+        return json.dumps({"v": AMENDMENT.version, **self._content()}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Amendment:
@@ -167,7 +167,7 @@ class Amendment:
         """
         try:
             values = json.loads(text)
-            if values.pop("v") != _AMENDMENT_VERSION:
+            if values.pop("v") != AMENDMENT.version:
                 raise InputError("an amendment was written by another version. Install the one that the tail has.")
             topics, findings = values.pop("topics"), values.pop("findings")
             return cls(

@@ -14,12 +14,11 @@ from airflow_mirror.errors import LedgerNewer, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.records import TRACE
 from airflow_mirror.plan.life import decided
 from airflow_mirror.policy import HEARTBEATS
 
 SETTINGS = {"cleanup.policy": "compact"}
-_KEY = "trace/"
-_VERSION = 1
 
 
 def mark(ledger: Decisions, topics: Iterable[str]) -> None:
@@ -27,18 +26,13 @@ def mark(ledger: Decisions, topics: Iterable[str]) -> None:
 
     :raises LedgerMissing: :raises LedgerLost: see :class:`Ledger`.
     """
-    keys = [f"{_KEY}{topic}" for topic in topics]
-    ledger.decide(lambda values: {key: {"v": _VERSION} for key in keys if key not in values} or None)
+    marks = {key: mark for topic in topics for key, mark in TRACE.put({}, topic).items()}
+    ledger.decide(lambda values: {key: mark for key, mark in marks.items() if key not in values} or None)
 
 
 def marked(values: Values) -> frozenset[str]:
     """Return the topics of which the ledger says that they hold traces."""
-    return frozenset(key.removeprefix(_KEY) for key in values if is_mark(key))
-
-
-def is_mark(key: str) -> bool:
-    """Return whether a key of the decisions says that a topic holds traces."""
-    return key.startswith(_KEY)
+    return frozenset(TRACE.under(values))
 
 
 def specs(target: ClusterAdmin, topics: Iterable[str], replicas: int | None) -> list[NewTopicSpec]:

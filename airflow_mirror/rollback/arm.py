@@ -48,6 +48,7 @@ from airflow_mirror.failover.returned import RUN
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, kept, life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.model import Plan
@@ -148,7 +149,7 @@ def arm(
         assert there_is is not None
         create_target_topics(reverse, source, permit(here, name, there_is))
     copy_fence(on, report_of, plan)
-    kept.keep(reverse, on.source.state(kept.prefix(reverse.mirror.name)), there)
+    kept.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
     wanted = Direction(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -165,9 +166,9 @@ def copy_fence(on: Platform, report_of: Kept, plan: Plan) -> None:
     state = fence_state(on.target.ledger.values(), name)
     assert report is not None and state is not None
     whole = on.target.plan(name, state.plan, state.revision)
-    kept.keep(whole.rule or whole, on.source.state(kept.prefix(name)), there, as_last=False)
+    kept.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
     for amendment in whole.amendments:
-        kept.amend(amendment, name, on.source.state(kept.prefix(name)), there)
+        kept.amend(amendment, name, on.source.state(PLAN.below(name)), there)
     note_copy(there, name, state)
     Kept(on.source.reports(name), name, report_of.run, None).save(report)
 

@@ -32,10 +32,11 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.failover.after import require_source
-from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.record import Record
 from airflow_mirror.failover.returned import RUN
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.ledger.records import CUT
 from airflow_mirror.rollback.arm import armed, cutover_of
 from airflow_mirror.rollback.export import Exported, export, read_back
 from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
@@ -111,7 +112,7 @@ def failback(
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:
         raise InputError("nothing is deleted without an export: name its directory (--export).")
-    record = Record(on.target.state(prefix(mirror)), mirror, report_of.run.removeprefix(RUN))
+    record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RUN))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
         exported = _export(source, mirror, one, export_to)

@@ -6,20 +6,14 @@ it is then. In a disaster there is no source. So whoever lets rules follow notes
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.reading import exactly, readable
-from airflow_mirror.ledger.state import State, in_pieces, whole
+from airflow_mirror.ledger.records import LATER
+from airflow_mirror.ledger.state import State
 
-_VERSION = 1
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's note begin with."""
-    return f"acls/{mirror}/"
+prefix = LATER.below  # of a mirror
 
 
 def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> dict[str, bytes | None]:
@@ -29,8 +23,7 @@ def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> 
     :raises LedgerNewer: a newer version of the package wrote them.
     """
     _read(mirror, noted)
-    text = json.dumps({"v": _VERSION, "rules": [asdict(rule) for rule in sorted(rules)]}, separators=(",", ":"))
-    pieces = in_pieces(f"{prefix(mirror)}later", text.encode())
+    pieces = LATER.put({"rules": [asdict(rule) for rule in sorted(rules)]}, mirror)
     if dict(noted) == pieces:
         return {}
     return {**pieces, **{key: None for key in noted if key not in pieces}}
@@ -45,8 +38,5 @@ def last_seen(mirror: str, state: State) -> tuple[Acl, ...] | None:
 
 
 def _read(mirror: str, noted: Mapping[str, bytes]) -> tuple[Acl, ...] | None:
-    text = whole(noted, f"{prefix(mirror)}later")
-    if text is None:
-        return None
-    about = f"the rules of writers of {mirror!r}"
-    return tuple(exactly(Acl, rule, about) for rule in readable(text, _VERSION, about, "rules")["rules"])
+    # A rule that is half read would allow more: a field that is not known is one too many.
+    return LATER.load(lambda found: tuple(Acl(**rule) for rule in found["rules"]), noted, mirror)

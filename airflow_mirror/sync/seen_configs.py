@@ -7,25 +7,19 @@ no longer what the plan says. A note that is older than the plan says nothing: t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import CONFIGS
 from airflow_mirror.plan.model import Plan
 
-_VERSION = 1
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's notes begin with; the name of the target topic follows."""
-    return f"configs/{mirror}/"
+prefix = CONFIGS.below  # of a mirror; the name of the target topic follows
 
 
 def dump(configs: Mapping[str, str], at_ms: int) -> bytes:
     """Return a note as JSON: the overrides that a target topic would get, seen at that time."""
-    return json.dumps({"v": _VERSION, "at": at_ms, "configs": configs}, separators=(",", ":"), sort_keys=True).encode()
+    return CONFIGS.encode({"at": at_ms, "configs": configs})
 
 
 def last_seen(plan: Plan, noted: Mapping[str, bytes]) -> dict[str, Mapping[str, str]]:
@@ -37,11 +31,8 @@ def last_seen(plan: Plan, noted: Mapping[str, bytes]) -> dict[str, Mapping[str, 
     planned_ms = datetime.fromisoformat(plan.created_at).timestamp() * 1000
     found = dict(plan.final_configs)
     for topic in found:
-        value = noted.get(f"{prefix(plan.mirror.name)}{topic}")
-        if value is None:
-            continue
-        note = readable(value, _VERSION, f"the settings of topic {topic!r}", "at", "configs")
-        if note["at"] >= planned_ms:
+        note = CONFIGS.get(noted, plan.mirror.name, topic)
+        if note is not None and note["at"] >= planned_ms:
             found[topic] = note["configs"]
     return found
 

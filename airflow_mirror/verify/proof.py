@@ -7,12 +7,14 @@ adjacent.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_mirror.ledger.state import MOST_BYTES, State, Values
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.ledger.kinds import MOST_BYTES
+from airflow_mirror.ledger.records import PROOF
+from airflow_mirror.ledger.state import State, Values
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.verify.result import LEVELS, check_level
@@ -20,7 +22,6 @@ from airflow_mirror.verify.result import LEVELS, check_level
 log = logging.getLogger(__name__)
 
 Range = tuple[int, int]  # [start, end)
-_VERSION = 1
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -39,21 +40,16 @@ def reach(ranges: Iterable[Range], start: int) -> int | None:
     return next((end for begin, end in merged(ranges) if begin <= start < end), None)
 
 
-def keys_of(mirror: str) -> str:
-    """Return what the keys of a mirror's proofs begin with; the target topic follows."""
-    return f"proof/{mirror}/"
-
-
 class Proofs:
     """The proofs of one mirror, on its target: a cutover on any worker knows them.
 
     Two comparisons that end at the same moment may lose one of their proofs; its range is then compared again.
 
-    :param state: of the keys that begin with :func:`keys_of` the mirror.
+    :param state: of its keys.
     """
 
     def __init__(self, state: State, mirror: str) -> None:
-        self._state, self._keys = state, keys_of(mirror)
+        self._state, self._mirror = state, mirror
 
     def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
         """Add ranges that a comparison found equal.
@@ -66,20 +62,21 @@ class Proofs:
         by_topic: dict[str, dict[int, Range]] = {}
         for tp, proven in ranges.items() if level != "offsets" else ():
             by_topic.setdefault(tp.topic, {})[tp.partition] = proven
-        known, changed = self._state.read(), {}
+        known, changed = self._state.read(), dict[str, bytes]()
         for t in plan.topics:
             rows = by_topic.get(t.source_topic)
             if not rows or t.target_topic not in target_ids:
                 continue
-            if _is_newer(known.get(self._keys + t.target_topic)):
+            there = self._topic(known, t)
+            if there is None and self._is_newer(known, t):
                 log.warning("%s: a newer version of airflow-mirror wrote its proof, which stays as it is", t.target_topic)
                 continue
-            one = self._with(known, t, self._identity(plan, t, target_ids), level, rows)
-            value = json.dumps({"v": _VERSION, **one}, separators=(",", ":")).encode()
-            if len(value) > MOST_BYTES:
+            one = self._with(there, self._identity(plan, t, target_ids), level, rows)
+            value = PROOF.put(one, self._mirror, t.target_topic)
+            if sum(map(len, value.values())) > MOST_BYTES:
                 log.warning("%s: its proof is too large to be stored; a cutover compares it again", t.target_topic)
                 continue
-            changed[self._keys + t.target_topic] = value
+            changed |= value
         self._state.write(changed)
 
     def ends(self, plan: Plan, target_ids: Mapping[str, str], level: str) -> dict[TopicPartition, int]:
@@ -102,11 +99,11 @@ class Proofs:
                     found[TopicPartition(t.source_topic, partition)] = end
         return found
 
+    @staticmethod
     def _with(
-        self, known: Values, topic: TopicPlan, identity: list[str], level: str, rows: Mapping[int, Range]
-    ) -> dict[str, Any]:
+        one: dict[str, Any] | None, identity: list[str], level: str, rows: Mapping[int, Range]
+    ) -> dict[str, Any]:  # fmt: skip
         """Return what is stored for a topic, with these ranges added."""
-        one = self._topic(known, topic)
         if one is None or one["identity"] != identity:
             one = {"identity": identity, "levels": {}}
         partitions = one["levels"].setdefault(level, {})
@@ -117,11 +114,15 @@ class Proofs:
 
     def _topic(self, known: Values, topic: TopicPlan) -> dict[str, Any] | None:
         """Return what is stored for a topic; None if that can't be read, so that all of it is compared again."""
+        return PROOF.load(dict, known, self._mirror, topic.target_topic)
+
+    def _is_newer(self, known: Values, topic: TopicPlan) -> bool:
+        """Return whether a newer version wrote what is stored: that stays. What is no proof at all is replaced."""
         try:
-            value = json.loads(known[self._keys + topic.target_topic])
-            return dict(value) if value["v"] == _VERSION and {"identity", "levels"} <= value.keys() else None
-        except (KeyError, TypeError, ValueError):
-            return None
+            PROOF.get(known, self._mirror, topic.target_topic)
+        except LedgerNewer as e:
+            return isinstance(e.version, int) and e.version > PROOF.version
+        return False
 
     @staticmethod
     def _identity(plan: Plan, topic: TopicPlan, target_ids: Mapping[str, str]) -> list[str]:
@@ -129,11 +130,3 @@ class Proofs:
         there = target_ids.get(topic.target_topic, "")
         isolation = plan.mirror.isolation  # it determines which records were compared
         return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
-
-
-def _is_newer(value: bytes | None) -> bool:
-    try:
-        found = json.loads(value or b"null")
-    except ValueError:
-        return False
-    return isinstance(found, dict) and isinstance(found.get("v"), int) and found["v"] > _VERSION

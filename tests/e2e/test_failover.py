@@ -16,6 +16,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -57,7 +58,7 @@ def mirrored(source: Cluster, target: Cluster) -> Plan:
         create_target_topics(plan, there, unfenced)
         ledger = begin(plan, there)
         claim(ledger, plan, there)
-        kept.keep(plan, state_of(there, kept.prefix(NAME)), ledger)
+        kept.keep(plan, state_of(there, PLAN.below(NAME)), ledger)
         fill(target, 8)
         seen = SourceEnds(at_ms=0).after({TP: (10, 10)}, [TP], int(time.time() * 1000) - 90_000)
         state_of(there, notes.prefix(NAME)).write(seen.dump(NAME))

@@ -26,6 +26,7 @@ from airflow_mirror.failover.returned import fence_returned
 from airflow_mirror.jobs.driver import presence
 from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
 from airflow_mirror.rollback.run import way_back
@@ -160,7 +161,7 @@ def tail(w: World, name: str, plan: Plan = PLAN, **when: Any) -> Actor:
         try:
             while not task.is_over and s.now < until:
                 presence._require(side.ledger, me)
-                if jobs.stop_asked(side.state(jobs.keys_of(mirror.name)).read(), me):
+                if jobs.stop_asked(side.state(SIGN.below(mirror.name)).read(), me):
                     break
                 s.clock.sleep(_LOOK_EVERY_S)
         finally:

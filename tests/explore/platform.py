@@ -15,7 +15,8 @@ from airflow_mirror.cutover.alive import SIGN_EVERY_S
 from airflow_mirror.cutover.guard import Guard
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.jobs.runner.active import Sign, keys_of
+from airflow_mirror.jobs.runner.active import Sign
+from airflow_mirror.ledger.records import SIGN
 from tests.explore.scheduler import Actor
 from tests.memory.admin import MemoryAdmin
 from tests.memory.ledger import MemoryLedger, MemoryState
@@ -198,4 +199,4 @@ class GuardProcess:
 
 def keys(mirror: str, job: str) -> str:
     """Return under which key a job's signs are."""
-    return f"{keys_of(mirror)}{job}/sign"
+    return f"{SIGN.below(mirror)}{job}/sign"

@@ -18,13 +18,13 @@ from airflow_mirror.cutover.kept import Kept, runs_in, text_in
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.failover.decision import promote
-from airflow_mirror.failover.record import Cut, Record, prefix
+from airflow_mirror.failover.record import Cut, Record
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger import records
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
@@ -70,7 +70,7 @@ _SOURCE, _TARGET = _cluster("source"), _cluster("target")
 PLAN = _plan(MIRROR, _SOURCE, _TARGET)
 REVERSE = _plan(reverse_of(MIRROR), _TARGET, _SOURCE)
 OTHER = _plan(Mirror(name="other", source="elsewhere", target="dst", topics=[*TOPICS]), _SOURCE, _TARGET)
-_KEPT = {plan.mirror.name: (plan.hash, in_pieces(f"{kept.prefix(plan.mirror.name)}{plan.hash}", plan.to_json().encode()))
+_KEPT = {plan.mirror.name: (plan.hash, records.PLAN.pieces(plan.to_json(), plan.mirror.name, plan.hash))
          for plan in (PLAN, REVERSE)}  # fmt: skip
 
 
@@ -245,7 +245,7 @@ class World:
         one = Direction(
             generation=1, primary=self.target.cluster_id, by=FAILOVER, attempt="f", plan=PLAN.hash, at="noon"
         )  # fmt: skip
-        state = MemoryState(self.target, prefix(MIRROR.name))
+        state = MemoryState(self.target, records.CUT.below(MIRROR.name))
         Record(state, MIRROR.name, "f").write_cut(Cut(at_ms=1, offsets=dict.fromkeys(TPS, CUT), lost={}))
         promote(ledger, PLAN, self._ids(self.target), one, None)
         lease.take(MemoryAdmin(self.target).wire, MIRROR.name, to_end=True)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -102,7 +103,7 @@ class World:
         create_target_topics(self.plan, self.target, unfenced)
         ledger = begin(self.plan, self.target)
         claim(ledger, self.plan, self.target)
-        kept.keep(self.plan, state_of(self.target, kept.prefix(self.mirror.name)), ledger)
+        kept.keep(self.plan, state_of(self.target, PLAN.below(self.mirror.name)), ledger)
         self.copy(self.plan, self.source, self.target)
         for side, name in ((self.source, "src"), (self.target, "dst")):
             settings = side.config.properties.items()

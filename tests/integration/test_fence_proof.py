@@ -23,7 +23,7 @@ from airflow_mirror.errors import FenceGone, TransactionsOpen
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import COORDINATORS
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

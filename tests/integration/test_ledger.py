@@ -27,11 +27,12 @@ from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.ledger.log import DecisionLog
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import SETTINGS as SETTINGS_OF_STATE
 from airflow_mirror.ledger.state import WISHED, state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.kept import fetch, keep, last_hash, prefix
+from airflow_mirror.plan.kept import fetch, keep, last_hash
 from airflow_mirror.plan.life import begin, claim, mark_cut_over, require_active
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.policy import DECISIONS, STATE
@@ -289,7 +290,7 @@ def test_plan_of_ten_thousand_topics_is_the_same_on_another_host(cluster: Cluste
     plan = plan_of(Mirror(name="big", source="src", target="dst"), *topics)
     ledger = Ledger(admin)
     ledger.create()
-    keep(plan, state_of(admin, prefix("big"), keys_only=True), ledger)
+    keep(plan, state_of(admin, PLAN.below("big"), keys_only=True), ledger)
     with ClusterAdmin(admin.config) as elsewhere:
         plan_hash = last_hash(Ledger(elsewhere).values(), "big")
         assert plan_hash == plan.hash and fetch(plan_hash, "big", elsewhere, Ledger(elsewhere)) == plan

@@ -36,17 +36,17 @@ from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, wishes_at_start, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
-from airflow_mirror.jobs.runner.active import keys_of
-from airflow_mirror.jobs.runner.wishes import Wish, wish, wishes_of
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN, PROOF, SIGN, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.night.build import night_plan
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.kept import fetch, keep, prefix
+from airflow_mirror.plan.kept import fetch, keep
 from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import COMMANDS, RIGHTS, ROLES, SIDES, rights_of
@@ -62,7 +62,6 @@ from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.sync.traces.follower import TraceFollower
 from airflow_mirror.sync.traces.heartbeats import Heart
-from airflow_mirror.verify import proof
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
@@ -149,7 +148,7 @@ class World:
             plan.raise_if_blocked()
             ledger = begin(plan, target)
             require_active(ledger, plan, target)
-            keep(plan, state_of(target, prefix(self.mirror.name), keys_only=True), ledger)
+            keep(plan, state_of(target, PLAN.below(self.mirror.name), keys_only=True), ledger)
         self.hash = plan.hash
 
     def stored(self, user: str) -> Plan:
@@ -170,8 +169,8 @@ class World:
         plan, file = self.stored(user), self.directory / "plan.json"
         write_plan(plan, file)
         with self.admins(user) as (source, target):
-            state_of(target, keys_of(self.mirror.name)).write(
-                {f"{keys_of(self.mirror.name)}test": b"{}"}
+            state_of(target, SIGN.below(self.mirror.name)).write(
+                {f"{SIGN.below(self.mirror.name)}test": b"{}"}
             )  # a sign of life
             create_target_topics(plan, target, unfenced)
             sync_configs(plan, source, target, unfenced, hold=True)
@@ -228,7 +227,7 @@ class World:
         assert all(one.equal for one in compare(ends))
         with self.admins(user) as (_, target):
             ids = {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}
-            proofs = Proofs(state_of(target, proof.keys_of(self.mirror.name)), self.mirror.name)
+            proofs = Proofs(state_of(target, PROOF.below(self.mirror.name)), self.mirror.name)
             proofs.add(plan, ids, "batches", {tp: (0, end) for tp, end in ends.items()})
 
     def cutover(self, user: str) -> None:
@@ -336,7 +335,7 @@ class World:
 
     def retire(self, user: str) -> None:
         with self.admins(ROOT) as (_, target):
-            wish(state_of(target, wishes_of(self.mirror.name)), self.mirror.name, "rate", Wish.now(7))
+            wish(state_of(target, WISH.below(self.mirror.name)), self.mirror.name, "rate", Wish.now(7))
         self.command(user, "retire", "--mirror", self.mirror.name, "--yes", "--end-writing")
 
     def do(self, role: str, user: str) -> None:

@@ -25,6 +25,7 @@ from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -79,7 +80,7 @@ class World:
         plan.raise_if_blocked()
         begin(plan, self.target)
         require_active(self.ledger, plan, self.target)
-        kept.keep(plan, state_of(self.target, kept.prefix(mirror.name)), self.ledger)
+        kept.keep(plan, state_of(self.target, PLAN.below(mirror.name)), self.ledger)
         create_target_topics(plan, self.target, unfenced)
         claim(self.ledger, plan, self.target)
         sync_configs(plan, self.source, self.target, unfenced)

@@ -18,8 +18,9 @@ from airflow_mirror.cutover.run import recover, run_cutover
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.kept import keep, prefix
+from airflow_mirror.plan.kept import keep
 from airflow_mirror.plan.life import claim
 from airflow_mirror.rollback.arm import arm
 from airflow_mirror.rollback.run import roll_back
@@ -75,7 +76,7 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     claim(Ledger(world.target), world.plan(), world.target)  # as the job does that copies
     status, preview = commands("An hour before", world)
     assert shell.type(status) == 0 and world.mirror.name in shell.said
-    state = state_of(world.target, prefix(world.mirror.name), keys_only=True)
+    state = state_of(world.target, PLAN.below(world.mirror.name), keys_only=True)
     keep(world.plan(), state, Ledger(world.target))
     assert shell.type(preview) == 1 and "block: tail_runs: " in shell.said, "nobody has copied anything"
     world.source.create_acls(

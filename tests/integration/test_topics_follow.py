@@ -17,13 +17,14 @@ import pytest
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.kept import fetch, keep, prefix
+from airflow_mirror.plan.kept import fetch, keep
 from airflow_mirror.plan.life import active_topics, begin
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
@@ -60,7 +61,7 @@ class World:
         known, decisions = (last.known_topics, decisions_of(Ledger(self.target))) if last else ({}, {})
         plan = build(self.mirror, self.source, self.target, known, probe_target=False, decisions=decisions)
         ledger = begin(plan, self.target)
-        keep(plan, state_of(self.target, prefix(self.mirror.name), keys_only=True), ledger)
+        keep(plan, state_of(self.target, PLAN.below(self.mirror.name), keys_only=True), ledger)
         return plan
 
     def fetched(self, plan: Plan) -> Plan:

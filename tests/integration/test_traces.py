@@ -11,6 +11,7 @@ from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.failover.run import run as fail_over
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept
@@ -120,7 +121,7 @@ def test_a_failover_leaves_checkpoints_where_the_groups_stand(
     """Of the mapped topic the checkpoint keeps the source's offset that was known: nobody can ask the source any more."""
     with world(source_cluster, target_cluster, topic_name) as w:
         filled(w)
-        kept.keep(w.plan, state_of(w.target, kept.prefix(w.mirror.name)), w.ledger())
+        kept.keep(w.plan, state_of(w.target, PLAN.below(w.mirror.name)), w.ledger())
         state = state_of(w.target, notes.prefix(w.mirror.name))
         with w.maps() as maps:
             given = sides(w.plan, w.source, w.target, w.right(), ledger=w.ledger(), state=state, maps=maps)

@@ -19,9 +19,10 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
 
-from airflow_mirror.jobs.runner.active import active_tail, ask_to_stop, keys_of
+from airflow_mirror.jobs.runner.active import active_tail, ask_to_stop
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator
@@ -80,7 +81,7 @@ def test_two_airflows_share_one_tail_without_a_war(
             assert [worker.poll() for worker in workers] == [None, None], "both stay with it"
             total = sum(end for _, _, end in ends(source_cluster, topic_name, 2).values())
             wait_until(lambda: copied(target_cluster, topic_name) == total, "all is copied")
-            ask_to_stop(state_of(target, keys_of(name)), name, jobs.pop(), "the test")
+            ask_to_stop(state_of(target, SIGN.below(name)), name, jobs.pop(), "the test")
             said = [worker.communicate(timeout=300)[0].splitlines() for worker in workers]
         finally:
             for worker in workers:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.jobs.runner.active import Watch, active_tail, ask_to_stop, keys_of
+from airflow_mirror.jobs.runner.active import Watch, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
@@ -73,7 +74,7 @@ def test_the_tail_of_a_lost_host_is_taken_over_on_another(
         assert f"the tail of mirror '{topic_name}' runs already, on host 'host-a'" in log["refused"].read_text()
         assert held_mark(target_cluster, topic_name) == held, "nobody touched the lease of the one that lives"
 
-        watch = Watch(state_of(target, keys_of(topic_name)))
+        watch = Watch(state_of(target, SIGN.below(topic_name)))
         assert watch.settled(first) == RUNNING
         a.lose()
         begun = time.monotonic()

@@ -14,8 +14,9 @@ from airflow_mirror.copy.loop.loop import CopyOptions  # type: ignore[attr-defin
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.reachable import check_reachable
-from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, keys_of, resolve
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, resolve
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -126,14 +127,14 @@ def test_window_resolved_again_means_the_same_offsets(
     job = CopyJob(mirror=mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="w"))
     times = "2020-09-13T13:16:40+00:00", "2020-09-13T13:33:20+00:00"
     with WireCluster(config(source_cluster)) as wire, ClusterAdmin(config(target_cluster)) as target:
-        book = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
+        book = WindowBook(state_of(target, WINDOW.below(topic_name)), topic_name)
         first, summary, _ = resolve_window(job, wire, *times, 300, book)
         assert [(r.start_offset, r.end_offset) for r in first] == [(0, 3)]
         assert summary["window"] == {
             "start": times[0], "end": times[1], "late_s": 300, "late": 1, "newer": 1, "older": 0,
         }  # fmt: skip
         append(source_cluster, topic_name, [1995, 2500])
-        elsewhere = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
+        elsewhere = WindowBook(state_of(target, WINDOW.below(topic_name)), topic_name)
         assert resolve_window(job, wire, *times, 300, elsewhere) == (first, summary, [])
         (anew,), *_ = resolve_window(job, wire, *times, 300, WindowBook(None, "w"))
         assert anew.end_offset == 4

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, keys_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
@@ -44,7 +45,7 @@ class Observer(threading.Thread):
     def run(self) -> None:
         """See :class:`Observer`."""
         with ClusterAdmin(config(self._target)) as admin:
-            ledger, state = Ledger(admin), state_of(admin, keys_of(self._mirror))
+            ledger, state = Ledger(admin), state_of(admin, SIGN.below(self._mirror))
             watch = Watch(state)
             while not self._closed.wait(_LOOK_EVERY_S):
                 try:

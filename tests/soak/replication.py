@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
+from airflow_mirror.jobs.runner.active import ask_to_stop
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -211,7 +212,7 @@ class Soak:
             self._say("the source rests")
             last = self._observer.job
             self._wait(lambda: self._observer.sign is not None, "the tail gives a sign")
-            ask_to_stop(state_of(target, keys_of(self._mirror.name)), self._mirror.name, last, "the soak")
+            ask_to_stop(state_of(target, SIGN.below(self._mirror.name)), self._mirror.name, last, "the soak")
             self._wait(lambda: self._observer.job != last, "a tail that knows all topics")
             topics = {n: info.partitions for n, info in source.topics().items() if self._mirror.selects_topic(n)}
             self._wait(lambda: self._is_copied(topics), "all is copied")

@@ -20,9 +20,10 @@ from airflow_mirror.jobs.driver.recurring import OnePass, Recurring
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import Plan, kept
+from airflow_mirror.plan import Plan
 from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
@@ -73,7 +74,7 @@ FOLLOWERS = (
         ends.NAME, _always, lambda job: ends.looked_every_s(sum(t.partitions for t in job.plan.topics)),
         ends.EndsFollower, end_notes.prefix,
     ),
-    Row("topics", _always, lambda job: job.mirror.topic_interval_s, TopicFollower, kept.prefix),
+    Row("topics", _always, lambda job: job.mirror.topic_interval_s, TopicFollower, PLAN.below),
     Row(
         "configs", lambda mirror: mirror.sync_configs, lambda job: job.mirror.config_interval_s,
         ConfigFollower, seen_configs.prefix,

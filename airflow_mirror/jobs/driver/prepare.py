@@ -21,12 +21,13 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, MissingRight, WritingEnded
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
-from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed
+from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused, wishes_of
+from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.records import WINDOW, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
@@ -134,7 +135,7 @@ def wishes_at_start(job: CopyJob) -> Wishes:
     """
     name = job.mirror.name
     with ClusterAdmin(load(job.target, "target")) as target:
-        wishes = require_not_paused(state_of(target, wishes_of(name)), name)
+        wishes = require_not_paused(state_of(target, WISH.below(name)), name)
     if wishes.rate is not None:
         log.warning("%s", "; ".join(wishes.lines()))
     return wishes
@@ -272,7 +273,7 @@ def window_book(arguments: argparse.Namespace, mirror: Mirror) -> Iterator[Windo
         yield WindowBook(None, mirror.name)
         return
     with ClusterAdmin(load(arguments.target, "target")) as target:
-        yield WindowBook(state_of(target, keys_of(mirror.name)), mirror.name)
+        yield WindowBook(state_of(target, WINDOW.below(mirror.name)), mirror.name)
 
 
 def _partitions(source: WireCluster, topics: Iterable[str]) -> list[TopicPartition]:

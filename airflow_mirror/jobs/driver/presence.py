@@ -38,6 +38,7 @@ from airflow_mirror.jobs.runner.status import StatusFile, blame
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import Plan, kept
 from airflow_mirror.plan.life import require_active
@@ -132,7 +133,7 @@ class Presence:
         with ClusterAdmin(load(self._reference, "target")) as target:
             signs: Signs | None = None
             given, kept_s = float("-inf"), time.monotonic()
-            plans = state_of(target, kept.prefix(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
+            plans = state_of(target, PLAN.below(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
                 if signs is None and self._attempt(partial(_require, Ledger(target), self._me)):

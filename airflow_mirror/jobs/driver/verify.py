@@ -29,6 +29,7 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -37,7 +38,7 @@ from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
 from airflow_mirror.plan.life import target_ids
 from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
-from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
@@ -138,7 +139,7 @@ def verify(
         ids = target_ids(job.plan, admin)
         configs = admin.topic_configs(ids)
         if arguments.only_new:
-            proofs = Proofs(state_of(admin, keys_of(mirror.name)), mirror.name)
+            proofs = Proofs(state_of(admin, PROOF.below(mirror.name)), mirror.name)
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
     rules = Rules.of(job.plan.mirror)
     held, cleaned = {n for n, entries in configs.items() if is_held(entries, rules)}, cleaned_sides(job.plan, configs)

@@ -20,7 +20,6 @@ broker's search by timestamp would find.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -28,8 +27,9 @@ from typing import Any
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
-from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import State, in_pieces, names_below, whole
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import WINDOW
+from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 LATE_S = 300.0
 _FETCH_BYTES = 256 << 10  # one batch is usually enough, and there may be 10,000 partitions
 KEEP = 200  # windows of a mirror; older ones are needed only for the next window
-_VERSION = 1
 _COUNT_BYTES = 64 << 20  # per partition, to count older records; the search for the end has no limit
 
 
@@ -216,11 +215,11 @@ def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, comm
 class WindowBook:
     """Stores resolved windows on the target, so that copy, comparison and repetition use the same offsets on any host.
 
-    :param state: of the keys that begin with :func:`keys_of` the mirror; None stores nothing.
+    :param state: of the keys of its windows; None stores nothing.
     """
 
     def __init__(self, state: State | None, mirror: str) -> None:
-        self._state, self._keys = state, keys_of(mirror)
+        self._state, self._mirror = state, mirror
 
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
         """Return the stored windows, without topics that were re-created since."""
@@ -257,30 +256,28 @@ class WindowBook:
             {"topic": tp.topic, "partition": tp.partition, "topic_id": topic_ids[tp.topic], "window": asdict(window)}
             for tp, window in sorted(windows.items())
         ]
-        key = f"{self._keys}{span.name}"
-        pieces = in_pieces(key, json.dumps({"v": _VERSION, "partitions": rows}).encode())
-        replaced = [old for old in self._state.read() if old.startswith(f"{key}/") and old not in pieces]
+        pieces = WINDOW.put({"partitions": rows}, self._mirror, span.name)
+        before = WINDOW.below(self._mirror, span.name)
+        replaced = [old for old in self._state.read() if old.startswith(before) and old not in pieces]
         self._state.write({**pieces, **dict.fromkeys(replaced)})
-        too_old = tuple(f"{self._keys}{name}/" for name in self._names()[:-KEEP])
+        too_old = tuple(WINDOW.below(self._mirror, name) for name in self._names()[:-KEEP])
         self._state.write(dict.fromkeys(key for key in self._state.read() if key.startswith(too_old)))
 
     def _names(self) -> list[str]:
         """Return the names of all windows, the one that was stored last at the end."""
-        return names_below(self._state.read() if self._state is not None else (), self._keys)
+        return WINDOW.under(self._state.read() if self._state is not None else (), self._mirror)
 
     def _rows(self, name: str, topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
         """Yield the entries of one window, without topics that were re-created since."""
-        about = f"window {name}"
-        text = None if self._state is None else whole(self._state.read(), f"{self._keys}{name}")
-        found = {"partitions": []} if text is None else readable(text, _VERSION, about, "partitions")
-        for row in found["partitions"]:
-            if topic_ids.get(row["topic"]) == row["topic_id"]:
-                yield TopicPartition(row["topic"], row["partition"]), known(Window, row["window"], about)
+        found = None if self._state is None else WINDOW.load(_windows, self._state.read(), self._mirror, name)
+        for tp, topic_id, window in found or ():
+            if topic_ids.get(tp.topic) == topic_id:
+                yield tp, window
 
 
-def keys_of(mirror: str) -> str:
-    """Return what the keys of a mirror's windows begin with; its name follows."""
-    return f"window/{mirror}/"
+def _windows(found: Mapping[str, Any]) -> list[tuple[TopicPartition, str, Window]]:
+    rows = found["partitions"]
+    return [(TopicPartition(r["topic"], r["partition"]), r["topic_id"], known(Window)(r["window"])) for r in rows]
 
 
 def summed(windows: Iterable[Window]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import SHARE, SIGN
 from airflow_mirror.ledger.state import State, state_of
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Dealer:
 
     def _run(self) -> None:
         with ClusterAdmin(load(self._reference, "target")) as target:
-            prefixes = active.keys_of(self._mirror), shares.keys_of(self._mirror)
+            prefixes = SIGN.below(self._mirror), SHARE.below(self._mirror)
             state: State = state_of(target, *prefixes, patience_s=_PATIENCE_S)
             while True:
                 last = self._ended.is_set()

@@ -47,6 +47,7 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.records import SHARE, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.mirror import Mirror
 
@@ -134,7 +135,7 @@ class Member:
         """
         with ClusterAdmin(load(self._target, "target")) as target, self._sharing():
             ledger = Ledger(target)
-            prefixes = active.keys_of(self._mirror.name), shares.keys_of(self._mirror.name)
+            prefixes = SIGN.below(self._mirror.name), SHARE.below(self._mirror.name)
             state: State = state_of(target, *prefixes, patience_s=_PATIENCE_S)
             self._me = ActiveTail(
                 mirror=self._mirror.to_dict(),
@@ -317,7 +318,7 @@ def lives(mirror: str, target: str) -> bool:
             if not isinstance(e, LedgerMissing):
                 log.warning("whether another tail of the mirror runs is not known: %s", e)
             return False
-        return tail is not None and Watch(state_of(admin, active.keys_of(mirror))).settled(tail) == RUNNING
+        return tail is not None and Watch(state_of(admin, SIGN.below(mirror))).settled(tail) == RUNNING
 
 
 def turn_aside(stopping: threading.Event) -> None:

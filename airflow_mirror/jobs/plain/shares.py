@@ -7,24 +7,23 @@ may be carried out is not decided here: that is its lease, which every task conf
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import turn_of
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.ledger.reading import exactly, known, readable
-from airflow_mirror.ledger.state import in_pieces, names_below, whole
+from airflow_mirror.ledger.kinds import Kind, known
+from airflow_mirror.ledger.records import SHARE, SHARE_REPORT
 from airflow_mirror.wording import count, some
 
-_VERSION = 1
 _NAMED = 20
 
+T = TypeVar("T")
 Values = Mapping[str, bytes]
 Changes = dict[str, bytes | None]
 
@@ -45,11 +44,6 @@ class Share:
     ends: int = 0
 
 
-def keys_of(mirror: str) -> str:
-    """Return what the keys of a mirror's shares and reports begin with."""
-    return f"share/{mirror}/"
-
-
 def named(lists: Sequence[Sequence[CopyRange]]) -> str:
     """Return in words which partitions lists of ranges have."""
     found = sorted({one.source for part in lists for one in part})
@@ -61,9 +55,9 @@ def given(mirror: str, tail: str, member: str, share: Share, before: Values) -> 
 
     :param tail: job that gives it, ``member`` the one that gets it. :param before: the state's values.
     """
-    values = {"v": _VERSION, **turn_of(share.options, share.lists)}
+    values = turn_of(share.options, share.lists)
     values |= {"lease": asdict(share.lease), "seconds": share.seconds, "ends": share.ends}
-    return _newest(f"{keys_of(mirror)}{tail}/to/{member}/", share.number, values, before)
+    return _newest(SHARE, (mirror, tail, member), share.number, values, before)
 
 
 def share_of(values: Values, mirror: str, tail: str, member: str, after: int = 0) -> Share | None:
@@ -71,17 +65,16 @@ def share_of(values: Values, mirror: str, tail: str, member: str, after: int = 0
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    about = f"a share of {mirror!r}"
-    needed = ("lease", "options", "ranges", "seconds", "ends")
-    found = _read(f"{keys_of(mirror)}{tail}/to/{member}/", values, after, about, *needed)
-    if found is None:
-        return None
-    number, content = found
+    return _read(SHARE, _share, (mirror, tail, member), values, after)
+
+
+def _share(number: int, content: Mapping[str, Any]) -> Share:
+    """Return a share. A field that is not known is one too many: what is half read may allow more."""
     return Share(
         number=number,
-        lease=exactly(LeaseToken, content["lease"], about),
-        options=exactly(CopyOptions, content["options"], about),
-        lists=[[exactly(CopyRange, one, about) for one in part] for part in content["ranges"]],
+        lease=LeaseToken(**content["lease"]),
+        options=CopyOptions(**content["options"]),
+        lists=[[CopyRange(**one) for one in part] for part in content["ranges"]],
         seconds=content["seconds"],
         ends=content["ends"],
     )
@@ -91,8 +84,8 @@ def reported(
     mirror: str, member: str, tail: str, number: int, results: Iterable[PartitionResult], before: Values
 ) -> Changes:
     """Return what reports that a share is over, and how it went."""
-    values = {"v": _VERSION, "results": [one.to_dict() for one in results]}
-    return _newest(f"{keys_of(mirror)}{member}/did/{tail}/", number, values, before)
+    values = {"results": [one.to_dict() for one in results]}
+    return _newest(SHARE_REPORT, (mirror, member, tail), number, values, before)
 
 
 def report_of(
@@ -104,34 +97,31 @@ def report_of(
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    about = f"a report on a share of {mirror!r}"
-    found = _read(f"{keys_of(mirror)}{member}/did/{tail}/", values, after, about, "results")
-    return None if found is None else (found[0], [known(PartitionResult, one, about) for one in found[1]["results"]])
+    return _read(SHARE_REPORT, _report, (mirror, member, tail), values, after)
+
+
+def _report(number: int, content: Mapping[str, Any]) -> tuple[int, list[PartitionResult]]:
+    return number, [known(PartitionResult)(one) for one in content["results"]]
 
 
 def left_by_others(values: Values, mirror: str, tail: str) -> Changes:
     """Return what removes the shares of other tails and the reports to them."""
-    start, others = keys_of(mirror), Changes()
-    for key in values:
-        if key.startswith(start):
-            job, kind, whom = (*key.removeprefix(start).split("/"), "", "")[:3]
-            if tail not in (job if kind == "to" else whom,):
-                others[key] = None
-    return others
+    found = ((key, SHARE.match(key) or SHARE_REPORT.match(key)) for key in values)
+    return {key: None for key, names in found if names and names["mirror"] == mirror and names["tail"] != tail}
 
 
-def _newest(prefix: str, number: int, content: dict[str, Any], before: Values) -> Changes:
-    pieces = in_pieces(f"{prefix}{number}", zlib.compress(json.dumps(content).encode()))
+def _newest(kind: Kind, names: tuple[str, ...], number: int, content: dict[str, Any], before: Values) -> Changes:
+    pieces = kind.put(content, *names, number)
     # The new one first: between the two writes there are two, and the higher number counts.
-    return {**pieces, **{key: None for key in before if key.startswith(prefix) and key not in pieces}}
+    return {**pieces, **{key: None for key in before if key.startswith(kind.below(*names)) and key not in pieces}}
 
 
-def _read(prefix: str, values: Values, after: int, about: str, *needed: str) -> tuple[int, dict[str, Any]] | None:
-    numbers = sorted((int(name) for name in names_below(values, prefix)), reverse=True)
-    for number in numbers:
+def _read(
+    kind: Kind, decode: Callable[[int, Mapping[str, Any]], T], names: tuple[str, ...], values: Values, after: int
+) -> T | None:  # fmt: skip
+    for number in sorted(map(int, kind.under(values, *names)), reverse=True):
         if number <= after:
             break
-        packed = whole(values, f"{prefix}{number}")
-        if packed is not None:
-            return number, readable(zlib.decompress(packed), _VERSION, about, *needed)
+        if (found := kind.load(partial(decode, number), values, *names, number)) is not None:
+            return found
     return None

@@ -23,20 +23,19 @@ from typing import Any
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
-from airflow_mirror.jobs.runner.wishes import Wishes, wishes_of
+from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import State, names_below
+from airflow_mirror.ledger.kinds import Kind, known
+from airflow_mirror.ledger.records import ACTIVE, BULK, FENCE, LOOK, MEMBER, SIGN, STOP, WISH
+from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
 
-JOBS = "job/"  # what the keys of all jobs begin with
 SIGN_EVERY_S = 5.0
 SILENCE_S = 30.0  # an election takes nine seconds
 _LOOK_EVERY_S = 1.0
 _PROBE_EVERY_S = 5.0
 _LONGEST_ERROR = 20_000
-_VERSION = 1
-_LEFT = ("sign", "stop", "look", "bulk")  # how keys end that jobs, and who watched them, leave behind
+_LEFT = (SIGN, STOP, LOOK, BULK)  # what jobs, and who watched them, leave behind
 _NEWER = "its sign of life was written by a newer version of airflow-mirror: install that version to see more"
 
 
@@ -94,7 +93,7 @@ class ActiveTail:
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {"v": _VERSION, **asdict(self)}
+        return {"v": ACTIVE.version, **asdict(self)}
 
 
 def active_tail(values: Values, mirror: str) -> ActiveTail | None:
@@ -102,23 +101,23 @@ def active_tail(values: Values, mirror: str) -> ActiveTail | None:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    value = values.get(_active_key(mirror))
-    return None if value is None else _decoded(value, f"the tail of {mirror!r}")
+    return ACTIVE.load(_process, values, mirror)
 
 
-def _decoded(value: Any, what: str) -> ActiveTail:
-    return process_of(readable(value, _VERSION, what), what)
+def process_of(found: Mapping[str, Any], mirror: str) -> ActiveTail:
+    """Return the process that a record about a mirror describes. :raises LedgerNewer: it does not say which job it is."""
+    try:
+        return _process(found)
+    except TypeError as e:
+        raise FENCE.unread(found, mirror) from e
 
 
-def process_of(found: Mapping[str, Any], what: str) -> ActiveTail:
-    """Return the process that a record describes. What it does not say of it is not what this process is.
-
-    :param what: it is, for people. :raises LedgerNewer: it does not say which job that is.
-    """
+def _process(found: Mapping[str, Any]) -> ActiveTail:
+    """Return the process of a record's fields. What it does not say of it is not what this process is."""
     nobody = {"host": "unknown", "where": "", "pid": 0, "started": None}
     if "job" not in found:
-        raise LedgerNewer(what, found)
-    return known(ActiveTail, {**nobody, **found}, what)
+        raise TypeError("it does not say which job that is")
+    return known(ActiveTail)({**nobody, **found})
 
 
 def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
@@ -127,7 +126,7 @@ def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
     :param values: the state's.
     :raises LedgerNewer: a newer version of the package wrote one.
     """
-    return _known_as("bulk", f"a bulk copy of {mirror!r}", values, mirror)
+    return _known_as(BULK, values, mirror)
 
 
 def members(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
@@ -135,23 +134,17 @@ def members(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
 
     :raises LedgerNewer: a newer version of the package wrote one.
     """
-    return _known_as("member", f"a process that shares {mirror!r}", values, mirror)
+    return _known_as(MEMBER, values, mirror)
 
 
-def _known_as(kind: str, what: str, values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
-    start = keys_of(mirror)
-    found = [values.get(f"{start}{job}/{kind}") for job in names_below(values, start)]
-    return [_decoded(_json(value), what) for value in found if value is not None]
+def _known_as(kind: Kind, values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
+    found = (kind.load(_process, values, mirror, job) for job in kind.under(values, mirror))
+    return [one for one in found if one is not None]
 
 
 def active_value(values: Values, mirror: str) -> Any:
     """Return what is decided about a mirror's tail as it stands there: for who only asks whether it is still the same."""
-    return values.get(_active_key(mirror))
-
-
-def active_tails(values: Values) -> list[str]:
-    """Return the mirrors that have, or had, a tail."""
-    return [key.removeprefix(_active_key("")) for key in values if key.startswith(_active_key(""))]
+    return ACTIVE.at(values, mirror)
 
 
 def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = False) -> None:
@@ -166,7 +159,7 @@ def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = F
             raise TailRuns(me.name, there.host, there.directory)
 
         def change(values: Values, there: ActiveTail | None = there) -> Values | None:
-            return {_active_key(me.name): me.value()} if active_tail(values, me.name) == there else None
+            return {ACTIVE.key(me.name): me.value()} if active_tail(values, me.name) == there else None
 
         if ledger.decide(change) is not None:
             return
@@ -175,7 +168,7 @@ def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = F
 def with_plan(values: Values, mirror: str, plan_hash: str) -> Values:
     """Return what decides that a tail that has ended had another plan; nothing if the mirror never had a tail."""
     tail = active_tail(values, mirror)
-    return {} if tail is None else {_active_key(mirror): replace(tail, plan=plan_hash).value()}
+    return {} if tail is None else {ACTIVE.key(mirror): replace(tail, plan=plan_hash).value()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,21 +193,22 @@ class Sign:
 
     def encode(self) -> bytes:
         """Return it as JSON."""
-        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"), default=str).encode()
+        return SIGN.encode(asdict(self))
 
     @classmethod
     def decode(cls, value: bytes | None) -> Sign | None:
         """Return the sign; None for none. One that can't be read says that its job lives, or that it has ended."""
         if value is None:
             return None
-        found = _json(value)
         try:
-            notes = tuple(found.get("notes") or ())
-            return known(cls, {**readable(found, _VERSION, "a job"), "notes": notes}, "a job")
-        except (LedgerNewer, TypeError):
-            pass
-        state = str(found.get("state"))
+            return SIGN.decoded(_sign, value)
+        except LedgerNewer as e:
+            state = str(e.value.get("state")) if isinstance(e.value, dict) else ""
         return cls(number=hash(value), state=state if state in FINAL else RUNNING, notes=(_NEWER,))
+
+
+def _sign(found: Mapping[str, Any]) -> Sign:
+    return known(Sign)({**found, "notes": tuple(found.get("notes") or ())})
 
 
 class Signs:
@@ -233,9 +227,9 @@ class Signs:
         if content.get("error"):
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
         sign = Sign(number=self._number, state=state, at=round(time.time(), 3), **content)
-        values = {_sign_key(self._me): sign.encode()}
-        if (key := _known_key(self._me)) is not None and key not in self._state.read():  # again, if it was taken for dead
-            values[key] = json.dumps(self._me.value()).encode()
+        values, me = SIGN.put(asdict(sign), self._me.name, self._me.job), self._me
+        if (kind := _known_by(me)) is not None and kind.at(self._state.read(), me.name, me.job) is None:
+            values |= kind.put(asdict(me), me.name, me.job)  # again, if it was taken for dead
         self._state.write(values)
 
     def stop_asked(self) -> str | None:
@@ -248,8 +242,8 @@ class Signs:
 
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know."""
-        jobs = (key for key in self._state.read() if key.startswith(keys_of(self._me.name)))
-        self._state.write({k: None for k in jobs if k.rpartition("/")[2] in _LEFT and k not in self._mine})
+        left = (k for k in self._state.read() for kind in _LEFT if (n := kind.match(k)) and n["mirror"] == self._me.name)
+        self._state.write({key: None for key in left if key not in self._mine})
 
     def forget(self) -> None:
         """Remove what this job has left."""
@@ -259,14 +253,14 @@ class Signs:
 class Watch:
     """Observes the tail of a mirror. Belongs to one thread; keep it, because silence takes time.
 
-    :param state: of the keys that begin with :func:`keys_of` the mirror.
+    :param state: of the keys of the mirror's jobs.
     :param clock: monotonic, in seconds. :param pause: sleeps so many seconds.
     :param silence_s: how long a job that gives no sign counts as RUNNING; more than twice ``probe_every_s``, and than the
         time between two signs.
     :param probe_every_s: after so much silence the observer looks whether anybody can write signs.
     :param lost: a job, and its last sign (:attr:`seen`), that another observer has listened for: lost until it gives
         another sign.
-    :param look: key that it writes to look whether anybody can write; "": one of the mirror's jobs.
+    :param look: what it writes to look whether anybody can write.
     :ivar seen: the job that was last asked for, and its last sign; for another observer.
     """
 
@@ -278,7 +272,7 @@ class Watch:
         silence_s: float = SILENCE_S,
         probe_every_s: float = _PROBE_EVERY_S,
         lost: str = "",
-        look: str = "",
+        look: Kind = LOOK,
     ) -> None:
         self._state, self._clock, self._pause, self._lost, self._look = state, clock, pause, lost, look
         self.seen = ""
@@ -290,7 +284,7 @@ class Watch:
 
     def sign(self, tail: ActiveTail) -> Sign | None:
         """Return its last sign."""
-        return Sign.decode(self._state.read().get(_sign_key(tail)))
+        return Sign.decode(SIGN.at(self._state.read(), tail.name, tail.job))
 
     def status(self, tail: ActiveTail) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now.
@@ -308,7 +302,7 @@ class Watch:
             return sign.state
         if tail.is_gone or self.seen == self._lost:
             return LOST
-        if (key := _known_key(tail)) is not None and key not in self._state.read():
+        if (kind := _known_by(tail)) is not None and kind.at(self._state.read(), tail.name, tail.job) is None:
             return SUCCEEDED  # or failed: it took its leave, and copies no more
         number = None if sign is None else sign.number
         if tail.job != self._job:
@@ -336,7 +330,7 @@ class Watch:
     def _probe(self, tail: ActiveTail, now: float) -> None:
         """Write to the topic ourselves: while nobody can, silence means nothing, and does not count."""
         try:
-            self._state.write({self._look or f"{keys_of(tail.name)}look": str(now).encode()})
+            self._state.write({self._look.key(tail.name): str(now).encode()})
             self._heard += self._clock() - now
         except TryAgain:
             self._heard = self._clock()
@@ -344,13 +338,13 @@ class Watch:
 
 def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:
     """Ask the tail ``job`` of a mirror to stop, wherever it runs. It sees that within two seconds."""
-    state.write({_stop_key(mirror, job): json.dumps({"v": _VERSION, "by": by}).encode()})
+    state.write(STOP.put({"by": by}, mirror, job))
 
 
 def left_by(job: ActiveTail) -> tuple[str, ...]:
     """Return the keys that a job leaves behind."""
-    known = _known_key(job)
-    return (_sign_key(job), _stop_key(job.name, job.job), *([] if known is None else [known]))
+    known = _known_by(job)
+    return tuple(kind.key(job.name, job.job) for kind in (SIGN, STOP, known) if kind is not None)
 
 
 def stop_asked(values: Mapping[str, bytes], tail: ActiveTail) -> str | None:
@@ -358,46 +352,25 @@ def stop_asked(values: Mapping[str, bytes], tail: ActiveTail) -> str | None:
 
     :param values: the state's.
     """
-    value = values.get(_stop_key(tail.name, tail.job))
-    return None if value is None else str(_json(value).get("by", "somebody"))
-
-
-def keys_of(mirror: str) -> str:
-    """Return what the keys of a mirror's jobs begin with."""
-    return f"{JOBS}{mirror}/"
+    value = STOP.at(values, tail.name, tail.job)
+    if value is None:
+        return None
+    try:
+        return str(json.loads(value).get("by", "somebody"))  # whichever version has asked
+    except (ValueError, AttributeError):
+        return "somebody"
 
 
 def heard_by(mirror: str) -> tuple[str, str]:
     """Return what the keys begin with by which a mirror's jobs hear of each other, and what is wished of them."""
-    return keys_of(mirror), wishes_of(mirror)
+    return SIGN.below(mirror), WISH.below(mirror)
 
 
 def ended(mirror: str) -> dict[str, None]:
     """Return what decides, beside what else a decision sets, that no tail copies for a mirror any more."""
-    return {_active_key(mirror): None}
+    return {ACTIVE.key(mirror): None}
 
 
-def _active_key(mirror: str) -> str:
-    return f"active/{mirror}"
-
-
-def _sign_key(tail: ActiveTail) -> str:
-    return f"{keys_of(tail.name)}{tail.job}/sign"
-
-
-def _stop_key(mirror: str, job: str) -> str:
-    return f"{keys_of(mirror)}{job}/stop"
-
-
-def _known_key(job: ActiveTail) -> str | None:
-    """Return under which key a job that nobody decided says who it is."""
-    kind = "bulk" if job.bulk else "member" if job.processes else None
-    return None if kind is None else f"{keys_of(job.name)}{job.job}/{kind}"
-
-
-def _json(value: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(value)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _known_by(job: ActiveTail) -> Kind | None:
+    """Return as what a job that nobody decided says who it is."""
+    return BULK if job.bulk else MEMBER if job.processes else None

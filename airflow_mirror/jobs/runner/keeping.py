@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
-from airflow_mirror.jobs.runner.active import Watch, active_tail, keys_of
+from airflow_mirror.jobs.runner.active import Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, Handle, LocalRunner
 from airflow_mirror.jobs.runner.place import PLAIN
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 
 _LOOK_EVERY_S = 0.5
@@ -104,7 +105,7 @@ def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | No
             return None  # nobody knows; the tail's own start says so
         if tail is not None and tail.deals and runner.place.name == PLAIN:
             return None  # `follow` shares, whether it lives or not
-        if tail is None or Watch(state_of(admin, keys_of(name))).settled(tail) != RUNNING:
+        if tail is None or Watch(state_of(admin, SIGN.below(name))).settled(tail) != RUNNING:
             return None
         return tail.host
 

@@ -8,21 +8,19 @@ at all, so a job is never half over. Each key has one writer: the job.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.jobs.runner.state import FINAL
-from airflow_mirror.ledger.reading import readable
-from airflow_mirror.ledger.state import State, in_pieces, names_below, whole
+from airflow_mirror.ledger.records import RUN_LAST, RUN_NOW
+from airflow_mirror.ledger.state import State
 
-_VERSION = 1
 KEEP = 100  # reports of a mirror's jobs; whoever waits for one reads it within seconds
 
 
 def report_key(mirror: str, job: str) -> str:
     """Return the key of a job's report, from its id."""
-    return f"run/{mirror}/{job}"
+    return f"{RUN_NOW.below(mirror)}{job}"
 
 
 def job_of(key: str) -> str:
@@ -41,8 +39,8 @@ def write(state: State, key: str, report: Mapping[str, Any]) -> None:
     :param report: as in the status file.
     :raises TryAgain: it is not known to be written.
     """
-    text = json.dumps({"v": _VERSION, **report}, separators=(",", ":"), default=str).encode()
-    state.write(in_pieces(f"{key}/last", text) if report["state"] in FINAL else {f"{key}/now": text})
+    kind = RUN_LAST if report["state"] in FINAL else RUN_NOW
+    state.write(kind.put(report, mirror_of(key), job_of(key)))
 
 
 def read(state: State, key: str) -> dict[str, Any] | None:
@@ -50,10 +48,9 @@ def read(state: State, key: str) -> dict[str, Any] | None:
 
     :raises TryAgain: nobody knows. :raises LedgerNewer: it has another version of the package.
     """
-    values = state.read()
-    last = whole(values, f"{key}/last")
-    text = values.get(f"{key}/now") if last is None else last
-    return None if text is None else readable(text, _VERSION, f"job {job_of(key)} of {mirror_of(key)!r}", "state")
+    values, names = state.read(), (mirror_of(key), job_of(key))
+    last = RUN_LAST.get(values, *names)
+    return RUN_NOW.get(values, *names) if last is None else last
 
 
 def forget_old(state: State, mirror: str) -> None:
@@ -61,6 +58,6 @@ def forget_old(state: State, mirror: str) -> None:
 
     :param state: of the keys that begin with ``run/<mirror>/``; their values are not needed.
     """
-    keys, prefix = state.read(), report_key(mirror, "")
-    too_old = tuple(f"{prefix}{job}/" for job in names_below(keys, prefix)[:-KEEP])
-    state.write(dict.fromkeys(key for key in keys if key.startswith(too_old)))
+    keys = [key for key in state.read() if key.startswith(report_key(mirror, ""))]
+    newest = [*dict.fromkeys(key.split("/")[2] for key in keys)][-KEEP:]
+    state.write(dict.fromkeys(key for key in keys if key.split("/")[2] not in newest))

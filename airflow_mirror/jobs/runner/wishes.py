@@ -2,23 +2,21 @@
 
 A wish is about the mirror, not about a job: it stands in the target's state until it is taken back, and a tail that is
 started anywhere reads it before it copies. Each kind has a key of its own, so that nobody who sets one has to read the
-other. Of two people who set the same one, the later record counts. They have a topic of their own (:data:`.state.WISH`).
+other. Of two people who set the same one, the later record counts. They have a topic of their own.
 """
 
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from airflow_mirror.errors import MirrorPaused
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.ledger.reading import known, readable
-from airflow_mirror.ledger.state import WISH, State
-
-_VERSION = 1
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import WISH
+from airflow_mirror.ledger.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ class Wishes:
 
         :raises LedgerNewer: a newer version of the package wrote it.
         """
-        return cls(**{kind: _read(values.get(_key(mirror, kind)), mirror, kind) for kind in ("pause", "rate")})
+        return cls(**{kind: WISH.load(known(Wish), values, mirror, kind) for kind in ("pause", "rate")})
 
     def rate_or(self, default: float | None) -> float | None:
         """Return the wished rate, in bytes per second, or else the Mirror's own; None for no limit."""
@@ -79,8 +77,7 @@ def wish(state: State, mirror: str, kind: str, value: Wish | None) -> None:
 
     :param kind: ``pause`` or ``rate``.
     """
-    encoded = None if value is None else json.dumps({"v": _VERSION, **asdict(value)}).encode()
-    state.write({_key(mirror, kind): encoded})
+    state.write({WISH.key(mirror, kind): None} if value is None else WISH.put(asdict(value), mirror, kind))
 
 
 def require_not_paused(state: State, mirror: str) -> Wishes:
@@ -92,22 +89,6 @@ def require_not_paused(state: State, mirror: str) -> Wishes:
     if wishes.pause is not None:
         raise MirrorPaused(mirror, wishes.pause.by, wishes.pause.at)
     return wishes
-
-
-def wishes_of(mirror: str) -> str:
-    """Return what the keys of a mirror's wishes begin with."""
-    return f"{WISH}{mirror}/"
-
-
-def _key(mirror: str, kind: str) -> str:
-    return f"{wishes_of(mirror)}{kind}"
-
-
-def _read(value: bytes | None, mirror: str, kind: str) -> Wish | None:
-    if value is None:
-        return None
-    about = f"what is wished of {mirror!r} ({kind})"
-    return known(Wish, readable(value, _VERSION, about), about)
 
 
 def _user() -> str:

@@ -8,20 +8,18 @@ say: none that the source did not have.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
-from airflow_mirror.errors import LedgerNewer
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import ENDS, LOOKED
 from airflow_mirror.partition import TopicPartition
 
-_VERSION = 1
 BUCKETS = 64
+prefix = ENDS.below  # of all of a mirror
 _RATES = 30  # notes whose rates are remembered: five minutes
-_LOOK = "look"
 _SECOND = 0.9  # looks of a second are a little closer now and then
 
 
@@ -81,9 +79,9 @@ class SourceEnds:
             row = [tp.partition, one.stable, one.end - one.stable, one.at_ms]
             row = row[:2] if (one.end, one.at_ms) == (one.stable, self.at_ms) else row  # most of them
             buckets.setdefault(_bucket(tp.topic), {}).setdefault(tp.topic, []).append(row)
-        values = {f"{prefix(mirror)}{n}": _json({"ends": of}) for n, of in buckets.items()}
+        values = {key: value for n, of in buckets.items() for key, value in ENDS.put({"ends": of}, mirror, n).items()}
         look = {"at": self.at_ms, "rates": self.rates, "peaks": self.peaks, "missed": self.missed_ms}
-        return values | {_look(mirror): _json(look)}
+        return values | LOOKED.put(look, mirror)
 
 
 def rate_of(before: Ends, after: Ends, took_s: float) -> float | None:
@@ -94,48 +92,26 @@ def rate_of(before: Ends, after: Ends, took_s: float) -> float | None:
     return round(sum(max(0, after[tp].end - before[tp].end) for tp in both) / took_s, 1)
 
 
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's source ends begin with."""
-    return f"ends/{mirror}/"
-
-
 def is_newer(mirror: str, values: Mapping[str, bytes]) -> bool:
     """Return whether somebody looked, and this version can't read it."""
-    return _look(mirror) in values and load(mirror, values) is None
+    return LOOKED.at(values, mirror) is not None and load(mirror, values) is None
 
 
 def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
     """Return what was seen; None if nobody looked, or as far as this version can't read it."""
-    look = _read(values.get(_look(mirror)))
-    if look is None:
-        return None
-    try:
-        at_ms, found = int(look["at"]), {}
-        for n in range(BUCKETS):
-            for topic, rows in ((_read(values.get(f"{prefix(mirror)}{n}")) or {}).get("ends") or {}).items():
-                for partition, stable, *more in rows:
-                    beyond, seen_ms = more or (0, at_ms)
-                    found[TopicPartition(topic, int(partition))] = End(int(stable), int(stable + beyond), int(seen_ms))
-        rates, peaks = (tuple(map(float, one)) for one in (look["rates"], look["peaks"]))
-        return SourceEnds(at_ms=at_ms, rates=rates, peaks=peaks, missed_ms=look.get("missed"), partitions=found)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+    return LOOKED.load(partial(_seen, mirror, values), values, mirror)
 
 
-def _look(mirror: str) -> str:
-    return f"{prefix(mirror)}{_LOOK}"
+def _seen(mirror: str, values: Mapping[str, bytes], look: Mapping[str, Any]) -> SourceEnds:
+    at_ms, found = int(look["at"]), {}
+    for n in range(BUCKETS):
+        for topic, rows in ((ENDS.load(dict, values, mirror, n) or {}).get("ends") or {}).items():
+            for partition, stable, *more in rows:
+                beyond, seen_ms = more or (0, at_ms)
+                found[TopicPartition(topic, int(partition))] = End(int(stable), int(stable + beyond), int(seen_ms))
+    rates, peaks = (tuple(map(float, one)) for one in (look["rates"], look["peaks"]))
+    return SourceEnds(at_ms=at_ms, rates=rates, peaks=peaks, missed_ms=look.get("missed"), partitions=found)
 
 
 def _bucket(topic: str) -> int:
     return zlib.crc32(topic.encode()) % BUCKETS
-
-
-def _json(content: Mapping[str, object]) -> bytes:
-    return json.dumps({"v": _VERSION, **content}, separators=(",", ":")).encode()
-
-
-def _read(value: bytes | None) -> dict[str, Any] | None:
-    try:
-        return readable(value, _VERSION, "the source's ends")
-    except LedgerNewer:
-        return None

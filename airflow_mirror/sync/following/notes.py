@@ -15,18 +15,16 @@ A wrong note would let the mirror overwrite what somebody else set. Hence these 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2s
+from typing import Any
 
-from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import GROUP
 from airflow_mirror.partition import TopicPartition
 
-_VERSION = 1
-
+key, prefix = GROUP.key, GROUP.below  # of a mirror and a group; of all of a mirror
 # Offset, and a digest of the metadata: these may be long, and are only compared.
 Mark = tuple[int, str]
 Marks = tuple[Mark, ...]
@@ -50,35 +48,24 @@ def mark(position: GroupPosition) -> Mark:
     return position.offset, digest
 
 
-def key(mirror: str, group: str) -> str:
-    """Return the note's key in the state."""
-    return f"{prefix(mirror)}{group}"
-
-
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's notes begin with."""
-    return f"groups/{mirror}/"
-
-
 def dump(note: Note) -> bytes:
     """Return a note as JSON; :func:`load` is the inverse."""
     topics: dict[str, dict[str, list[list[int | str]]]] = {}
     for tp, marks in sorted(note.ours.items()):
         of_topic = topics.setdefault(tp.topic, {})
         of_topic[str(tp.partition)] = [[offset, digest] if digest else [offset] for offset, digest in marks]
-    content = {"v": _VERSION, "at": note.at_ms, "ours": topics}
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    return GROUP.encode({"at": note.at_ms, "ours": topics})
 
 
 def load(value: bytes) -> Note | None:
     """Return the note; None if it says something that this version can't read."""
-    try:
-        content = readable(value, _VERSION, "a group")
-        ours = {
-            TopicPartition(topic, int(number)): tuple((int(m[0]), str(m[1]) if len(m) > 1 else "") for m in marks)
-            for topic, of_topic in content["ours"].items()
-            for number, marks in of_topic.items()
-        }
-        return Note(int(content["at"]), ours)
-    except (LedgerNewer, ValueError, TypeError, KeyError, AttributeError, IndexError):
-        return None
+    return GROUP.one(_note, value)
+
+
+def _note(content: Mapping[str, Any]) -> Note:
+    ours = {
+        TopicPartition(topic, int(number)): tuple((int(m[0]), str(m[1]) if len(m) > 1 else "") for m in marks)
+        for topic, of_topic in content["ours"].items()
+        for number, marks in of_topic.items()
+    }
+    return Note(int(content["at"]), ours)

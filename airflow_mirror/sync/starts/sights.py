@@ -7,16 +7,15 @@ that is true, and late. Without the sights (a state that was lost) waiting begin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from airflow_mirror.errors import LedgerNewer
-from airflow_mirror.ledger.reading import readable
+from airflow_mirror.ledger.records import START
 
-_VERSION = 1
 FOREVER = 1 << 63
+key, prefix = START.key, START.below  # of a mirror, a target topic and a number; of all of a mirror
 
 
 class Retention(NamedTuple):
@@ -63,26 +62,15 @@ class Sight:
     seen: Mapping[int, Seen]
 
 
-def prefix(mirror: str) -> str:
-    """Return what the keys of a mirror's sights begin with."""
-    return f"starts/{mirror}/"
-
-
-def key(mirror: str, topic: str, number: int) -> str:
-    """Return a sight's key in the state. ``topic``: the target's."""
-    return f"{prefix(mirror)}{topic}/{number}"
-
-
 def dump(sight: Sight) -> bytes:
     """Return a sight as JSON, without what its key says."""
     content = {
-        "v": _VERSION,
         "at": sight.at_ms,
         "ids": sight.ids,
         "retention": sight.retention,
         "seen": [[partition, *seen] for partition, seen in sorted(sight.seen.items())],
     }
-    return json.dumps(content, separators=(",", ":")).encode()
+    return START.encode(content)
 
 
 def topic_of(name: str) -> str:
@@ -92,15 +80,15 @@ def topic_of(name: str) -> str:
 
 def load(name: str, value: bytes) -> Sight | None:
     """Return the sight of a key; None if it says something that this version can't read: perhaps a longer retention."""
-    try:
-        _, number = name.split("/")[2:]
-        content = readable(value, _VERSION, "a log start")
-        source_id, target_id = content["ids"]
-        ms, size = map(int, content["retention"])
-        seen = {int(p): Seen(int(start), int(explained)) for p, start, explained in content["seen"]}
-        return Sight(
-            number=int(number), at_ms=int(content["at"]), ids=(str(source_id), str(target_id)),
-            retention=Retention(ms, size), seen=seen,
-        )  # fmt: skip
-    except (LedgerNewer, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    names = START.match(name)
+    return None if names is None else START.one(partial(_sight, names["number"]), value)
+
+
+def _sight(number: str, content: Mapping[str, Any]) -> Sight:
+    source_id, target_id = content["ids"]
+    ms, size = map(int, content["retention"])
+    seen = {int(p): Seen(int(start), int(explained)) for p, start, explained in content["seen"]}
+    return Sight(
+        number=int(number), at_ms=int(content["at"]), ids=(str(source_id), str(target_id)),
+        retention=Retention(ms, size), seen=seen,
+    )  # fmt: skip

@@ -17,32 +17,27 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, note_copy
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.failover import record as failovers
 from airflow_mirror.jobs import retire as core
-from airflow_mirror.jobs.driver import windows
-from airflow_mirror.jobs.runner import active
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
+from airflow_mirror.ledger.records import KINDS
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.traces import mark, marked
-from airflow_mirror.sync import seen_acls, seen_configs
-from airflow_mirror.sync.ends import notes as end_notes
-from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.starts import sights
-from airflow_mirror.verify import proof
+from airflow_mirror.policy import STATE, WISHES
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
-PREFIXES = (
-    kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix,
-    reports_prefix, end_notes.prefix, seen_acls.prefix, failovers.prefix,
-)  # fmt: skip
+
+def state_of(mirror: str) -> dict[str, bytes]:
+    """Return a record of each kind that lies in the state, and of one that nobody knows."""
+    rows = [kind for kind in KINDS if kind.topic in (STATE, WISHES)]
+    keys = (kind.key(mirror, *["x"] * (len(kind.names) - 1)) + "/0/1" * kind.in_pieces for kind in rows)
+    return {**dict.fromkeys(keys, b"{}"), f"future/{mirror}/x": b"{}"}
 
 
 PLANNED = replace(
@@ -128,14 +123,14 @@ def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, ca
     own(target, "m2", "m", "u")
     target.ledger.decide(lambda _: {"active/m2": {"v": 9}, "plan/m2": {"v": 9}})
     for mirror in ("m", "m2"):
-        target.state.write({f"{prefix(mirror)}x": b"{}" for prefix in PREFIXES})
+        target.state.write(state_of(mirror))
     before = dict(target.ledger.values()), target.state.read(), dict(target.positions)
     assert run(tmp_path) == 0
     assert (target.ledger.values(), target.state.read(), target.positions) == before and target.log == []
     assert capsys.readouterr().out.splitlines()[-1] == "nothing was changed (--yes does it)"
     assert run(tmp_path, "--yes") == 0
     assert set(target.ledger.values()) == {"topic/m", "topic/u", "active/m2", "plan/m2"}
-    assert set(target.state.read()) == {f"{prefix('m2')}x" for prefix in PREFIXES}
+    assert target.state.read() == state_of("m2")
     assert target.positions == {"airflow-mirror:m:progress": 0, "airflow-mirror:m2:progress": 1} and target.maps == []
     assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror:m:progress"]
     assert run(tmp_path, "--yes") == 0
@@ -194,7 +189,7 @@ def test_newer_decision_that_may_be_the_mirrors_keeps_it(
     """Without a plan nobody can tell."""
     monkeypatch.setattr(kept, "fetch", lambda *_: PLANNED)
     own(target, "m", "u")
-    target.ledger.decide(lambda _: {"plan/m": {"v": 1, "hash": "h"}} if has_plan else {"x/y": 1})
+    target.ledger.decide(lambda _: {"plan/m": {"v": 1, "hash": "h"}} if has_plan else {"future/y": 1})
     target.ledger.decide(lambda _: {key: NEWER})
     before = dict(target.ledger.values())
     assert run(tmp_path, "--yes") == 2
@@ -346,7 +341,7 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
 ) -> None:
     """Before anything else, because its plan says how. Until then its report stays: it says what the fence changed."""
     fenced(target, OPENED)
-    target.state.write({"plan/m/x": b"{}"})
+    target.state.write({"plan/m/x/0/1": b"{}", "plan/m/earlier/0/1": b"{}"})
 
     def lift(arguments: Any, where: Target, fence: FenceState) -> str:
         assert (arguments.source, arguments.fence, arguments.kept_too) == ("src", "acl", True)

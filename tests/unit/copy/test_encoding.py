@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.copy.offsets.map import OffsetMap
-from airflow_mirror.ledger.state import MOST_BYTES
+from airflow_mirror.ledger.kinds import MOST_BYTES
 
 OFFSETS = st.integers(0, 2**40)
 

@@ -15,7 +15,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
-from airflow_mirror.ledger.state import MOST_BYTES
+from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire import cluster as wire_cluster

@@ -22,7 +22,7 @@ from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.kept import Kept, mirrors_in
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.ledger import state as ledger_state
+from airflow_mirror.ledger.records import REPORT
 from tests.unit.ledger.memory import MemoryState
 
 
@@ -39,7 +38,7 @@ def test_report_is_found_where_no_file_is(tmp_path: Path) -> None:
 
 
 def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
     for fatal in range(100):
         state = MemoryState()
         Kept(state, "m", "monday", None).save(a_report("first"))
@@ -64,7 +63,7 @@ def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.M
 
 def test_two_processes_of_one_run_do_not_mix_their_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """One was thought dead, and wakes up."""
-    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
     state = MemoryState()
     old, new = elsewhere(state), elsewhere(state)
     assert old.load() is new.load() is None
@@ -142,4 +141,4 @@ def test_report_of_a_newer_version_is_refused() -> None:
     state.write({"report/m/monday/000001-x/0/1": b'{"version": 9}'})
     with pytest.raises(InputError, match="version 9"):
         elsewhere(state).load()
-    assert reports.VERSION == 1
+    assert REPORT.version == 1

@@ -41,7 +41,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics
 from airflow_mirror.policy import DECISIONS, STATE, WISHES

@@ -18,11 +18,12 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, as_recorded
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
-from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.record import Record
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
+from airflow_mirror.ledger.records import CUT
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.rollback import failback as module
 from airflow_mirror.rollback.export import MANIFEST, export, read_back
@@ -369,4 +370,4 @@ def test_nothing_is_prepared_for_a_cutover_or_once_armed(back: Back, tmp_path: P
     back.kept.run = "manual-1"
     with pytest.raises(NoWayBack, match="not failed over"):
         back.prepare()
-    assert prefix("m") == "failover/m/" and back.old.deleted == []
+    assert CUT.below("m") == "failover/m/" and back.old.deleted == []

@@ -16,7 +16,7 @@ CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0)
 
 def test_a_cut_of_any_size_reads_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1_000_000, 20):
-        monkeypatch.setattr("airflow_mirror.ledger.state.MOST_BYTES", size)
+        monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", size)
         state = MemoryState()
         record = Record(state, "m", "x")
         assert record.done() == {}

@@ -20,6 +20,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.ledger import records
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
@@ -221,7 +222,7 @@ class World:
         self.now_ms = 1_000_000
         self.heard = RUNNING
         ledger = self.ledger()
-        kept.keep(plan, Part(self.state, (kept.prefix("m"),)), ledger)
+        kept.keep(plan, Part(self.state, (records.PLAN.below("m"),)), ledger)
         life.claim(ledger, plan, self.target)  # type: ignore[arg-type]
         self.tail = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs="", directory="", host="far")
         ledger.decide(lambda _: {"active/m": self.tail.value()})

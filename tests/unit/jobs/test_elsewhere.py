@@ -13,12 +13,12 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
 from airflow_mirror.jobs.runner import elsewhere, process, reports
-from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.elsewhere import Elsewhere
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.ledger.records import SIGN
 from tests.unit.jobs.test_local_runner import wait_for
 from tests.unit.ledger.memory import MemoryState
 
@@ -236,7 +236,7 @@ def test_tail_that_ends_when_asked_is_not_killed(
     runner: LocalRunner, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = runner.ensure_started("tail", spec("streaming_tail"), SECRETS)
-    asked = f"{keys_of('m')}{handle['id']}/stop"
+    asked = f"{SIGN.below('m')}{handle['id']}/stop"
     write = manager.state.write
 
     def obey(values: Mapping[str, bytes | None]) -> None:

@@ -20,7 +20,7 @@ from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
-from airflow_mirror.ledger.state import whole
+from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.amendment import amended, next_amendment

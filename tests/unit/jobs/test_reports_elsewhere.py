@@ -14,7 +14,7 @@ from airflow_mirror.errors import NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry, presence, reporting
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.ledger.state import MOST_BYTES
+from airflow_mirror.ledger.kinds import MOST_BYTES
 from tests.unit.ledger.memory import MemoryState
 
 KEY = reports.report_key("m", "abc")

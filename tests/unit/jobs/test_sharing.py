@@ -27,6 +27,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Signs, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.mirror import Mirror
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -485,7 +486,7 @@ def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There, state: Mem
     Signs(state, process(job=job)).give(RUNNING)  # numbers differ from those of its own
     own, tail = FakeWorkers(), FakeTail()
     dealt.look()
-    state.write({f"{active.keys_of('m')}{job}/sign": active.Sign(number=99, state=RUNNING).encode()})
+    state.write({f"{SIGN.below('m')}{job}/sign": active.Sign(number=99, state=RUNNING).encode()})
     assert dealt.look(1.0) == {job: 2}
     with stream(dealt, tail, own) as one:
         until(lambda: (dealt.look(), own.running and there.workers.running)[1])

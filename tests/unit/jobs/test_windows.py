@@ -13,7 +13,6 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
-from airflow_mirror.ledger import state as ledger_state
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import RawBatch
@@ -149,7 +148,7 @@ def test_only_the_last_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_window_that_has_become_smaller_is_replaced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
     book, span = WindowBook(MemoryState(), "flow"), Span(0, 1000)
     many = {TopicPartition("t", p): Window(start=p, end=p) for p in range(20)}
     few = {TopicPartition("t", p): Window(start=1, end=2) for p in range(2)}

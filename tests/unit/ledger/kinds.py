@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple, cast
 
 from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.alive import owner_of
 from airflow_mirror.cutover.decision import FenceState, fence_state
@@ -20,12 +21,14 @@ from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, bulk_copies, stop_asked
-from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, bulk_copies, members, stop_asked
+from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger import chain, deciding
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.kinds import Kind as Row
+from airflow_mirror.ledger.records import kind_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life, traces
 from airflow_mirror.plan.direction import Direction, direction
@@ -53,11 +56,10 @@ TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan=P
 class Kind(NamedTuple):
     """A kind of record, as this version writes it about mirror ``m``.
 
-    :param module: that writes it. :param values: by key, as decisions (or, bytes, the state) have them.
+    :param values: by key, as decisions (or, bytes, the state) have them.
     :param read: returns what this version makes of them. :param within: fields whose records may also get more fields.
     """
 
-    module: str
     values: dict[str, Any]
     read: Callable[[dict[str, Any]], Any]
     within: tuple[str, ...] = ()
@@ -118,62 +120,68 @@ SHARE = Share(
     options=CopyOptions(mirror="m"),
     lists=[],
 )
+RESULT = PartitionResult(topic="orders", target_topic="orders", partition=0, position=9, done=False)
 ENDS = ends.SourceEnds(at_ms=0).after({ORDERS: (5, 7)}, [ORDERS], 10)
 
 KINDS = [
-    Kind("ledger.decisions", {"ledger": {"v": 1, "topic_id": "id"}}, lambda v: began(v) is not None),
-    Kind("jobs.runner.active", {"active/m": ME.value()}, lambda v: active_tail(v, "m")),
-    Kind("cutover.decision", {"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
-    Kind("plan.direction", {"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
-    Kind(
-        "plan.life", decided_by(lambda one: life.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: life.owners(v)[0]
+    Kind({"ledger": {"v": 1, "topic_id": "id"}}, lambda v: began(v) is not None),
+    Kind({"active/m": ME.value()}, lambda v: active_tail(v, "m")),
+    Kind({"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
+    Kind({"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
+    Kind(decided_by(lambda one: life.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: life.owners(v)[0]
     ),
-    Kind("plan.traces", decided_by(lambda one: traces.mark(one, ["heartbeats"])), traces.marked),
-    Kind("plan.kept", {"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: kept.last_hash(v, "m")),
-    Kind("plan.kept", {f"amended/m/{PLAN.hash}": {"v": 1, "hash": "a"}}, lambda v: kept.revision(v, "m", PLAN.hash)),
-    Kind("ledger.chain", decided_by(lambda one: chain.add(one, "m", "run", "digest")), lambda v: chain.links(v, "m")),
-    Kind("jobs.runner.active", {"job/m/mine/sign": Sign(number=4, state=RUNNING, notes=("n",)).encode()},
+    Kind(decided_by(lambda one: traces.mark(one, ["heartbeats"])), traces.marked),
+    Kind({"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: kept.last_hash(v, "m")),
+    Kind({f"amended/m/{PLAN.hash}": {"v": 1, "hash": "a"}}, lambda v: kept.revision(v, "m", PLAN.hash)),
+    Kind(decided_by(lambda one: chain.add(one, "m", "run", "digest")), lambda v: chain.links(v, "m")),
+    Kind({"job/m/mine/sign": Sign(number=4, state=RUNNING, notes=("n",)).encode()},
          lambda v: Watch(state_with(v)).sign(ME)),
-    Kind("jobs.runner.active", {"job/m/bulk/bulk": json.dumps(BULK.value()).encode()}, lambda v: bulk_copies(v, "m")),
-    Kind("jobs.runner.active", {"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_asked(v, ME)),
-    Kind("jobs.runner.wishes", written_by(lambda one: wish(one, "m", "rate", Wish(by="ann", at="noon"))),
+    Kind({"job/m/bulk/bulk": json.dumps(BULK.value()).encode()}, lambda v: bulk_copies(v, "m")),
+    Kind({"job/m/p/member": json.dumps(replace(BULK, job="p", bulk=False, processes=2).value()).encode()},
+         lambda v: members(v, "m")),
+    Kind({"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_asked(v, ME)),
+    Kind(written_by(lambda one: wish(one, "m", "rate", Wish(by="ann", at="noon"))),
          lambda v: Wishes.of(v, "m")),
-    Kind("jobs.runner.reports", written_by(lambda one: reports.write(one, "run/m/1", {"state": RUNNING, "lag": 4})),
+    Kind(written_by(lambda one: reports.write(one, "run/m/1", {"state": RUNNING, "lag": 4})),
          lambda v: (reports.read(state_with(v), "run/m/1") or {})["lag"]),
-    Kind("jobs.driver.windows",
-         written_by(lambda one: WindowBook(one, "m").save(SPAN, {ORDERS: Window(start=0, end=1)}, IDS)),
+    Kind(written_by(lambda one: reports.write(one, "run/m/1", {"state": SUCCEEDED, "lag": 4})),
+         lambda v: (reports.read(state_with(v), "run/m/1") or {})["lag"]),
+    Kind(written_by(lambda one: WindowBook(one, "m").save(SPAN, {ORDERS: Window(start=0, end=1)}, IDS)),
          lambda v: WindowBook(state_with(v), "m").load(SPAN, IDS), ("partitions", "window")),
-    Kind("jobs.plain.shares", dict(shares.given("m", "tail", "member", SHARE, {})),
+    Kind(dict(shares.given("m", "tail", "member", SHARE, {})),
          lambda v: shares.share_of(v, "m", "tail", "member")),
-    Kind("failover.record",
-         written_by(lambda one: Record(one, "m", "1").write_cut(Cut(at_ms=1, offsets={ORDERS: 5}, lost={}))),
+    Kind(dict(shares.reported("m", "member", "tail", 1, [RESULT], {})),
+         lambda v: shares.report_of(v, "m", "member", "tail"), ("results",)),
+    Kind(written_by(lambda one: Record(one, "m", "1").write_returned({"lines": 1})),
+         lambda v: Record(state_with(v), "m", "1").returned()),
+    Kind(written_by(lambda one: Record(one, "m", "1").write_exported("orders", {"file": 1})),
+         lambda v: Record(state_with(v), "m", "1").exported()),
+    Kind(written_by(lambda one: Record(one, "m", "1").write_cut(Cut(at_ms=1, offsets={ORDERS: 5}, lost={}))),
          lambda v: Record(state_with(v), "m", "1").cut()),
-    Kind("failover.record", written_by(lambda one: Record(one, "m", "1").write_done({"groups": 1})),
+    Kind(written_by(lambda one: Record(one, "m", "1").write_done({"groups": 1})),
          lambda v: Record(state_with(v), "m", "1").done()),
-    Kind("sync.seen_acls",
-         dict(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:app")])),
+    Kind(dict(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:app")])),
          lambda v: seen_acls.last_seen("m", state_with(v))),
-    Kind("sync.seen_configs", {"configs/m/orders": seen_configs.dump({"retention.ms": "5"}, 1 << 50)},
+    Kind({"configs/m/orders": seen_configs.dump({"retention.ms": "5"}, 1 << 50)},
          lambda v: seen_configs.last_seen(PLAN, v)),
-    Kind("sync.following.notes", {"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},
+    Kind({"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},
          lambda v: notes.load(v["groups/m/g"])),
-    Kind("sync.starts.sights", {"starts/m/orders/1": sights.dump(
+    Kind({"starts/m/orders/1": sights.dump(
         sights.Sight(number=1, at_ms=5, ids=("s", "t"), retention=sights.Retention(1, 2), seen={0: sights.Seen(1, 1)}))},
          lambda v: sights.load("starts/m/orders/1", v["starts/m/orders/1"])),
-    Kind("sync.ends.notes", dict(ENDS.dump("m")), lambda v: ends.load("m", v)),
-    Kind("verify.proof", written_by(lambda one: Proofs(one, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})),
+    Kind(dict(ENDS.dump("m")), lambda v: ends.load("m", v)),
+    Kind(written_by(lambda one: Proofs(one, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})),
          lambda v: Proofs(state_with(v), "m").ends(PLAN, IDS, "records")),
-    Kind("drill.kept", written_by(lambda one: Drills(one, "m").save(Drill(run="one", at_ms=5))),
+    Kind(written_by(lambda one: Drills(one, "m").save(Drill(run="one", at_ms=5))),
          lambda v: Drills(state_with(v), "m").all()),
-    Kind("cutover.report", written_by(lambda one: Kept(one, "m", "run", None).save(REPORT)),
+    Kind(written_by(lambda one: Kept(one, "m", "run", None).save(REPORT)),
          report_of, ("fence", "steps", "groups", "process")),
 ]  # fmt: skip
-NO_RECORDS = {  # modules that write a version elsewhere
-    "ledger.export": "a file", "rollback.export": "a file", "night.model": "a file", "copy.offsets.store": "the maps",
-    "copy.offsets.encoding": "the maps", "plan.model": "plans and amendments: their hash is their name", 
-    "jobs.runner.spec": "a file",
-}  # fmt: skip
 MORE = {"later": {"deep": [1]}, "and": None}
+
+
+def rows_of(kind: Kind) -> list[Row]:
+    return [found[0] for key in kind.values if (found := kind_of(key))]
 
 
 def changed(value: Any, within: tuple[str, ...] = (), **more: Any) -> Any:

@@ -36,8 +36,9 @@ from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
-from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish, wishes_of
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import LOOK, WISH_LOOK
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life, traces
 from airflow_mirror.plan.amendment import next_amendment
@@ -140,7 +141,7 @@ def _signs(_: MemoryLedger, state: MemoryState) -> None:
 
 
 def _looks(_: MemoryLedger, state: MemoryState) -> None:
-    for look in ("", f"{wishes_of('m')}look"):
+    for look in (LOOK, WISH_LOOK):
         watch = Watch(state, clock=lambda: 12.5, probe_every_s=0.0, look=look)
         watch.status(replace(TAIL, where="elsewhere"))
         watch.status(replace(TAIL, where="elsewhere"))

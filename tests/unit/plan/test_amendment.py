@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
-from airflow_mirror.ledger import state
+from airflow_mirror.ledger import kinds, state
 from airflow_mirror.plan import Plan, kept
 from airflow_mirror.plan.amendment import added_since, amended, chain, next_amendment
 from airflow_mirror.plan.kept import amend, amendments_in, keep, revision, with_amendments
@@ -105,7 +105,7 @@ class Target:
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> Target:
-    monkeypatch.setattr(state, "MOST_BYTES", 500)  # in pieces
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 500)  # in pieces
     return Target(a_plan())
 
 
@@ -124,7 +124,7 @@ def test_amendments_come_back_from_the_target_in_order(target: Target, monkeypat
 def test_interrupted_amending_adds_nothing_and_can_be_repeated(target: Target) -> None:
     """Killed at each write; a later amendment, of another process, does not read what was left."""
     one, other = adding(target.plan, "a", "b"), adding(target.plan, "c")
-    pieces = len(state.in_pieces("", one.to_json().encode()))
+    pieces = len(kinds.in_pieces("", one.to_json().encode()))
     assert pieces > 2
     for fails_at in range(pieces):
         cut = Target(target.plan)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_mirror.errors import InputError, PlanNotKept
-from airflow_mirror.ledger import state
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import Plan, kept
-from airflow_mirror.plan.kept import keep, last_hash, plan_in, prefix
+from airflow_mirror.plan.kept import keep, last_hash, plan_in
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 
@@ -21,7 +21,7 @@ def ledger() -> MemoryLedger:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
-    monkeypatch.setattr(state, "MOST_BYTES", 500)
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 500)
     return MemoryState()
 
 
@@ -35,7 +35,7 @@ def test_a_plan_in_many_pieces_is_the_same_again(ledger: MemoryLedger, plans: Me
         keep(plan, plans, ledger)
         assert last_hash(ledger.values(), plan.mirror.name) == plan.hash
     assert (found(plans, first), found(plans, second)) == (first, second)
-    assert len(plans.read()) > 4 and all(key.startswith(prefix(first.mirror.name)) for key in plans.read())
+    assert len(plans.read()) > 4 and all(key.startswith(PLAN.below(first.mirror.name)) for key in plans.read())
 
 
 def test_the_same_plan_again_is_decided_once(ledger: MemoryLedger, plans: MemoryState) -> None:

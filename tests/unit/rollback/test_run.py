@@ -17,7 +17,7 @@ from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.rollback import arm as arming

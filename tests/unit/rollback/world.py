@@ -14,7 +14,7 @@ from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, Grou
 from airflow_mirror.kafka.model import Acl, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Change, Values
-from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life

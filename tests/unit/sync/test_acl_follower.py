@@ -90,7 +90,7 @@ def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
 
 
 def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.ledger.state.MOST_BYTES", 100)
+    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 100)
     for rules in ((WRITE, DENY, OTHER), (WRITE,), (WRITE, DENY)):
         world.state.write(seen_acls.changed("m", world.state.read(), rules))
         assert seen_acls.last_seen("m", world.state) == tuple(sorted(rules))

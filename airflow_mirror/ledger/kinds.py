@@ -1,0 +1,220 @@
+"""What a kind of record is: how its keys look, how a value is written and read, and what is asked of every kind.
+
+The kinds themselves are a table, :mod:`.records`. Whoever writes or reads a record goes through its row there.
+
+Versions of the package work beside each other. A field that this one does not know is left out, and one that is missing
+has its default. A record of another version is an error with a name, :class:`LedgerNewer`: whoever must decide about that
+very thing stops (:attr:`Newer.STOPS`). What concerns one topic or one group and proves nothing where it can't be read is
+left alone by its reader, and never replaced (:attr:`Newer.LEFT`).
+
+Pure: no clock, no socket.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from airflow_mirror.errors import LedgerNewer
+
+T = TypeVar("T")
+
+MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
+_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_NAME = re.compile(r"\{(\w+)(:path)?\}")
+
+spaced = json.dumps
+dense = partial(json.dumps, separators=(",", ":"))
+
+
+class Newer(Enum):
+    """What a record means that another version of the package wrote, or nobody."""
+
+    STOPS = "stops"  # who has to go by it, by LedgerNewer
+    LEFT = "left alone"  # it is no proof, and never replaced
+    WORD = "heard"  # its key is still a sign of life, a request, a mark
+
+
+class Split(Enum):
+    """What becomes of a record when topics pass to another mirror."""
+
+    STAYS = "stays"
+    PASSES = "copied with its topic"
+    IN_PART = "in part"
+    STEP = "a step"
+
+
+class Retire(Enum):
+    """What becomes of a record when its mirror is over."""
+
+    REMOVED = "removed"
+    FENCED = "removed unless a kept fence needs it"
+    STAYS = "stays"
+    STEP = "a step"
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """One kind of record.
+
+    :param pattern: of its keys. A name in braces stands for what has no slash, ``{name:path}`` for what may have some.
+    :param about: what it is about, for people, with those names. :param writer: who may write it.
+    :param split: what becomes of it when topics pass on. :param retire: when its mirror is over.
+    :param topic: in which it lies. :param version: that is written and read, as ``v``.
+    :param needs: fields that one must have. :param in_pieces: its value may be too large for a record.
+    :param packed: it is compressed. :param dumps: its JSON; None: a decision's, by :mod:`.fold`.
+    """
+
+    pattern: str
+    about: str
+    writer: str
+    split: Split
+    retire: Retire
+    topic: str = field(kw_only=True)
+    newer: Newer = Newer.STOPS
+    version: int = 1
+    needs: tuple[str, ...] = ()
+    in_pieces: bool = False
+    packed: bool = False
+    dumps: Callable[[Any], str] | None = None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names in its pattern, in order."""
+        return [found[1] for found in _NAME.finditer(self.pattern)]
+
+    @cached_property
+    def _between(self) -> list[str]:
+        """What stands before each name, and after the last one."""
+        return [*_NAME.sub("\0", self.pattern).split("\0")]
+
+    @cached_property
+    def _regex(self) -> re.Pattern[str]:
+        names = [f"(?P<{found[1]}>{'.+' if found[2] else '[^/]+'})" for found in _NAME.finditer(self.pattern)]
+        texts = map(re.escape, self._between)
+        pieces = r"/\d+/\d+" if self.in_pieces else ""
+        return re.compile("".join(a + b for a, b in zip(texts, [*names, pieces], strict=True)), re.DOTALL)
+
+    def below(self, *names: object) -> str:
+        """Return what the keys of this kind begin with, of the first names."""
+        if len(names) == len(self.names) and self.in_pieces:
+            return f"{self.key(*names)}/"
+        return "".join(a + str(b) for a, b in zip(self._between, (*names, ""), strict=False))
+
+    def key(self, *names: object) -> str:
+        """Return the key of one record; of its pieces, what comes before their numbers."""
+        return "".join(a + str(b) for a, b in zip(self._between, (*names, ""), strict=True))
+
+    def match(self, key: str) -> dict[str, str] | None:
+        """Return the names in a key; None: it is of another kind."""
+        found = self._regex.fullmatch(key)
+        return None if found is None else found.groupdict()
+
+    def under(self, keys: Iterable[str], *names: object) -> list[str]:
+        """Return which names follow these in keys of this kind; each once, in the order of the keys.
+
+        The keys of a :class:`.State` are in the order in which they were written: the newest name is the last.
+        """
+        start, name = self.below(*names), self.names[len(names)]
+        found = (self.match(key) for key in keys if key.startswith(start))
+        return list(dict.fromkeys(one[name] for one in found if one is not None))
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def put(self, content: Mapping[str, Any], *names: object) -> dict[str, Any]:
+        """Return a record as values by key: as decisions have them, or the bytes of the state."""
+        if self.dumps is None:
+            return {self.key(*names): {"v": self.version, **content}}
+        key, value = self.key(*names), self.encode(content)
+        return in_pieces(key, value) if self.in_pieces else {key: value}
+
+    def encode(self, content: Mapping[str, Any]) -> bytes:
+        """Return a record's value in the state."""
+        assert self.dumps is not None
+        text = self.dumps({"v": self.version, **content}).encode()
+        return zlib.compress(text) if self.packed else text
+
+    def pieces(self, text: str, *names: object) -> dict[str, bytes]:
+        """As :meth:`put`, of JSON that says its version itself."""
+        return in_pieces(self.key(*names), text.encode())
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def at(self, values: Mapping[str, Any], *names: object) -> Any:
+        """Return a value as it stands there; None: there is none, or not all of its pieces."""
+        key = self.key(*names)
+        return whole(values, key) if self.in_pieces else values.get(key)
+
+    def text(self, values: Mapping[str, Any], *names: object) -> str | None:
+        """Return what :meth:`pieces` wrote; None: it is not there."""
+        found = self.at(values, *names)
+        return None if found is None else found.decode(errors="replace")
+
+    def get(self, values: Mapping[str, Any], *names: object) -> dict[str, Any] | None:
+        """Return a record's fields; None: it is not there. Errors as :meth:`read`."""
+        value = self.at(values, *names)
+        return None if value is None else self.read(value, *names)
+
+    def load(self, decode: Callable[[dict[str, Any]], T], values: Mapping[str, Any], *names: object) -> T | None:
+        """Return what ``decode`` makes of a record's fields; None: it is not there. Otherwise as :meth:`one`."""
+        value = self.at(values, *names)
+        return None if value is None else self.one(decode, value, *names)
+
+    def one(self, decode: Callable[[dict[str, Any]], T], value: object, *names: object) -> T | None:
+        """As :meth:`decoded`; None for what is left alone where it can't be read."""
+        try:
+            return self.decoded(decode, value, *names)
+        except LedgerNewer:
+            if self.newer is Newer.LEFT:
+                return None
+            raise
+
+    def decoded(self, decode: Callable[[dict[str, Any]], T], value: object, *names: object) -> T:
+        """Return what ``decode`` makes of a value's fields. :raises LedgerNewer: nothing that this version knows."""
+        fields = self.read(value, *names)
+        try:
+            return decode(fields)
+        except _MALFORMED as e:
+            raise self.unread(fields, *names) from e
+
+    def read(self, value: object, *names: object) -> dict[str, Any]:
+        """Return a value's fields. :raises LedgerNewer: it is none, of another version, or lacks one that it needs."""
+        found = value
+        if isinstance(value, bytes):
+            try:
+                found = json.loads(zlib.decompress(value) if self.packed else value)
+            except (ValueError, RecursionError, zlib.error):
+                pass
+        if not isinstance(found, dict) or found.get("v") != self.version or not found.keys() >= {*self.needs}:
+            raise self.unread(found, *names)
+        return found
+
+    def unread(self, found: object, *names: object) -> LedgerNewer:
+        """Return the error for what this version can't read."""
+        return LedgerNewer(self.about.format(**dict(zip(self.names, map(str, names), strict=False))), found)
+
+
+def known(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
+    """Return what makes a dataclass of a record's fields, of those that it has. :raises TypeError: one is missing."""
+    return lambda found: kind(**{name: found[name] for name in kind.__dataclass_fields__ if name in found})  # type: ignore[attr-defined]
+
+
+def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
+    """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
+    pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]
+    return {f"{key}/{n}/{len(pieces)}": piece for n, piece in enumerate(pieces)}
+
+
+def whole(values: Mapping[str, bytes], key: str) -> bytes | None:
+    """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it."""
+    found = {name.removeprefix(f"{key}/"): piece for name, piece in values.items() if name.startswith(f"{key}/")}
+    counts = {name.partition("/")[2] for name in found}
+    if len(counts) != 1 or len(found) != int(of := counts.pop()):
+        return None
+    return b"".join(found[f"{n}/{of}"] for n in range(int(of)))

@@ -1,0 +1,120 @@
+"""Every kind of record that a ledger has, a row each: its keys, who may write it, and what becomes of it.
+
+What is decided may have several writers: of two that decide at once one wins (:mod:`.fold`). In the state each key has
+one writer: a job that its key names, or one that holds the mirror's writer lease, or that a decision has named. A row is
+what :class:`.kinds.Kind` says; of a key that several match the first one counts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, dense, spaced
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
+
+PASSES, IN_PART, STEP, STAYS = Split.PASSES, Split.IN_PART, Split.STEP, Split.STAYS
+REMOVED, FENCED, STEP_OF, KEPT = Retire.REMOVED, Retire.FENCED, Retire.STEP, Retire.STAYS
+LEFT, WORD = Newer.LEFT, Newer.WORD
+_decision, _wish = partial(Kind, topic=DECISIONS), partial(Kind, topic=WISHES, dumps=spaced)
+_dense, _spaced = partial(Kind, topic=STATE, dumps=dense), partial(Kind, topic=STATE, dumps=spaced)
+_any = partial(Kind, topic=STATE, dumps=partial(dense, default=str))
+_TAIL, _JOB = "the mirror's tail", "the job that its key names"
+_PLANNER = "who plans, before it is decided; the tail by which it goes"
+_SHARE = "lease", "options", "ranges", "seconds", "ends"
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+BEGIN = _decision("ledger", "itself", "who plans first; who restores an export", STAYS, KEPT)
+TOPIC = _decision("topic/{topic}", "topic {topic!r}", "who claims, opens, gives up or passes on", STEP, STEP_OF)
+# A version that does not know of sharing must not take the topic for its own.
+SHARED_TOPIC = _decision(
+    "topic/{topic}", "topic {topic!r}", "the mirrors that share it", STAYS, STEP_OF, version=2, needs=("sharers",)
+)
+TRACE = _decision("trace/{topic}", "topic {topic!r}", _TAIL, STAYS, KEPT, newer=WORD)
+ACTIVE = _decision("active/{mirror}", "the tail of {mirror!r}", "a tail that begins; a failover", STEP, REMOVED)
+LAST_PLAN = _decision("plan/{mirror}", "the last plan of {mirror!r}", "who plans", STEP, REMOVED, needs=("hash",))
+LAST_AMENDMENT = _decision(
+    "amended/{mirror}/{plan}", "the amendments of plan {plan:.12}", _TAIL, STAYS, FENCED, needs=("hash",)
+)
+FENCE = _decision("fence/{mirror}", "the fence of {mirror!r}", "a cutover; who lifts its fence", STAYS, FENCED)
+DIRECTION = _decision("direction/{mirror}", "the direction of {mirror!r}", "a failover; a way back", STAYS, REMOVED)
+LINK = _decision("evidence/{mirror}/{number}", "the chain of {mirror!r}", "a cutover that has ended", STAYS, KEPT)
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+AMENDMENT = _dense("plan/{mirror}/{plan}+{amendment}", "plan {plan:.12}", _PLANNER, STAYS, FENCED, in_pieces=True)
+PLAN = _dense("plan/{mirror}/{plan}", "plan {plan:.12}", _PLANNER, STEP, FENCED, version=2, in_pieces=True)
+SIGN = _any("job/{mirror}/{job}/sign", "a job", _JOB, STAYS, REMOVED, newer=WORD)
+STOP = _spaced("job/{mirror}/{job}/stop", "a job", "who asks it to stop", STAYS, REMOVED, newer=WORD)
+BULK = _spaced("job/{mirror}/{job}/bulk", "a bulk copy of {mirror!r}", _JOB, STAYS, REMOVED)
+MEMBER = _spaced("job/{mirror}/{job}/member", "a process that shares {mirror!r}", _JOB, STAYS, REMOVED)
+LOOK = _dense("job/{mirror}/look", "a look", "who listens: can anybody write?", STAYS, REMOVED, newer=WORD)
+RUN_NOW = _any("run/{mirror}/{job}/now", "job {job} of {mirror!r}", _JOB, STAYS, REMOVED, needs=("state",))
+RUN_LAST = _any(
+    "run/{mirror}/{job}/last", "job {job} of {mirror!r}", _JOB, STAYS, REMOVED, needs=("state",), in_pieces=True
+)
+WINDOW = _spaced(
+    "window/{mirror}/{window}", "window {window}", "the job that copies it", STAYS, REMOVED, needs=("partitions",),
+    in_pieces=True,
+)  # fmt: skip
+SHARE = _spaced(
+    "share/{mirror}/{tail}/to/{member}/{number}", "a share of {mirror!r}", "the tail that its key names", STAYS, REMOVED,
+    needs=_SHARE, in_pieces=True, packed=True,
+)  # fmt: skip
+SHARE_REPORT = _spaced(
+    "share/{mirror}/{member}/did/{tail}/{number}", "a report on a share of {mirror!r}", "the member that its key names",
+    STAYS, REMOVED, needs=("results",), in_pieces=True, packed=True,
+)  # fmt: skip
+CUT = _spaced(
+    "failover/{mirror}/{attempt}/cut", "where a copy was cut", "the failover, before it is decided", STAYS, REMOVED,
+    needs=("at", "cut", "lost"), in_pieces=True,
+)  # fmt: skip
+DONE = _spaced(
+    "failover/{mirror}/{attempt}/done", "what a failover has done", "who completes the failover", STAYS, REMOVED,
+    needs=("steps",), dumps=partial(spaced, default=str),
+)  # fmt: skip
+RETURNED = _spaced(
+    "failover/{mirror}/{attempt}/returned", "a source that returned", "who fences it", STAYS, REMOVED, needs=("found",)
+)
+EXPORTED = _spaced(
+    "failover/{mirror}/{attempt}/export/{topic}", "an export", "a failback", STAYS, REMOVED, needs=("found",)
+)
+LATER = _dense(
+    "acls/{mirror}/later", "the rules of writers of {mirror!r}", _TAIL, STAYS, REMOVED, needs=("rules",), in_pieces=True
+)
+CONFIGS = _dense(
+    "configs/{mirror}/{topic}", "the settings of topic {topic!r}", _TAIL, PASSES, REMOVED, needs=("at", "configs"),
+    dumps=partial(dense, sort_keys=True),
+)  # fmt: skip
+GROUP = _dense(
+    "groups/{mirror}/{group:path}", "a group", _TAIL, IN_PART, REMOVED, newer=LEFT,
+    dumps=partial(dense, ensure_ascii=False),
+)  # fmt: skip
+START = _dense("starts/{mirror}/{topic}/{number}", "a log start", _TAIL, PASSES, REMOVED, newer=LEFT)
+LOOKED = _dense("ends/{mirror}/look", "the source's ends", _TAIL, STAYS, REMOVED, newer=LEFT)
+ENDS = _dense("ends/{mirror}/{bucket}", "the source's ends", _TAIL, STAYS, REMOVED, newer=LEFT)
+PROOF = _dense(
+    "proof/{mirror}/{topic}", "the proof of {topic!r}", "who compares", PASSES, REMOVED, newer=LEFT,
+    needs=("identity", "levels"),
+)  # fmt: skip
+DRILL = _spaced("drill/{mirror}/{run}", "drill {run!r}", "the run's tasks, one by one", STAYS, REMOVED, newer=WORD)
+REPORT = _dense("report/{mirror}/{run}/{number}", "a cutover's run", _JOB, STAYS, FENCED, in_pieces=True)
+
+# --- wishes -----------------------------------------------------------------------------------------------------------
+
+WISH_LOOK = _wish("wish/{mirror}/look", "a look", "who wishes: does anybody hear?", STAYS, REMOVED, newer=WORD)
+WISH = _wish("wish/{mirror}/{wish}", "what is wished of {mirror!r} ({wish})", "people", STAYS, REMOVED)
+
+# --- maps: see copy.offsets.pieces; only topics that keep their offsets can pass --------------------------------------
+
+MAP = Kind(
+    "{mirror}/{topic}/{flow}/{topic_id}/{token}/{version}/{what}", "a piece of an offset map",
+    "who holds the writer lease", STAYS, STEP_OF, topic=MAPS, newer=LEFT, dumps=dense,
+)  # fmt: skip
+
+KINDS = tuple(one for one in list(globals().values()) if isinstance(one, Kind))
+
+
+def kind_of(key: str) -> tuple[Kind, dict[str, str]] | None:
+    """Return the kind of a key of decisions, state or wishes, and the names in it; None: of none that we know."""
+    return next(((kind, names) for kind in KINDS if kind is not MAP and (names := kind.match(key)) is not None), None)
