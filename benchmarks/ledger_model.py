@@ -36,7 +36,7 @@ from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import (
     SIGN_EVERY_S,
     ActiveTail,
-    Signs,
+    Heartbeat,
     Watch,
     ask_to_stop,
     begin,
@@ -244,7 +244,7 @@ def signs(world: World, n: int) -> None:
     one = FollowReport(groups=n, positions=n, written=n, left_alone=lines, held=lines, took_s=1.2).to_dict()
     kinds = ("groups", "configs", "acls", "log_starts", "topics")
     follows = {kind: {"at": world.offset(), "error": None, **one} for kind in kinds}
-    giving = Signs(world.state, world.me)
+    giving = Heartbeat(world.state, world.me)
     giving.give("RUNNING", phase="copying", summary=summary, notes=tuple(lines * 2), follows=follows)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
-from airflow_mirror.drill.kept import Drill, Drills, drills_of, mirrors_in
+from airflow_mirror.drill.kept import Drill, Drills, drills_of
 from airflow_mirror.drill.page import render
 from airflow_mirror.errors import DrillLeftBehind, InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import DRILL
+from airflow_mirror.ledger.state import state_of
 
 _TEXT = """\
 List the last hundred drills of a mirror, the newest last: RPO, RTO, records lost and read again, and what failed them.
@@ -55,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> None:
         its = drills_of(target, name)
         drills = its.all()
         if not drills:
-            known = ", ".join(sorted(mirrors_in(target))) or "none"
+            known = ", ".join(sorted(DRILL.under(state_of(target, DRILL.below(), keys_only=True).read()))) or "none"
             raise InputError(f"--mirror {name}: the target knows of no drill of it. It knows drills of: {known}.")
         if arguments.clean_up is not None:
             _clean_up(its, arguments)

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.cutover.html import render
-from airflow_mirror.cutover.kept import mirrors_in, reports_of, runs_in, text_in
+from airflow_mirror.cutover.kept import reports_of, text_in
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
@@ -43,16 +43,16 @@ def _run(arguments: argparse.Namespace) -> None:
     name = arguments.mirror
     with target_of(arguments) as target:
         values = reports_of(target, name).read()
-        if not runs_in(values, name):
-            known = ", ".join(sorted(mirrors_in(state_of(target, REPORT.below(), keys_only=True).read()))) or "none"
+        if not REPORT.under(values, name):
+            known = ", ".join(sorted(REPORT.under(state_of(target, REPORT.below(), keys_only=True).read()))) or "none"
             raise InputError(f"--mirror {name}: the target has no report of a cutover of it. It has of: {known}.")
     if arguments.html is None and arguments.json is None:
         _print(values, name)
         return
-    run = arguments.run_name or runs_in(values, name)[-1]
+    run = arguments.run_name or REPORT.under(values, name)[-1]
     text = text_in(values, name, run)
     if text is None:
-        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(runs_in(values, name))}.")
+        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(REPORT.under(values, name))}.")
     if arguments.json is not None:
         _write(arguments.json, text + "\n")
     if arguments.html is not None:
@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print(values: Mapping[str, bytes], mirror: str) -> None:
-    for run in runs_in(values, mirror):
+    for run in REPORT.under(values, mirror):
         text = text_in(values, mirror, run)
         if text is None:
             continue

@@ -11,11 +11,11 @@ from typing import Any
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import add_json
 from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
-from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, bulk_copies, heard_by
+from airflow_mirror.jobs.runner.active import JobId, Watch, active_tail, heard_by, said
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.records import WISH_LOOK
+from airflow_mirror.ledger.records import BULK, WISH_LOOK
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.life import mirrors
 
@@ -79,12 +79,12 @@ def _run(arguments: argparse.Namespace) -> None:
         elif before.pause is None:  # who paused first, and since when, stays
             wish(state, name, "pause", Wish.now())
         tail = active_tail(values, name)
-        jobs = [*(() if tail is None else (tail,)), *bulk_copies(state.read(), name)]
+        jobs = [*(() if tail is None else (tail,)), *said(BULK, state.read(), name)]
         found = {one.job: (one, _settled(state, one)) for one in jobs}
         _tell(arguments, Wishes.of(state.read(), name), list(found.values()))
 
 
-def _settled(state: State, job: ActiveTail) -> str:
+def _settled(state: State, job: JobId) -> str:
     """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
     watch = Watch(state, look=WISH_LOOK)  # who may wish may write nothing else
     found, asked = watch.settled(job), monotonic()
@@ -105,11 +105,11 @@ def _settled(state: State, job: ActiveTail) -> str:
     return found
 
 
-def _what(job: ActiveTail) -> str:
+def _what(job: JobId) -> str:
     return "bulk copy" if job.bulk else "tail"
 
 
-def _tell(arguments: argparse.Namespace, wishes: Wishes, jobs: list[tuple[ActiveTail, str]]) -> None:
+def _tell(arguments: argparse.Namespace, wishes: Wishes, jobs: list[tuple[JobId, str]]) -> None:
     alive = [(one, status) for one, status in jobs if status in ("RESTS", RUNNING)]
     if arguments.json:
         tails = [(one, status) for one, status in jobs if not one.bulk]

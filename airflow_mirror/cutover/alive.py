@@ -19,10 +19,10 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import CutoverRunning, MirrorError
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, process_of
+from airflow_mirror.jobs.runner.active import Heartbeat, JobId, Watch, process_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.records import SIGN
+from airflow_mirror.ledger.records import FENCE, SIGN
 from airflow_mirror.ledger.state import state_of
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -32,29 +32,28 @@ _PATIENCE_S = 5.0  # for one sign
 _at_work = set[str]()  # jobs of this process, of which nobody has to be asked
 
 
-def owner_of(mirror: str, plan: str, process: Mapping[str, Any] | None = None) -> ActiveTail:
-    """Return the process of a cutover as what gives signs of life, as a tail does; this process if none is given.
-
-    :raises LedgerNewer: what is given does not say which one that is.
-    """
-    about: dict[str, Any] = {"mirror": {"name": mirror}, "plan": plan, "inputs": "", "directory": ""}
-    return ActiveTail(**about) if process is None else process_of({**process, **about}, mirror)
+def owner_of(mirror: str, process: Mapping[str, Any]) -> JobId:
+    """Return the process of a cutover, as its fence has it. :raises LedgerNewer: it does not say which one that is."""
+    try:
+        return process_of(JobId, process, name=mirror)
+    except KeyError as e:
+        raise FENCE.unread(process, mirror) from e
 
 
 @contextmanager
 def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
     """Name this process in a report, and give signs in a thread of its own until the block ends."""
-    me = owner_of(report.mirror, report.plan_hash)
+    me = JobId(name=report.mirror)
     report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
     over = threading.Event()
 
     def give() -> None:
         with ClusterAdmin(target) as admin:
-            signs = Signs(state_of(admin, SIGN.below(me.name), patience_s=_PATIENCE_S), me)
+            heartbeat = Heartbeat(state_of(admin, SIGN.below(me.name), patience_s=_PATIENCE_S), me)
             while True:
                 last = over.is_set()
                 try:
-                    signs.give(SUCCEEDED if last else RUNNING, phase="cutover")
+                    heartbeat.give(SUCCEEDED if last else RUNNING, phase="cutover")
                 except MirrorError as e:
                     _LOG.warning("no sign of life in the target's ledger, and the cutover goes on: %s", e)
                 if last:
@@ -81,7 +80,7 @@ def require_over(watch: Watch, mirror: str, fence: FenceState) -> None:
     """
     if not fence.process:
         return
-    one = owner_of(mirror, fence.plan, fence.process)
+    one = owner_of(mirror, fence.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
     if watch.settled(one, by_signs=True) == RUNNING:

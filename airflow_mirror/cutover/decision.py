@@ -22,10 +22,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanOutdated
-from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
-from airflow_mirror.ledger.records import FENCE
+from airflow_mirror.ledger.records import ACTIVE, FENCE
 from airflow_mirror.plan import kept as plans
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.life import mark_cut_over
@@ -88,7 +87,7 @@ class FenceState:
 class Pin:
     """What was looked at before something is opened, and has to be so still: others may have decided since.
 
-    :param direction: of the mirror. :param tail: that is decided to copy, as :func:`active_value`.
+    :param direction: of the mirror. :param tail: that is decided to copy, as it stands there.
     """
 
     direction: Direction | None
@@ -182,7 +181,7 @@ def open_behind(
 
     def fence(values: Values) -> Values:
         _require_direction(values, name, pin.direction)
-        if fence_state(values, name) != up or active_value(values, name) != pin.tail:
+        if fence_state(values, name) != up or ACTIVE.at(values, name) != pin.tail:
             raise CutoverTakenOver(up.run)
         if plans.revision(values, name, plan.hash) != plan.revision:
             raise PlanOutdated([f"plan {plan.hash[:12]} has got topics since the fence went up"])

@@ -90,7 +90,7 @@ class Guard:
                 self._leave(fence)
                 return
             self._remember(fence)
-            lives = self._watch.status(owner_of(self._mirror, fence.plan, fence.process)) == RUNNING
+            lives = self._watch.status(owner_of(self._mirror, fence.process)) == RUNNING
         except LedgerMissing:
             self._asked, self._fence = True, None  # no cutover goes without it
             return
@@ -112,7 +112,7 @@ class Guard:
             self._opened = None
             return
         self._opened = fence
-        status = self._watch.status(owner_of(self._mirror, fence.plan, fence.process))
+        status = self._watch.status(owner_of(self._mirror, fence.process))
         if status == RUNNING:
             return
         self._opened = None

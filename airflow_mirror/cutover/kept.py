@@ -149,26 +149,16 @@ def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[Cutover
 
     :raises InputError: one can't be read.
     """
-    for run in runs_in(values, mirror):
+    for run in REPORT.under(values, mirror):
         report = _newest(values, mirror, run)
         if report is not None:
             yield report
-
-
-def runs_in(values: Mapping[str, bytes], mirror: str) -> list[str]:
-    """Return a mirror's runs of which there are reports; the one that was written last comes last."""
-    return REPORT.under(values, mirror)
 
 
 def text_in(values: Mapping[str, bytes], mirror: str, run: str) -> str | None:
     """Return the last report of a run as JSON, to the letter; None if there is none."""
     found = _newest_text(values, mirror, run)
     return None if found is None else found[1]
-
-
-def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
-    """Return the mirrors of which there are reports."""
-    return REPORT.under(values)
 
 
 def _number(name: str) -> int:

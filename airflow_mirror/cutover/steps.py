@@ -49,7 +49,7 @@ from airflow_mirror.errors import (
     TransactionsOpen,
     Undecided,
 )
-from airflow_mirror.jobs.runner.active import active_value
+from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan.life import target_ids
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
@@ -127,7 +127,7 @@ def open_target(run: Run) -> dict[str, Any]:
     """
     assert run.up is not None
     ids = target_ids(run.plan, run.target)
-    pin = decision.Pin(direction=run.turned, tail=active_value(run.life.values(), run.mirror.name))
+    pin = decision.Pin(direction=run.turned, tail=ACTIVE.at(run.life.values(), run.mirror.name))
     require_no_writer(run)
     if isinstance(run.fence, AclFence):
         run.fence.announce(Raised.by(run).name, run.permit)

@@ -110,8 +110,3 @@ def is_over(values: Mapping[str, bytes], mirror: str) -> bool:
     found = (DRILL.load(_of_run(run), values, mirror, run) for run in DRILL.under(values, mirror))
     drills = [one for one in found if one is not None]
     return bool(drills) and max(drills, key=lambda one: one.at_ms).missed is not None
-
-
-def mirrors_in(target: ClusterAdmin) -> list[str]:
-    """Return the mirrors of which there are drills."""
-    return DRILL.under(state_of(target, DRILL.below(), keys_only=True).read())

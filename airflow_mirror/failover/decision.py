@@ -10,8 +10,9 @@ from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TryAgain
-from airflow_mirror.jobs.runner.active import active_value, ended
+from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.model import Plan
@@ -25,7 +26,7 @@ def promote(
 
     :param topic_ids: of the target topics that are there, by name.
     :param before: what was decided when ``wanted`` was made; ``wanted`` itself, to complete it.
-    :param tail: as :func:`active_value` of what was looked at: another one may write.
+    :param tail: as it stood when it was looked at: another one may write.
     :param force: also if a cutover is at work: it opens nothing any more then.
     :return: what is decided, which is what somebody else has if they were faster.
     :raises MirrorCutOver: a cutover has opened the target. :raises CutoverRunning: one is at work.
@@ -39,7 +40,7 @@ def promote(
         one = wanted if found is None or found == before else found
         if found != one:
             require_no_cutover(values, name, force=force)
-            if active_value(values, name) != tail:
+            if ACTIVE.at(values, name) != tail:
                 raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
         opened = life.opening(values, plan, topic_ids, one.opened_by, one.at)
         if found == one:

@@ -29,10 +29,10 @@ from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.failover import check as checks
 from airflow_mirror.failover.decision import promote, require_no_cutover
 from airflow_mirror.failover.record import Cut, Record
-from airflow_mirror.jobs.runner.active import active_value, ask_to_stop
+from airflow_mirror.jobs.runner.active import ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
-from airflow_mirror.ledger.records import CUT, SIGN
+from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.plan.model import Plan
@@ -151,7 +151,7 @@ def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Lo
         raise found.refusal
     values = on.ledger.values()
     require_no_cutover(values, name, force=force)
-    looked_at = active_value(values, name)
+    looked_at = ACTIVE.at(values, name)
     for line in found.lines():
         log.info("%s", line)
     _, _, tail = checks.mirror_of(on, name)

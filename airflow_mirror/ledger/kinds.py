@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
 _MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError)
-_NAME = re.compile(r"\{(\w+)(:path)?\}")
 
 spaced = json.dumps
 dense = partial(json.dumps, separators=(",", ":"))
@@ -87,29 +86,27 @@ class Kind:
     @cached_property
     def names(self) -> list[str]:
         """The names in its pattern, in order."""
-        return [found[1] for found in _NAME.finditer(self.pattern)]
+        return re.findall(r"\{(\w+)", self.pattern)
 
     @cached_property
-    def _between(self) -> list[str]:
-        """What stands before each name, and after the last one."""
-        return [*_NAME.sub("\0", self.pattern).split("\0")]
+    def _form(self) -> str:
+        return re.sub(r"\{.*?\}", "{}", self.pattern)
 
     @cached_property
     def _regex(self) -> re.Pattern[str]:
-        names = [f"(?P<{found[1]}>{'.+' if found[2] else '[^/]+'})" for found in _NAME.finditer(self.pattern)]
-        texts = map(re.escape, self._between)
-        pieces = r"/\d+/\d+" if self.in_pieces else ""
-        return re.compile("".join(a + b for a, b in zip(texts, [*names, pieces], strict=True)), re.DOTALL)
-
-    def below(self, *names: object) -> str:
-        """Return what the keys of this kind begin with, of the first names."""
-        if len(names) == len(self.names) and self.in_pieces:
-            return f"{self.key(*names)}/"
-        return "".join(a + str(b) for a, b in zip(self._between, (*names, ""), strict=False))
+        found = re.findall(r"\{(\w+)(:path)?\}", self.pattern)
+        names = (f"(?P<{name}>{'.+' if path else '[^/]+'})" for name, path in found)
+        text = re.escape(self._form).replace(r"\{\}", "{}").format(*names)
+        return re.compile(text + r"/\d+/\d+" * self.in_pieces, re.DOTALL)
 
     def key(self, *names: object) -> str:
         """Return the key of one record; of its pieces, what comes before their numbers."""
-        return "".join(a + str(b) for a, b in zip(self._between, (*names, ""), strict=True))
+        return self._form.format(*names)
+
+    def below(self, *names: object) -> str:
+        """Return what the keys of this kind begin with, of the first names."""
+        missing = len(self.names) - len(names)
+        return self.key(*names, *["\0"] * missing).partition("\0")[0] + "/" * (self.in_pieces and not missing)
 
     def match(self, key: str) -> dict[str, str] | None:
         """Return the names in a key; None: it is of another kind."""
@@ -124,8 +121,6 @@ class Kind:
         start, name = self.below(*names), self.names[len(names)]
         found = (self.match(key) for key in keys if key.startswith(start))
         return list(dict.fromkeys(one[name] for one in found if one is not None))
-
-    # --- writing ------------------------------------------------------------------------------------------------------
 
     def put(self, content: Mapping[str, Any], *names: object) -> dict[str, Any]:
         """Return a record as values by key: as decisions have them, or the bytes of the state."""
@@ -143,8 +138,6 @@ class Kind:
     def pieces(self, text: str, *names: object) -> dict[str, bytes]:
         """As :meth:`put`, of JSON that says its version itself."""
         return in_pieces(self.key(*names), text.encode())
-
-    # --- reading ------------------------------------------------------------------------------------------------------
 
     def at(self, values: Mapping[str, Any], *names: object) -> Any:
         """Return a value as it stands there; None: there is none, or not all of its pieces."""

@@ -117,4 +117,10 @@ KINDS = tuple(one for one in list(globals().values()) if isinstance(one, Kind))
 
 def kind_of(key: str) -> tuple[Kind, dict[str, str]] | None:
     """Return the kind of a key of decisions, state or wishes, and the names in it; None: of none that we know."""
-    return next(((kind, names) for kind in KINDS if kind is not MAP and (names := kind.match(key)) is not None), None)
+    kinds = _BY_START.get(key.partition("/")[0], ())
+    return next(((kind, names) for kind in kinds if (names := kind.match(key)) is not None), None)
+
+
+_BY_START: dict[str, list[Kind]] = {}
+for _kind in KINDS[: KINDS.index(MAP)]:
+    _BY_START.setdefault(_kind.pattern.partition("/")[0], []).append(_kind)

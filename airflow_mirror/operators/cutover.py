@@ -343,7 +343,6 @@ class LiftFenceOperator(MirrorOperator):
         :raises MirrorError: see :func:`airflow_mirror.cutover.lifting.lift_leftover_fence`.
         """
         from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.kept import mirrors_in
         from airflow_mirror.cutover.lifting import lift_leftover_fence
         from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.errors import InvalidField
@@ -356,7 +355,7 @@ class LiftFenceOperator(MirrorOperator):
             on, kept_too = Platform.of(source, target), flag("kept_too", self.kept_too)
             run = "" if flag("any_run", self.any_run) else run_dir.name
             if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
-                known = ", ".join(sorted(mirrors_in(on.target.state(REPORT.below()).read()))) or "none"
+                known = ", ".join(sorted(REPORT.under(on.target.state(REPORT.below()).read()))) or "none"
                 raise InvalidField(
                     "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
                     "Correct the name: a fence of this one is not known.",

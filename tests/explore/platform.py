@@ -1,6 +1,6 @@
 """What actors of a cutover are handed: the real `Platform` and its sides, on clusters in memory and virtual time.
 
-Signs of life are not written, but told by the state of their actor: as often as the real ones, by who neither stands
+Heartbeat of life are not written, but told by the state of their actor: as often as the real ones, by who neither stands
 still nor has ended. A guard is an actor of a process of its own, as the real one is.
 """
 

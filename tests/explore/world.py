@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
-from airflow_mirror.cutover.kept import Kept, runs_in, text_in
+from airflow_mirror.cutover.kept import Kept, text_in
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.failover.decision import promote
@@ -278,7 +278,7 @@ class World:
     def reports(self) -> list[tuple[str, CutoverReport]]:
         """Return the last report of each run of `flow`, as the target has it."""
         state = self.target.state
-        found = ((run, text_in(state, MIRROR.name, run)) for run in runs_in(state, MIRROR.name))
+        found = ((run, text_in(state, MIRROR.name, run)) for run in records.REPORT.under(state, MIRROR.name))
         return [(run, CutoverReport.from_json(text, run)) for run, text in found if text is not None]
 
     # --- what has happened --------------------------------------------------------------------------------------------

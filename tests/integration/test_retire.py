@@ -15,7 +15,7 @@ from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.ending import Part
 from airflow_mirror.jobs.retire import Retirement
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, begin
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch, begin
 from airflow_mirror.jobs.runner.state import SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
@@ -68,7 +68,7 @@ class World:
         admin.commit_group_offsets(starts_group(name), {TopicPartition(self.ours, 0): GroupPosition(5, "id")}, unfenced)
         self.tail = ActiveTail(mirror=mirror.to_dict(), plan=self.plan.hash, inputs="", directory="", where="x", host="h")
         begin(self.ledger, self.tail, Watch(self.state))
-        Signs(self.state, self.tail).give(SUCCEEDED)
+        Heartbeat(self.state, self.tail).give(SUCCEEDED)
         wish(self.state, name, "rate", Wish(by="ann", at="noon", max_bytes_per_second=7))
 
     def retire(self, capsys: pytest.CaptureFixture[str], *options: str, status: int = 0) -> dict[str, Any]:
@@ -155,6 +155,6 @@ def test_a_mirror_that_lives_is_not_retired(world: World, capsys: pytest.Capture
     begin(world.ledger, alive, Watch(world.state))
     assert "its tail runs on host" in world.retire(capsys, "--yes", "--end-writing", status=2)["error"]
     assert world.seen["owned"] == world.seen["maps"] == {world.ours, world.opened}
-    Signs(world.state, alive).give(SUCCEEDED)
+    Heartbeat(world.state, alive).give(SUCCEEDED)
     world.retire(capsys, "--yes", "--end-writing")
     world.require_gone()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.jobs.runner.spec import JobSpec
 
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-mirror-unit-")
@@ -166,7 +166,7 @@ def fake_spark(
             if spec.kind == "streaming_tail":
                 tail = decided(ledger, handle)
                 if behaviour["is"].startswith("copying"):
-                    Signs(state, tail).give("RUNNING", phase="copying")
+                    Heartbeat(state, tail).give("RUNNING", phase="copying")
             return handle
 
     def runner(mirror: Any, spark_conn_id: None = None) -> LocalRunner:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.hooks import lag as hook_lag
-from airflow_mirror.jobs.runner.active import Signs, active_tail
+from airflow_mirror.jobs.runner.active import Heartbeat, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators.mirror import StartMirrorOperator
@@ -187,7 +187,7 @@ def test_dead_tail_fails_the_sensor_with_its_cause(
     assert tail is not None and LocalRunner(home / "m").find("tail")
     with pytest.raises(AirflowException, match="no sign of it any more"):
         sensor(mirror, require_tail=True).execute(context)
-    Signs(state, tail).give("FAILED", error="t-0: foreign data", blame="human")
+    Heartbeat(state, tail).give("FAILED", error="t-0: foreign data", blame="human")
     with pytest.raises(AirflowFailException, match="foreign data"):
         sensor(mirror, require_tail=True).execute(context)
 

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_mirror.errors import InvalidField, MirrorCutOver, TryAgain
 from airflow_mirror.hooks.tail import TailView, log_of
 from airflow_mirror.jobs.runner import active, process
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, active_tail
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators import tail as operators
@@ -217,7 +217,7 @@ def ends(ledger: MemoryLedger, state: Beating, result: str, **said: str) -> None
     """The tail that is decided gives its last sign."""
     state.tail, there = None, active_tail(ledger.values(), "m")
     assert there is not None
-    Signs(state, there).give(result, **said)
+    Heartbeat(state, there).give(result, **said)
     process.end_job(Path(there.directory), grace_s=0.0)
 
 

@@ -28,7 +28,7 @@ from airflow_mirror.failover.decision import promote
 from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.driver.windows import Window, WindowBook
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import Sign, Signs, Watch, active_tail, begin
+from airflow_mirror.jobs.runner.active import Heartbeat, Sign, Watch, active_tail, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger import chain, records
@@ -190,7 +190,7 @@ def test_sign_that_can_not_be_read_is_still_a_sign_of_life(value: bytes) -> None
 
 @pytest.mark.parametrize("value", STRANGE, ids=repr)
 def test_request_to_stop_is_heard_whoever_wrote_it(value: bytes) -> None:
-    assert Signs(kept_as("job/m/mine/stop", value), ME).stop_asked() == "somebody"
+    assert Heartbeat(kept_as("job/m/mine/stop", value), ME).stop_asked() == "somebody"
 
 
 def test_fence_whose_changes_can_not_all_be_read_is_not_undone_in_part() -> None:
@@ -214,7 +214,7 @@ def test_a_tail_removes_nothing_of_a_kind_that_it_does_not_know() -> None:
     wish(state, "m", "pause", Wish.now())
     unknown = {"job/m/hand-over": b"1", "wish/m/priority": b"1", "job/m/theirs/ballot": b"1"}
     state.write({**unknown, "job/m/theirs/sign": b"1", "job/m/theirs/stop": b"1", "job/m/look": b"1"})
-    Signs(state, ME).forget_others()
+    Heartbeat(state, ME).forget_others()
     assert state.read().keys() == {*unknown, "wish/m/pause"}
 
 
@@ -285,11 +285,11 @@ def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an
 
 def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:
     state = state_with({**every("others", v=99)[1], **every("m", **MORE)[1]})
-    Signs(state, ME).give(RUNNING)
+    Heartbeat(state, ME).give(RUNNING)
     watch = Watch(state)
     assert watch.status(ME) == RUNNING and (sign := watch.sign(ME)) is not None and sign.number == 1
-    assert Signs(state, ME).stop_asked() == "ann"
-    Signs(state, ME).forget_others()
+    assert Heartbeat(state, ME).stop_asked() == "ann"
+    Heartbeat(state, ME).forget_others()
     assert active_tail(every("m", **MORE)[0], "m") == ME
 
 

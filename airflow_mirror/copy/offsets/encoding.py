@@ -14,8 +14,8 @@ from itertools import accumulate, chain, islice
 from operator import add, sub
 
 from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.ledger.records import MAP
 
-VERSION = 1
 LARGEST = 1 << 13  # runs in a piece: 3 numbers of at most 20 characters each stay below what a record may have
 
 
@@ -23,13 +23,12 @@ def encode(piece: OffsetMap) -> bytes:
     """Return a piece as a record's value. It has at most :data:`LARGEST` runs."""
     source, target, counts = piece.columns
     fields = {
-        "v": VERSION,
         "source": [piece.source_start, piece.source_end],
         "target": [piece.target_start, piece.target_log_end],
         "gaps": [_gaps(piece.source_start, source, counts), _gaps(piece.target_start, target, counts)],
         "counts": counts.tolist(),
     }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return MAP.encode(fields)
 
 
 def decode(value: bytes) -> OffsetMap:
@@ -39,7 +38,7 @@ def decode(value: bytes) -> OffsetMap:
     """
     try:
         fields = json.loads(value)
-        if fields["v"] != VERSION:
+        if fields["v"] != MAP.version:
             raise ValueError(f"version {fields['v']}")
         (source_start, source_end), (target_start, target_log_end) = fields["source"], fields["target"]
         counts = array("q", fields["counts"])

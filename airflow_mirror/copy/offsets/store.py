@@ -34,6 +34,7 @@ from airflow_mirror.copy.offsets.shelf import Shelf
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, TryAgain
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.records import MAP
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.policy import MAP_PARTITIONS, MAPS
@@ -49,7 +50,7 @@ _CLOSED_S = 5.0  # how long a partition that took nothing is left alone: hundred
 _VALUE_BYTES = 1 << 16
 _LOOKS = 3  # how often others may remove pieces between looking for them and reading them
 _ABSENT_S = 30.0  # how long a topic that is not there is not asked for: the brokers' word takes seconds to be believed
-_ORIGIN_VALUE = b'{"v":1}'  # the key says it all; a record without a value would be a tombstone
+_ORIGIN_VALUE = MAP.encode({})  # the key says it all; a record without a value would be a tombstone
 
 Check = Callable[[], None]
 

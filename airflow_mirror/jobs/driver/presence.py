@@ -24,9 +24,8 @@ from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.active import (
-    SIGN_EVERY_S,
     ActiveTail,
-    Signs,
+    Heartbeat,
     Watch,
     active_tail,
     begin,
@@ -131,22 +130,21 @@ class Presence:
     def _run(self) -> None:
         assert self._me is not None
         with ClusterAdmin(load(self._reference, "target")) as target:
-            signs: Signs | None = None
-            given, kept_s = float("-inf"), time.monotonic()
+            heartbeat: Heartbeat | None = None
+            kept_s = time.monotonic()
             plans = state_of(target, PLAN.below(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
-                if signs is None and self._attempt(partial(_require, Ledger(target), self._me)):
-                    signs = Signs(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
-                    self._attempt(signs.forget_others)  # by the one that copies
-                if signs is not None:
-                    self._attempt(partial(self._listen, signs))
-                if signs is not None and last:
-                    self._attempt(partial(signs.give, **self._last))
-                elif signs is not None and time.monotonic() - given >= SIGN_EVERY_S:
-                    given = time.monotonic()
+                if heartbeat is None and self._attempt(partial(_require, Ledger(target), self._me)):
+                    heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
+                    self._attempt(heartbeat.forget_others)  # by the one that copies
+                if heartbeat is not None:
+                    self._attempt(partial(self._listen, heartbeat))
+                if heartbeat is not None and last:
+                    self._attempt(partial(heartbeat.give, **self._last))
+                elif heartbeat is not None and heartbeat.is_due:
                     brief = self._status.brief()
-                    self._attempt(partial(signs.give, RUNNING, **brief, heard=asdict(self.wishes)))
+                    self._attempt(partial(heartbeat.give, RUNNING, **brief, heard=asdict(self.wishes)))
                     self._attempt(partial(_require, Ledger(target), self._me))
                 if last:
                     return
@@ -173,10 +171,10 @@ class Presence:
             return True
         return False
 
-    def _listen(self, signs: Signs) -> None:
-        if not self._told and (by := signs.stop_asked()) is not None:
+    def _listen(self, heartbeat: Heartbeat) -> None:
+        if not self._told and (by := heartbeat.stop_asked()) is not None:
             self._tell(f"stopping: {by} asked for that")
-        self._hear(signs.wishes())
+        self._hear(heartbeat.wishes())
 
     def _tell(self, why: str) -> None:
         if not self._told:

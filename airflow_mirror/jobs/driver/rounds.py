@@ -25,7 +25,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, heard_by
+from airflow_mirror.jobs.runner.active import Heartbeat, JobId, heard_by
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
@@ -55,7 +55,7 @@ class Ear:
     """
 
     def __init__(
-        self, me: ActiveTail, target: str, held: HeldLease, status: StatusFile, wishes: Wishes,
+        self, me: JobId, target: str, held: HeldLease, status: StatusFile, wishes: Wishes,
         has_failed: Callable[[], bool], has_lost: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._me, self._reference, self._held, self._status = me, target, held, status
@@ -87,20 +87,19 @@ class Ear:
 
     def _run(self) -> None:
         with ClusterAdmin(load(self._reference, "target")) as target:
-            signs = Signs(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
-            speaks, given = self._is_known(target), float("-inf")
+            heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
+            speaks = self._is_known(target)
             while not self._ended.is_set():
                 try:
-                    if speaks and time.monotonic() - given >= SIGN_EVERY_S:
-                        given = time.monotonic()
-                        signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
+                    if speaks and heartbeat.is_due:
+                        heartbeat.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
                     self._look()
-                    self._hear(signs.wishes())
+                    self._hear(heartbeat.wishes())
                 except Exception as e:  # a mistake of ours, too: who waits for the next round waits for this thread
                     self._complaints.of(e)
                 self._ended.wait(_LISTEN_EVERY_S)
             if speaks:
-                self._leave(signs)
+                self._leave(heartbeat)
 
     def _is_known(self, target: ClusterAdmin) -> bool:
         """Return whether the target has a ledger, so that somebody could ask for this copy. None is created for it."""
@@ -131,9 +130,9 @@ class Ear:
                 self._held.withdraw()
             self._unheeded.clear()
 
-    def _leave(self, signs: Signs) -> None:
+    def _leave(self, heartbeat: Heartbeat) -> None:
         try:
-            signs.forget()
+            heartbeat.forget()
         except MirrorError as e:
             log.warning("the target's state still names this copy, and whoever looks there finds it silent: %s", e)
 
@@ -147,10 +146,7 @@ def listening(
 
     :param has_failed: see :class:`Ear`; ``has_lost`` likewise.
     """
-    me = ActiveTail(
-        mirror=job.mirror.to_dict(), plan=job.plan.hash, inputs=job.plan.digest, directory=arguments.job_dir or "",
-        bulk=True,
-    )  # fmt: skip
+    me = JobId(name=job.mirror.name, bulk=True)
     ear = Ear(me, arguments.target, held, status, wishes, has_failed, has_lost)
     ear.thread.start()
     try:

@@ -19,10 +19,10 @@ from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import active
-from airflow_mirror.jobs.runner.active import ActiveTail, Watch
+from airflow_mirror.jobs.runner.active import JobId, Watch
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.records import SHARE, SIGN
+from airflow_mirror.ledger.records import MEMBER, SHARE, SIGN
 from airflow_mirror.ledger.state import State, state_of
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Dealer:
         values = state.read()
         if not self._written and (others := shares.left_by_others(values, self._mirror, self._tail)):
             state.write(others)
-        there = {one.job: one for one in active.members(values, self._mirror)}
+        there = {one.job: one for one in active.said(MEMBER, values, self._mirror)}
         present = {job: one.processes for job, one in there.items() if self._is_present(state, one)}
         known = {job: number for job, (number, _) in self._reports.items()}
         reports = {job: shares.report_of(values, self._mirror, job, self._tail, known.get(job, 0)) for job in there}
@@ -150,7 +150,7 @@ class Dealer:
                 state.write(shares.given(self._mirror, self._tail, job, share, state.read()))
                 self._written[job] = share
 
-    def _is_present(self, state: State, one: ActiveTail) -> bool:
+    def _is_present(self, state: State, one: JobId) -> bool:
         watch = self._watches.setdefault(one.job, self._watch(state))
         runs = watch.status(one) == RUNNING
         if not runs:
@@ -161,7 +161,7 @@ class Dealer:
             self._lost.discard(one.job)
         return runs and watch.is_sure(one)
 
-    def _say(self, before: Mapping[str, int], there: Mapping[str, ActiveTail], now: Mapping[str, int]) -> None:
+    def _say(self, before: Mapping[str, int], there: Mapping[str, JobId], now: Mapping[str, int]) -> None:
         for job in now.keys() - before.keys():
             log.info("a process on host %s copies from now on, too: %s", there[job].host, job)
         for job in before.keys() - now.keys():

@@ -42,7 +42,7 @@ from airflow_mirror.jobs.plain.workers import Workers
 from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.runner import active
-from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, active_tail
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Watch, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -112,17 +112,14 @@ class Member:
     :param source: reference to its settings; ``target`` likewise.
     """
 
-    def __init__(
-        self, mirror: Mirror, source: str, target: str, them: Workers, status: StatusFile, directory: str = ""
-    ) -> None:
+    def __init__(self, mirror: Mirror, source: str, target: str, them: Workers, status: StatusFile) -> None:
         self._mirror, self._source, self._target = mirror, source, target
         self._workers, self._status = them, status
-        self._directory = directory
         self._carried: Carried | None = None
         self._seen: dict[str, int] = {}  # by tail: the number of the last share that was taken up
         self._totals: dict[tuple[str, int, int], PartitionResult] = {}
         self._table = Table(())
-        self._begun, self._given = time.monotonic(), float("-inf")
+        self._begun = time.monotonic()
         self._complaints = Complaints(log, "the tail is not heard, and what it dealt is copied on: %s")
         self._phase = ""
 
@@ -137,19 +134,13 @@ class Member:
             ledger = Ledger(target)
             prefixes = SIGN.below(self._mirror.name), SHARE.below(self._mirror.name)
             state: State = state_of(target, *prefixes, patience_s=_PATIENCE_S)
-            self._me = ActiveTail(
-                mirror=self._mirror.to_dict(),
-                plan="",
-                inputs="",
-                directory=self._directory,
-                processes=self._workers.count,
-            )
-            signs, watch = Signs(state, self._me), Watch(state)
+            self._me = JobId(name=self._mirror.name, processes=self._workers.count)
+            heartbeat, watch = Heartbeat(state, self._me), Watch(state)
             try:
                 while not stopping.is_set():
                     self._require_tasks_run()
                     try:
-                        verdict = self._look(ledger, state, signs, watch)
+                        verdict = self._look(ledger, state, heartbeat, watch)
                     except (TailRuns, FollowDiffers):
                         raise
                     except TryAgain as e:
@@ -163,13 +154,13 @@ class Member:
                     stopping.wait(_LOOK_EVERY_S)
                 return Verdict.END, watch.seen
             finally:
-                self._leave(state, signs)
+                self._leave(state, heartbeat)
 
     def outcome(self) -> Outcome:
         """Return how it went: what this process has copied for its tails."""
         return summarise(self._totals.values(), time.monotonic() - self._begun) | {"gone": []}, None
 
-    def _look(self, ledger: Decisions, state: State, signs: Signs, watch: Watch) -> Verdict:
+    def _look(self, ledger: Decisions, state: State, heartbeat: Heartbeat, watch: Watch) -> Verdict:
         tail = active_tail(ledger.values(), self._mirror.name)
         values = state.read()
         verdict = judge(values, tail, watch.status(tail) if tail is not None else "", watch)
@@ -182,9 +173,8 @@ class Member:
         self._end_if_stopped()
         self._report_what_ended(state)
         self._take_up(tail, state, values)
-        if time.monotonic() - self._given >= SIGN_EVERY_S:
-            self._given = time.monotonic()
-            signs.give(RUNNING, **self._status.brief())
+        if heartbeat.is_due:
+            heartbeat.give(RUNNING, **self._status.brief())
         return verdict
 
     def _take_up(self, tail: ActiveTail, state: State, values: Mapping[str, bytes]) -> None:
@@ -261,14 +251,14 @@ class Member:
                 self._totals[result.key] = add(self._totals, result.going_on())
         return results
 
-    def _leave(self, state: State, signs: Signs) -> None:
+    def _leave(self, state: State, heartbeat: Heartbeat) -> None:
         """End what is carried out, report it, and take leave, so that the tail deals it to others at once."""
         try:
             if self._carried is not None:
                 self._end(self._carried)
                 if self._carried.results.exception() is None:
                     self._report_what_ended(state)
-            signs.forget()
+            heartbeat.forget()
         except MirrorError as e:
             log.warning("the tail does not hear that this process has left: %s", e)
 

@@ -51,7 +51,7 @@ def follow(
     """
     told, arguments = status or StatusFile(options.job_dir), _arguments(source, target, options)
     with closing(open_publication(arguments, told)) as publication, workers(_count(options)) as them:
-        member = Member(mirror, source, target, them, told, options.job_dir or "")
+        member = Member(mirror, source, target, them, told)
         is_first = options.takeover or not lives(mirror.name, target)
         while True:
             if is_first:

@@ -18,7 +18,8 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
@@ -26,9 +27,11 @@ from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import Kind, known
-from airflow_mirror.ledger.records import ACTIVE, BULK, FENCE, LOOK, MEMBER, SIGN, STOP, WISH
+from airflow_mirror.ledger.records import ACTIVE, BULK, LOOK, MEMBER, SIGN, STOP, WISH
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
+
+T = TypeVar("T")
 
 SIGN_EVERY_S = 5.0
 SILENCE_S = 30.0  # an election takes nine seconds
@@ -40,37 +43,34 @@ _NEWER = "its sign of life was written by a newer version of airflow-mirror: ins
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActiveTail:
-    """The tail that may copy for a mirror.
+class JobId:
+    """Which process it is that gives signs of life: a tail, a bulk copy, one that shares, or one that cuts over.
 
+    :param name: the mirror's.
     :param host: for people; ``where`` and ``pid`` and ``started`` identify its process (:mod:`.process`).
-    :param directory: its job directory on that host; empty for one that was started by hand without.
-    :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
-    :param job: another one for each start. :param application: of a cluster manager, if the driver runs in one.
-    :param bulk: it is no tail and nobody decided it: a bulk copy that says who it is, for whoever pauses the mirror.
-    :param processes: it is no tail, but copies with so many processes what the tail deals to it, and takes its place when
-        that one dies; 0: it is none of these.
-    :param deals: it is a tail that deals partitions to such processes.
+    :param job: another one for each start.
+    :param bulk: a bulk copy, which nobody decided, and which says who it is, for whoever pauses the mirror.
+    :param processes: it copies with so many processes what the tail deals to it, and takes its place when that one dies;
+        0: it is none of these.
     """
 
-    mirror: Mapping[str, Any]
-    plan: str
-    inputs: str
-    directory: str
+    name: str = ""
     host: str = field(default_factory=process.hostname)
     where: str = field(default_factory=process.here)
     pid: int = field(default_factory=os.getpid)
     started: int | None = field(default_factory=lambda: process.started_at(os.getpid()))
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
-    application: str = ""
     bulk: bool = False
     processes: int = 0
-    deals: bool = False
 
     @property
-    def name(self) -> str:
-        """The mirror's name."""
-        return str(self.mirror["name"])
+    def said_as(self) -> Kind | None:
+        """As what it says who it is; None: a decision does."""
+        return BULK if self.bulk else MEMBER if self.processes else None
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as JSON has it, without the mirror's name, which is in the key of its record."""
+        return {key: one for key, one in asdict(self).items() if key != "name"}
 
     @property
     def is_here(self) -> bool:
@@ -81,6 +81,27 @@ class ActiveTail:
     def is_gone(self) -> bool:
         """Whether it is certain that its process has ended. False proves nothing."""
         return self.is_here and self.started is not None and not process.is_alive(self.pid, self.started)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveTail(JobId):
+    """The tail that may copy for a mirror.
+
+    :param directory: its job directory on that host; empty for one that was started by hand without.
+    :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
+    :param application: of a cluster manager, if the driver runs in one.
+    :param deals: it deals partitions to processes that share the mirror.
+    """
+
+    mirror: Mapping[str, Any]
+    plan: str
+    inputs: str
+    directory: str
+    application: str = ""
+    deals: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", str(self.mirror["name"]))
 
     def differing(self, mirror: Mirror) -> list[str]:
         """Return the fields in which its Mirror differs from another one, as readable lines."""
@@ -93,7 +114,7 @@ class ActiveTail:
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {"v": ACTIVE.version, **asdict(self)}
+        return {"v": ACTIVE.version, **self.fields()}
 
 
 def active_tail(values: Values, mirror: str) -> ActiveTail | None:
@@ -101,50 +122,27 @@ def active_tail(values: Values, mirror: str) -> ActiveTail | None:
 
     :raises LedgerNewer: a newer version of the package wrote it.
     """
-    return ACTIVE.load(_process, values, mirror)
+    return ACTIVE.load(partial(process_of, ActiveTail), values, mirror)
 
 
-def process_of(found: Mapping[str, Any], mirror: str) -> ActiveTail:
-    """Return the process that a record about a mirror describes. :raises LedgerNewer: it does not say which job it is."""
-    try:
-        return _process(found)
-    except TypeError as e:
-        raise FENCE.unread(found, mirror) from e
+def process_of(kind: type[T], found: Mapping[str, Any], **more: Any) -> T:
+    """Return the process of a record's fields. What it does not say of it is not what this process is.
 
-
-def _process(found: Mapping[str, Any]) -> ActiveTail:
-    """Return the process of a record's fields. What it does not say of it is not what this process is."""
+    :raises KeyError: it does not say which job that is.
+    """
     nobody = {"host": "unknown", "where": "", "pid": 0, "started": None}
-    if "job" not in found:
-        raise TypeError("it does not say which job that is")
-    return known(ActiveTail)({**nobody, **found})
+    return known(kind)({**nobody, **found, "job": found["job"], **more})
 
 
-def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
-    """Return the bulk copies of a mirror that gave signs of life and did not end; those that were killed, too.
+def said(kind: Kind, values: Mapping[str, bytes], mirror: str) -> list[JobId]:
+    """Return the bulk copies of a mirror, or the processes that share it: those that have not left, killed ones too.
 
-    :param values: the state's.
+    :param kind: :data:`.records.BULK` or :data:`.records.MEMBER`. :param values: the state's.
     :raises LedgerNewer: a newer version of the package wrote one.
     """
-    return _known_as(BULK, values, mirror)
-
-
-def members(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
-    """Return the processes that copy what a mirror's tail deals to them; those that were killed, too.
-
-    :raises LedgerNewer: a newer version of the package wrote one.
-    """
-    return _known_as(MEMBER, values, mirror)
-
-
-def _known_as(kind: Kind, values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
-    found = (kind.load(_process, values, mirror, job) for job in kind.under(values, mirror))
+    decode = partial(process_of, JobId, name=mirror)
+    found = (kind.load(decode, values, mirror, job) for job in kind.under(values, mirror))
     return [one for one in found if one is not None]
-
-
-def active_value(values: Values, mirror: str) -> Any:
-    """Return what is decided about a mirror's tail as it stands there: for who only asks whether it is still the same."""
-    return ACTIVE.at(values, mirror)
 
 
 def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = False) -> None:
@@ -211,11 +209,17 @@ def _sign(found: Mapping[str, Any]) -> Sign:
     return known(Sign)({**found, "notes": tuple(found.get("notes") or ())})
 
 
-class Signs:
+class Heartbeat:
     """What a job says about itself, and what it is told. Belongs to one thread."""
 
-    def __init__(self, state: State, me: ActiveTail) -> None:
+    def __init__(self, state: State, me: JobId) -> None:
         self._state, self._me, self._number = state, me, 0
+        self._given = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a sign; one that could not be given is not tried at once."""
+        return time.monotonic() - self._given >= SIGN_EVERY_S
 
     @property
     def _mine(self) -> tuple[str, ...]:
@@ -223,13 +227,14 @@ class Signs:
 
     def give(self, state: str, **content: Any) -> None:
         """Write a sign. :raises TryAgain: it is not known to be written."""
-        self._number += 1
+        self._number, self._given = self._number + 1, time.monotonic()
         if content.get("error"):
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
         sign = Sign(number=self._number, state=state, at=round(time.time(), 3), **content)
-        values, me = SIGN.put(asdict(sign), self._me.name, self._me.job), self._me
-        if (kind := _known_by(me)) is not None and kind.at(self._state.read(), me.name, me.job) is None:
-            values |= kind.put(asdict(me), me.name, me.job)  # again, if it was taken for dead
+        me = self._me
+        values = {SIGN.key(me.name, me.job): sign.encode()}
+        if (kind := me.said_as) is not None and kind.at(self._state.read(), me.name, me.job) is None:
+            values |= kind.put(me.fields(), me.name, me.job)  # again, if it was taken for dead
         self._state.write(values)
 
     def stop_asked(self) -> str | None:
@@ -282,11 +287,11 @@ class Watch:
         self._heard = self._probed = clock()
         self._lives = False
 
-    def sign(self, tail: ActiveTail) -> Sign | None:
+    def sign(self, tail: JobId) -> Sign | None:
         """Return its last sign."""
         return Sign.decode(SIGN.at(self._state.read(), tail.name, tail.job))
 
-    def status(self, tail: ActiveTail) -> str:
+    def status(self, tail: JobId) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now.
 
         :raises TryAgain: the state can't be read; that is no silence.
@@ -302,7 +307,7 @@ class Watch:
             return sign.state
         if tail.is_gone or self.seen == self._lost:
             return LOST
-        if (kind := _known_by(tail)) is not None and kind.at(self._state.read(), tail.name, tail.job) is None:
+        if (kind := tail.said_as) is not None and kind.at(self._state.read(), tail.name, tail.job) is None:
             return SUCCEEDED  # or failed: it took its leave, and copies no more
         number = None if sign is None else sign.number
         if tail.job != self._job:
@@ -314,7 +319,7 @@ class Watch:
             now = self._probed = self._clock()
         return RUNNING if now - self._heard < self._silence_s else LOST
 
-    def settled(self, tail: ActiveTail, *, by_signs: bool = False) -> str:
+    def settled(self, tail: JobId, *, by_signs: bool = False) -> str:
         """Return the status, RUNNING only once it has given a sign while we looked; may take ``silence_s``.
 
         :param by_signs: also if its process can be seen from here: it may be frozen.
@@ -323,11 +328,11 @@ class Watch:
             self._pause(_LOOK_EVERY_S)
         return found
 
-    def is_sure(self, tail: ActiveTail) -> bool:
+    def is_sure(self, tail: JobId) -> bool:
         """Return whether a tail that is RUNNING has given a sign while we looked, or can be seen from here."""
         return self._lives or tail.is_here
 
-    def _probe(self, tail: ActiveTail, now: float) -> None:
+    def _probe(self, tail: JobId, now: float) -> None:
         """Write to the topic ourselves: while nobody can, silence means nothing, and does not count."""
         try:
             self._state.write({self._look.key(tail.name): str(now).encode()})
@@ -341,13 +346,12 @@ def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:
     state.write(STOP.put({"by": by}, mirror, job))
 
 
-def left_by(job: ActiveTail) -> tuple[str, ...]:
+def left_by(job: JobId) -> tuple[str, ...]:
     """Return the keys that a job leaves behind."""
-    known = _known_by(job)
-    return tuple(kind.key(job.name, job.job) for kind in (SIGN, STOP, known) if kind is not None)
+    return tuple(kind.key(job.name, job.job) for kind in (SIGN, STOP, job.said_as) if kind is not None)
 
 
-def stop_asked(values: Mapping[str, bytes], tail: ActiveTail) -> str | None:
+def stop_asked(values: Mapping[str, bytes], tail: JobId) -> str | None:
     """Return who asked a job to stop; None if nobody did.
 
     :param values: the state's.
@@ -369,8 +373,3 @@ def heard_by(mirror: str) -> tuple[str, str]:
 def ended(mirror: str) -> dict[str, None]:
     """Return what decides, beside what else a decision sets, that no tail copies for a mirror any more."""
     return {ACTIVE.key(mirror): None}
-
-
-def _known_by(job: ActiveTail) -> Kind | None:
-    """Return as what a job that nobody decided says who it is."""
-    return BULK if job.bulk else MEMBER if job.processes else None

@@ -34,6 +34,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
 
     monkeypatch.setattr(command, "target_of", target_of)
     monkeypatch.setattr(kept, "state_of", lambda *_, **__: one)
+    monkeypatch.setattr(command, "state_of", lambda *_, **__: one)
     Drills(one, "dr-drill").save(Drill(run="monday", at_ms=1_790_000_000_000, figures=FIGURES, missed=["RPO"]))
     Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["mirror-drill.1"], source_id="id"))
     return one

@@ -18,7 +18,7 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.ledger.kinds import MORE, every
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -70,7 +70,7 @@ def test_mirrors_are_shown_with_what_their_tails_say(
 ) -> None:
     own(ledger, "done", "a", "b", opened="plan")
     own(ledger, "new", "c")
-    Signs(state, tail(ledger, "ended", "host-a")).give("FAILED", error="t-0: foreign data", summary={"lag": 4})
+    Heartbeat(state, tail(ledger, "ended", "host-a")).give("FAILED", error="t-0: foreign data", summary={"lag": 4})
     tail(ledger, "lost", "host-b")
     rows = {row["mirror"]: row for row in seen(capsys)}
     assert list(rows) == ["done", "ended", "lost", "new"]
@@ -89,7 +89,7 @@ def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str
 ) -> None:
     own(ledger, "m", "a", "b", opened=by)
-    signs = Signs(state, tail(ledger, "m", "host-a"))
+    signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     if sign:
         signs.give(sign, error="PRODUCER_FENCED: find the other job")
     (row,) = seen(capsys)
@@ -115,7 +115,7 @@ def test_the_tail_that_a_drill_has_killed_is_not_lost(
 def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signs = Signs(state, tail(ledger, "m", "host-a"))
+    signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING", phase="starting Spark")
     figures = {"lag": 12345, "records_per_s": 678, "states": {"stopped": 1}, "stopped": ["t-1: broken"]}
     later: list[float] = []
@@ -170,7 +170,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
     """It is named, with its version, and the command says by its status that something is missing."""
     own(ledger, "m", "a", "b")
     own(ledger, "other", "c")
-    Signs(state, tail(ledger, "other", "host-a")).give("FAILED", error="t-0: foreign data")
+    Heartbeat(state, tail(ledger, "other", "host-a")).give("FAILED", error="t-0: foreign data")
     if key == "wish":
         state.write({"wish/m/pause": value})
     else:
@@ -217,7 +217,7 @@ def test_groups_that_do_not_follow_are_said_with_their_cause(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     groups: dict[str, object], said: str | None,
 ) -> None:  # fmt: skip
-    signs = Signs(state, tail(ledger, "m", "host-a"))
+    signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING")
     monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", follows={"groups": groups}))
     (row,) = seen(capsys)
@@ -299,7 +299,7 @@ def test_every_enabled_flow_is_listed_and_all_must_run(
 ) -> None:  # fmt: skip
     own(ledger, "A-to-B", "x")
     own(ledger, "another", "y")
-    one = Signs(state, tail(ledger, "A-to-B", "host-a"))
+    one = Heartbeat(state, tail(ledger, "A-to-B", "host-a"))
     one.give("RUNNING")
     seconds = vars(status)["sleep"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.console import wishes
 from airflow_mirror.console.main import main
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -40,15 +40,15 @@ class World:
         self.live(one, heard)
         return one
 
-    def bulk_copy(self, heard: Heard) -> Signs:
+    def bulk_copy(self, heard: Heard) -> Heartbeat:
         """Let a bulk copy live, as :meth:`tail`."""
         one = ActiveTail(
             mirror={"name": "m"}, plan="p", inputs="i", directory="", host="host-b", where="host-b", bulk=True
         )
         return self.live(one, heard)
 
-    def live(self, one: ActiveTail, heard: Heard) -> Signs:
-        signs = Signs(self.state, one)
+    def live(self, one: ActiveTail, heard: Heard) -> Heartbeat:
+        signs = Heartbeat(self.state, one)
 
         def give() -> None:
             phase, known = heard(self.wished)
@@ -200,5 +200,5 @@ def test_a_job_that_tidies_up_leaves_wishes_alone(world: World) -> None:
     command("rate", "5")
     before = world.wished
     other = world.tail()
-    Signs(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others()
+    Heartbeat(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others()
     assert world.wished == before and not any(other.job in key for key in world.state.read())

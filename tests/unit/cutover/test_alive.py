@@ -23,7 +23,7 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import CutoverRunning, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Sign, Watch
 from tests.unit.cutover.builders import Acls, a_run, go_up, open_behind, platform_in
 from tests.unit.cutover.test_run import Away
 from tests.unit.ledger.memory import MemoryState
@@ -71,8 +71,8 @@ def lifts(run_dir: Path, fence: Any, ledger: Any = None) -> list[str]:
     return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name)
 
 
-def signs_of(target: Target, **values: Any) -> Signs:
-    return Signs(target, ActiveTail(mirror={"name": "flow"}, plan="p", inputs="", directory="", **values))
+def signs_of(target: Target, **values: Any) -> Heartbeat:
+    return Heartbeat(target, ActiveTail(mirror={"name": "flow"}, plan="p", inputs="", directory="", **values))
 
 
 def left_behind(run_dir: Path, by: dict[str, Any] | None) -> Run:

@@ -18,7 +18,7 @@ from airflow_mirror.cutover.guard import GRACE_S, Guard
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import FenceRecord, as_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, TryAgain
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.kafka.permit import unfenced
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide, Topics, a_run, dir_of, go_up, ledger_of, open_behind, target_of
@@ -73,7 +73,7 @@ class World:
         self.state, self.life = Away(target_of(run_dir)), ledger_of(run_dir)
         self.state.world = self
         owner = ActiveTail(mirror={"name": "flow"}, plan=self.run.report.plan_hash, inputs="", directory="", **OWNER)
-        self.signs = Signs(target_of(run_dir), owner)
+        self.signs = Heartbeat(target_of(run_dir), owner)
         on = Platform(GivenSide(self.source), GivenSide(Topics(), self.life, self.state))
         on.source.clock = on.target.clock = cast("Any", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
         self.guard = Guard("flow", on)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.cutover.kept import Kept, mirrors_in
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.ledger.records import REPORT
@@ -133,7 +133,7 @@ def test_report_is_of_the_attempt_whose_fence_is_decided() -> None:
     elsewhere(state).save(report)
     elsewhere(state, "other", "m2").save(a_report(mirror="m2"))
     assert elsewhere(state).of("x") == report and elsewhere(state).of("y") is None
-    assert mirrors_in(state.read()) == ["m", "m2"]
+    assert REPORT.under(state.read()) == ["m", "m2"]
 
 
 def test_report_of_a_newer_version_is_refused() -> None:

@@ -16,8 +16,8 @@ from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import (
     SILENCE_S,
     ActiveTail,
+    Heartbeat,
     Sign,
-    Signs,
     Watch,
     active_tail,
     ask_to_stop,
@@ -101,7 +101,7 @@ def last_job(ledger: MemoryLedger) -> str:
 
 def test_each_sign_begins_the_silence_anew(state: Unreachable, clock: Clock) -> None:
     one, eye = tail(), watch(state, clock)
-    signs = Signs(state, one)
+    signs = Heartbeat(state, one)
     for _ in range(10):
         signs.give(RUNNING)
         assert eye.status(one) == RUNNING
@@ -116,7 +116,7 @@ def test_each_sign_begins_the_silence_anew(state: Unreachable, clock: Clock) -> 
 @pytest.mark.parametrize("final", [SUCCEEDED, FAILED])
 def test_a_last_sign_ends_it_at_once(state: Unreachable, clock: Clock, final: str) -> None:
     one, eye = tail(), watch(state, clock)
-    Signs(state, one).give(final, error="a broker was down", blame="retry")
+    Heartbeat(state, one).give(final, error="a broker was down", blame="retry")
     assert eye.status(one) == final
     sign = eye.sign(one)
     assert sign is not None and (sign.error, sign.blame) == ("a broker was down", "retry")
@@ -125,7 +125,7 @@ def test_a_last_sign_ends_it_at_once(state: Unreachable, clock: Clock, final: st
 def test_silence_counts_only_while_the_topic_takes_writes(state: Unreachable, clock: Clock) -> None:
     """The tail can't give a sign either, and copies on."""
     one, eye = tail(), watch(state, clock)
-    Signs(state, one).give(RUNNING)
+    Heartbeat(state, one).give(RUNNING)
     state.writable = False
     for _ in range(100):
         clock.now += 6
@@ -140,7 +140,7 @@ def test_silence_counts_only_while_the_topic_takes_writes(state: Unreachable, cl
 
 def test_a_topic_that_cant_be_read_is_no_silence(state: Unreachable, clock: Clock) -> None:
     one, eye = tail(), watch(state, clock)
-    Signs(state, one).give(RUNNING)
+    Heartbeat(state, one).give(RUNNING)
     assert eye.status(one) == RUNNING
     state.readable = False
     clock.now += 10 * SILENCE_S
@@ -185,7 +185,7 @@ def test_the_first_tail_is_decided(ledger: MemoryLedger, state: Unreachable, clo
 def test_a_living_tail_is_never_replaced_unasked(ledger: MemoryLedger, state: Unreachable, clock: Clock) -> None:
     first, second = tail("a"), tail("b")
     begin(ledger, first, watch(state, clock))
-    signs = Signs(state, first)
+    signs = Heartbeat(state, first)
     clock.meanwhile = lambda: signs.give(RUNNING)
     with pytest.raises(TailRuns, match="runs already, on host 'a' .*--takeover"):
         begin(ledger, second, watch(state, clock))
@@ -198,7 +198,7 @@ def test_a_silent_tail_is_replaced_after_half_a_minute(ledger: MemoryLedger, sta
     """Its host is gone. One that was decided and died before its first sign as well."""
     first, second, third = tail("a"), tail("b"), tail("c")
     begin(ledger, first, watch(state, clock))
-    Signs(state, first).give(RUNNING)
+    Heartbeat(state, first).give(RUNNING)
     begin(ledger, second, watch(state, clock))
     assert last_job(ledger) == second.job and clock.now - 1000.0 == pytest.approx(SILENCE_S, abs=2)
     begin(ledger, third, watch(state, clock))
@@ -214,7 +214,7 @@ def test_a_tail_that_was_found_lost_is_not_listened_for_again(
     lost = found_lost(first, state, clock)
     begin(ledger, second, watch(state, clock, lost))
     assert last_job(ledger) == second.job and clock.now == 1000.0 + SILENCE_S
-    signs = Signs(state, second)
+    signs = Heartbeat(state, second)
     clock.meanwhile = lambda: signs.give(RUNNING)
     with pytest.raises(TailRuns, match="host 'b'"):
         begin(ledger, third, watch(state, clock, lost))
@@ -227,7 +227,7 @@ def test_a_lost_tail_that_gives_a_sign_after_all_is_not_replaced(
     """It was frozen, and thawed while its successor was prepared."""
     first, second = tail("a"), tail("b")
     begin(ledger, first, watch(state, clock))
-    signs = Signs(state, first)
+    signs = Heartbeat(state, first)
     for _ in range(before):
         signs.give(RUNNING)
     lost = found_lost(first, state, clock)
@@ -252,10 +252,10 @@ def test_signs_of_a_second_driver_are_no_old_ones(state: Unreachable, clock: Clo
 def test_a_sign_that_was_removed_is_no_sign(state: Unreachable, clock: Clock) -> None:
     """Its successor removes what it left."""
     one, eye = tail(), watch(state, clock)
-    Signs(state, one).give(RUNNING)
+    Heartbeat(state, one).give(RUNNING)
     assert eye.status(one) == RUNNING
     clock.now += SILENCE_S - 1
-    Signs(state, tail()).forget_others()
+    Heartbeat(state, tail()).forget_others()
     assert eye.status(one) == RUNNING
     clock.now += 1
     assert eye.status(one) == LOST
@@ -264,7 +264,7 @@ def test_a_sign_that_was_removed_is_no_sign(state: Unreachable, clock: Clock) ->
 def test_an_ended_tail_is_replaced_at_once(ledger: MemoryLedger, state: Unreachable, clock: Clock) -> None:
     first, second = tail("a"), tail("b")
     begin(ledger, first, watch(state, clock))
-    Signs(state, first).give(FAILED)
+    Heartbeat(state, first).give(FAILED)
     begin(ledger, second, watch(state, clock))
     assert last_job(ledger) == second.job and clock.now == 1000.0
 
@@ -272,7 +272,7 @@ def test_an_ended_tail_is_replaced_at_once(ledger: MemoryLedger, state: Unreacha
 def test_of_two_that_start_at_once_one_is_decided(ledger: MemoryLedger, state: Unreachable, clock: Clock) -> None:
     """The other one meets the decision when it would make its own, and looks again: that tail lives."""
     first, second = tail("a"), tail("b")
-    signs = Signs(state, first)
+    signs = Heartbeat(state, first)
 
     class Slow(MemoryLedger):
         def decide(self, change: Any, until_ms: int | None = None) -> Any:
@@ -304,19 +304,19 @@ def test_tails_of_other_mirrors_are_their_own(ledger: MemoryLedger, state: Unrea
 
 def test_who_asks_for_a_stop_is_heard(state: Unreachable) -> None:
     one, another = tail(), tail()
-    assert Signs(state, one).stop_asked() is None
+    assert Heartbeat(state, one).stop_asked() is None
     ask_to_stop(state, one.name, one.job, "a task on host b")
-    assert Signs(state, one).stop_asked() == "a task on host b" and Signs(state, another).stop_asked() is None
+    assert Heartbeat(state, one).stop_asked() == "a task on host b" and Heartbeat(state, another).stop_asked() is None
 
 
 def test_a_new_tail_removes_what_old_ones_left(state: Unreachable, clock: Clock) -> None:
     """An old request to stop is not for it, and the topic does not grow with each start."""
     old, new = tail(), tail()
-    Signs(state, old).give(RUNNING)
+    Heartbeat(state, old).give(RUNNING)
     ask_to_stop(state, old.name, old.job, "somebody")
     ask_to_stop(state, new.name, new.job, "somebody else")
-    Signs(state, new).forget_others()
-    assert Signs(state, new).stop_asked() == "somebody else" and len(state.read()) == 1
+    Heartbeat(state, new).forget_others()
+    assert Heartbeat(state, new).stop_asked() == "somebody else" and len(state.read()) == 1
 
 
 def test_own_process_is_what_a_tail_names() -> None:

@@ -17,6 +17,7 @@ from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAga
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
@@ -75,7 +76,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
     monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
     monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
-    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.01)
+    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
     return one
 
 
@@ -165,7 +166,7 @@ def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) 
 
 def test_tail_listens_while_it_can_give_no_sign(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked it to stop, or took its place, did so before nothing could be written any more."""
-    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.0)
+    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.0)
     with target.tail() as there:
         tail = active_tail(target.ledger.values(), "m")
         assert tail is not None

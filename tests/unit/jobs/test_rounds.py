@@ -21,9 +21,11 @@ from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.driver import rounds as module
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
-from airflow_mirror.jobs.runner.active import bulk_copies
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.runner.active import said
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.ledger.records import BULK
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced
@@ -133,7 +135,7 @@ def bulk(monkeypatch: pytest.MonkeyPatch) -> Bulk:
     monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
     monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
     monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
-    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.01)
+    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
     return one
 
 
@@ -172,7 +174,7 @@ def test_a_paused_copy_rests_until_it_is_resumed(bulk: Bulk) -> None:
     def resume() -> None:
         until(lambda: bulk.status.brief()["phase"] == "paused")
         until(lambda: any(b'"phase":"paused"' in value for value in bulk.state.read().values()))
-        assert [one.plan for one in bulk_copies(bulk.state.read(), "m")]
+        assert said(BULK, bulk.state.read(), "m")
         seen.append(sum(bulk.position.values()))
         bulk.wish("pause", None)
 

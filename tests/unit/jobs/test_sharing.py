@@ -24,10 +24,10 @@ from airflow_mirror.jobs.plain.dealer import Dealer
 from airflow_mirror.jobs.plain.member import Member, Verdict
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import active
-from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Signs, Watch, ask_to_stop, begin
+from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Heartbeat, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.ledger.records import SIGN
+from airflow_mirror.ledger.records import MEMBER, SIGN
 from airflow_mirror.mirror import Mirror
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -151,8 +151,8 @@ def dealt(state: MemoryState) -> Dealt:
 
 def test_only_who_gives_a_sign_while_we_listen_is_dealt_to(dealt: Dealt, state: MemoryState) -> None:
     """A process that died before we began has left its keys, and gives no more signs."""
-    dead, signs = process(job="dead"), Signs(state, process(job="b"))
-    Signs(state, dead).give(RUNNING)
+    dead, signs = process(job="dead"), Heartbeat(state, process(job="b"))
+    Heartbeat(state, dead).give(RUNNING)
     signs.give(RUNNING)
     assert dealt.look() == {}
     signs.give(RUNNING)
@@ -167,7 +167,7 @@ def test_who_is_silent_is_present_for_thirty_seconds_and_its_share_is_not_taken_
     dealt: Dealt, state: MemoryState
 ) -> None:
     """Its tasks may still write: the driver has to withdraw the lease first."""
-    signs = Signs(state, process(job="b"))
+    signs = Heartbeat(state, process(job="b"))
     for _ in range(2):
         signs.give(RUNNING)
         dealt.look(1.0)
@@ -181,7 +181,7 @@ def test_who_is_silent_is_present_for_thirty_seconds_and_its_share_is_not_taken_
 
 
 def test_who_was_only_slow_comes_back(dealt: Dealt, state: MemoryState) -> None:
-    signs = Signs(state, process(job="b"))
+    signs = Heartbeat(state, process(job="b"))
     for _ in range(2):
         signs.give(RUNNING)
         dealt.look(1.0)
@@ -194,7 +194,7 @@ def test_who_was_only_slow_comes_back(dealt: Dealt, state: MemoryState) -> None:
 
 
 def test_who_leaves_has_stopped(dealt: Dealt, state: MemoryState) -> None:
-    signs = Signs(state, process(job="b"))
+    signs = Heartbeat(state, process(job="b"))
     for _ in range(2):
         signs.give(RUNNING)
         dealt.look(1.0)
@@ -207,7 +207,7 @@ def test_who_leaves_has_stopped(dealt: Dealt, state: MemoryState) -> None:
 
 
 def test_a_report_ends_the_turn_and_one_on_an_older_share_does_not(dealt: Dealt, state: MemoryState) -> None:
-    signs = Signs(state, process(job="b"))
+    signs = Heartbeat(state, process(job="b"))
     for _ in range(2):
         signs.give(RUNNING)
         dealt.look(1.0)
@@ -309,10 +309,10 @@ class There:
     def start(self) -> str:
         """Decide that there is a tail, start the member, and return its job."""
         begin(self.ledger, self.tail, Watch(self.state, self.clock), takeover=True)
-        Signs(self.state, self.tail).give(RUNNING)
+        Heartbeat(self.state, self.tail).give(RUNNING)
         self.thread.start()
-        until(lambda: active.members(self.state.read(), "m") or self.ends is not None)
-        return next((one.job for one in active.members(self.state.read(), "m")), "")
+        until(lambda: active.said(MEMBER, self.state.read(), "m") or self.ends is not None)
+        return next((one.job for one in active.said(MEMBER, self.state.read(), "m")), "")
 
     def give(self, job: str, one: Share) -> None:
         self.state.write(shares.given("m", self.tail.job, job, one, dict(self.state.read())))
@@ -374,7 +374,7 @@ def test_who_is_stopped_reports_and_leaves_at_once(there: There, state: MemorySt
     there.stopping.set()
     assert there.end()[0] is Verdict.END
     assert shares.report_of(state.read(), "m", job, TAIL) == (1, [result(1)])
-    assert active.members(state.read(), "m") == []
+    assert active.said(MEMBER, state.read(), "m") == []
     assert there.member.outcome()[0]["bytes"] == 10
 
 
@@ -394,20 +394,20 @@ def test_the_tails_silence_ends_the_share_and_its_place_is_taken(there: There) -
 @pytest.mark.parametrize("final", [SUCCEEDED, FAILED])
 def test_a_tail_that_ends_by_itself_is_followed_by_one_of_us_at_once(there: There, final: str) -> None:
     there.start()
-    Signs(there.state, there.tail).give(final, blame="retry", error="no broker")
+    Heartbeat(there.state, there.tail).give(final, blame="retry", error="no broker")
     assert there.end()[0] is Verdict.TAKE_PLACE
 
 
 def test_a_tail_that_was_asked_to_stop_takes_all_with_it(there: There) -> None:
     there.start()
     ask_to_stop(there.state, "m", TAIL, "an operator")
-    Signs(there.state, there.tail).give(SUCCEEDED)
+    Heartbeat(there.state, there.tail).give(SUCCEEDED)
     assert there.end()[0] is Verdict.END
 
 
 def test_what_only_a_person_can_help_is_not_tried_again(there: There) -> None:
     there.start()
-    Signs(there.state, there.tail).give(FAILED, blame="human", error="the source lost records")
+    Heartbeat(there.state, there.tail).give(FAILED, blame="human", error="the source lost records")
     error = there.end()
     assert isinstance(error, NeedsHuman)
     assert "the source lost records" in str(error)
@@ -416,7 +416,7 @@ def test_what_only_a_person_can_help_is_not_tried_again(there: There) -> None:
 def test_a_cutover_that_ended_all_writing_leaves_the_place_empty(there: There) -> None:
     there.ended_writing = True
     there.start()
-    Signs(there.state, there.tail).give(FAILED, blame="retry", error="the lease is lost")
+    Heartbeat(there.state, there.tail).give(FAILED, blame="retry", error="the lease is lost")
     assert isinstance(there.end(), NeedsHuman)
 
 
@@ -445,7 +445,7 @@ def test_another_tails_share_waits_for_the_end_of_the_first_ones(there: There) -
     until(lambda: there.workers.running == 1)
     there.tail = process(job="tail-2", processes=0, deals=True)
     begin(there.ledger, there.tail, Watch(there.state, there.clock), takeover=True)
-    Signs(there.state, there.tail).give(RUNNING)
+    Heartbeat(there.state, there.tail).give(RUNNING)
     until(lambda: there.workers.running == 0)
     there.give(job, share(3))
     until(lambda: [partitions for partitions, _ in there.workers.carried] == [[1], [3]])
@@ -483,7 +483,7 @@ def stream(dealt: Dealt, tail: FakeTail, own: FakeWorkers) -> Iterator[PlainStre
 
 def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There, state: MemoryState, dealt: Dealt) -> None:
     job = there.start()
-    Signs(state, process(job=job)).give(RUNNING)  # numbers differ from those of its own
+    Heartbeat(state, process(job=job)).give(RUNNING)  # numbers differ from those of its own
     own, tail = FakeWorkers(), FakeTail()
     dealt.look()
     state.write({f"{SIGN.below('m')}{job}/sign": active.Sign(number=99, state=RUNNING).encode()})
@@ -502,7 +502,7 @@ def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There, state: Mem
 
 def test_partitions_of_a_process_that_does_not_report_are_unheard(state: MemoryState, dealt: Dealt) -> None:
     """It gives signs of life, and may write: who copies them next must not do so beside it."""
-    signs, own, tail = Signs(state, process(job="b")), FakeWorkers(), FakeTail()
+    signs, own, tail = Heartbeat(state, process(job="b")), FakeWorkers(), FakeTail()
     for _ in range(2):
         signs.give(RUNNING)
         dealt.look(1.0)

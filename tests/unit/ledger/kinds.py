@@ -21,11 +21,21 @@ from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, bulk_copies, members, stop_asked
+from airflow_mirror.jobs.runner.active import (
+    ActiveTail,
+    Heartbeat,
+    JobId,
+    Sign,
+    Watch,
+    active_tail,
+    left_by,
+    said,
+    stop_asked,
+)
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.ledger import chain, deciding
+from airflow_mirror.ledger import chain, deciding, records
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import Kind as Row
 from airflow_mirror.ledger.records import kind_of
@@ -98,12 +108,18 @@ def began(values: dict[str, Any]) -> Any:
 def fence_of(values: dict[str, Any]) -> Any:
     found = fence_state(values, "m")
     assert found is not None
-    return replace(found, process={}), owner_of("m", found.plan, found.process)
+    return replace(found, process={}), owner_of("m", found.process)
 
 
 def report_of(values: dict[str, Any]) -> Any:
     (found,) = newest_reports(values, "m")
-    return replace(found, process=None), owner_of("m", found.plan_hash, found.process), found.host
+    return replace(found, process=None), owner_of("m", found.process), found.host
+
+
+def said_by(job: JobId) -> bytes:
+    """Return what a job says about who it is."""
+    values = written_by(lambda state: Heartbeat(state, job).give(RUNNING))
+    return values[left_by(job)[-1]]
 
 
 PROCESS = {"host": "h", "where": "h/1", "pid": 7, "started": 9, "job": "theirs"}
@@ -113,7 +129,7 @@ REPORT = CutoverReport(
     fence=FenceRecord(kind="acl", intent={"topics": ["orders"]}, requested=1.0),
     groups=[GroupRecord(group="g", settled="empty", source_state="Empty")],
 )  # fmt: skip
-BULK = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directory="", job="bulk", bulk=True)
+BULK = JobId(name="m", job="bulk", bulk=True)
 SHARE = Share(
     number=1,
     lease=LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=5, wait_s=0.0),
@@ -136,9 +152,9 @@ KINDS = [
     Kind(decided_by(lambda one: chain.add(one, "m", "run", "digest")), lambda v: chain.links(v, "m")),
     Kind({"job/m/mine/sign": Sign(number=4, state=RUNNING, notes=("n",)).encode()},
          lambda v: Watch(state_with(v)).sign(ME)),
-    Kind({"job/m/bulk/bulk": json.dumps(BULK.value()).encode()}, lambda v: bulk_copies(v, "m")),
-    Kind({"job/m/p/member": json.dumps(replace(BULK, job="p", bulk=False, processes=2).value()).encode()},
-         lambda v: members(v, "m")),
+    Kind({"job/m/bulk/bulk": said_by(BULK)}, lambda v: said(records.BULK, v, "m")),
+    Kind({"job/m/p/member": said_by(JobId(name="m", job="p", processes=2))},
+         lambda v: said(records.MEMBER, v, "m")),
     Kind({"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_asked(v, ME)),
     Kind(written_by(lambda one: wish(one, "m", "rate", Wish(by="ann", at="noon"))),
          lambda v: Wishes.of(v, "m")),

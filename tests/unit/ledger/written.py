@@ -34,7 +34,7 @@ from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import reports
-from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, ask_to_stop, begin
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
@@ -69,8 +69,8 @@ MASKED = {
 }  # fmt: skip
 PROCESS: dict[str, Any] = {"host": "h", "where": "pid:1", "pid": 7, "started": 9, "job": "j"}
 TAIL = ActiveTail(mirror={"name": "m", "topics": ["größe"]}, plan=HASH, inputs="i", directory="/jobs/1", **PROCESS)
-BULK = replace(TAIL, job="b", bulk=True)
-MEMBER = replace(TAIL, job="p", plan="", processes=3)
+BULK = JobId(**{**PROCESS, "name": "m", "job": "b"}, bulk=True)
+MEMBER = JobId(**{**PROCESS, "name": "m", "job": "p"}, processes=3)
 FENCE = FenceState(
     run="run", attempt=2, id="f", plan=HASH, revision=HASH, owner="me", max_fence_s=60.0, name="acl",
     process=PROCESS, intent=Intent(topics=("orders",)).value(),
@@ -134,9 +134,9 @@ def _fences(ledger: MemoryLedger, _: MemoryState) -> None:
 
 def _signs(_: MemoryLedger, state: MemoryState) -> None:
     said = {"phase": "copying", "summary": {"lag": 4}, "notes": ("größer",), "follows": {"groups": {"at": 1}}}
-    Signs(state, TAIL).give(RUNNING, **said, heard={"pause": None})
+    Heartbeat(state, TAIL).give(RUNNING, **said, heard={"pause": None})
     for one in (BULK, MEMBER):
-        Signs(state, one).give(SUCCEEDED, error="e", blame="retry")
+        Heartbeat(state, one).give(SUCCEEDED, error="e", blame="retry")
     ask_to_stop(state, "m", "j", "ann")
 
 

@@ -15,9 +15,9 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, RollbackRefused
-from airflow_mirror.jobs.runner.active import active_value
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.kinds import in_pieces
+from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import life
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.rollback import arm as arming
@@ -40,7 +40,7 @@ def opens(ledger: Any, also: Any) -> None:
     values = ledger.values()
     before, turned_to = fence_state(values, "flow-reverse"), direction(values, "flow-reverse")
     until_ms = decision.go_up(ledger, "flow-reverse", UP, before, turned_to)
-    pin = decision.Pin(direction=turned_to, tail=active_value(values, "flow-reverse"))
+    pin = decision.Pin(direction=turned_to, tail=ACTIVE.at(values, "flow-reverse"))
     decision.open_behind(ledger, REVERSE, UP, {"orders": "id-old"}, "noon", until_ms, pin, also)
 
 
