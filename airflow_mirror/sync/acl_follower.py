@@ -28,14 +28,14 @@ class AclFollowReport(PassReport):
     :param left_out: topics and rules.
     """
 
-    head = "{r.rules} rules follow"
+    head = "{rules:rule} kept level"
     rules: int = 0
     granted: list[str] = listed()
     removed: list[str] = listed()
     lost: list[str] = listed(said="access is lost: {line}", most=3)
     later: list[str] = listed()
     drift: list[str] = listed("not on the source")
-    notes: list[str] = listed("notes")
+    notes: list[str] = listed("note")
 
     def add(self, found: AclReport) -> None:
         """Take in what was found and done."""

@@ -57,7 +57,7 @@ class AmendingReport(PassReport):
     :param again: source topics that were created again, likewise.
     """
 
-    head = "{r.topics} in the plan, {r.joined} of them added in {r.amendments} amendment(s)"
+    head = "{topics:topic} in the plan{joined_since}"
     topics: int = 0
     revision: str = ""
     amendments: int = 0
@@ -67,9 +67,9 @@ class AmendingReport(PassReport):
     again: list[str] = listed("created again on the source", SAID)
 
     @property
-    def joined(self) -> int:
-        """How many topics were added."""
-        return len(self.added)
+    def joined_since(self) -> str:
+        """What its line says of topics that were added."""
+        return f", {len(self.added):,} of them added or grown since" if self.added else ""
 
 
 class TopicFollower(Pass[AmendingReport]):

@@ -49,7 +49,7 @@ class ConfigReport(PassReport):
     :param left_out: topics whose settings don't follow, and values that would stop the copy.
     """
 
-    head = "{r.topics} topics follow"
+    head = "{topics:topic} kept level"
     topics: int = 0
     changed: int = 0
     latest: list[str] = listed()

@@ -30,6 +30,7 @@ from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.right import Right
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wording import count
 
 SAID = "{count} {what}, as {line}"
 _SHOWN = 10  # of each list
@@ -40,6 +41,29 @@ class _Listed(NamedTuple):
     what: str
     said: str
     most: int
+
+
+def _say(form: str, found: list[str], of: _Listed, line: str) -> str:
+    one = form == SAID and len(found) == 1
+    return f"{of.what}: {line}" if one else form.format(count=len(found), what=of.what, line=line)
+
+
+class _Number(int):
+    """With its noun: ``{topics:topic}`` is ``1 topic``, or ``2,000 topics``."""
+
+    def __format__(self, noun: str) -> str:
+        return count(int(self), noun) if noun else f"{int(self):,}"
+
+
+class _Figures:
+    """What the names in a report's line stand for: its attributes."""
+
+    def __init__(self, report: PassReport) -> None:
+        self._report = report
+
+    def __getitem__(self, name: str) -> Any:
+        value = getattr(self._report, name)
+        return _Number(value) if isinstance(value, int) else value
 
 
 def listed(what: str = "", said: str = "", most: int = 1) -> Any:
@@ -55,7 +79,7 @@ def listed(what: str = "", said: str = "", most: int = 1) -> Any:
 class PassReport:
     """What a pass found and did. A subclass declares what it counts (figures) and what it lists.
 
-    :cvar head: how its line begins; ``r`` is the report.
+    :cvar head: how its line begins, with figures as ``{topics:topic}``.
     :param left_out: what does not follow, and why.
     :param failed: what could not be read or written, and why; the next pass tries again.
     :param took_s: seconds.
@@ -68,8 +92,8 @@ class PassReport:
 
     def __str__(self) -> str:
         """One line that stays the same while nothing happens: of each list its length, what it lists, and an example."""
-        others = [SAID.format(count=len(found), what=of.what, line=min(found)) for found, of in self._lists if of.what]
-        return "; ".join([self.head.format(r=self), *others])
+        others = [_say(SAID, found, of, min(found)) for found, of in self._lists if of.what]
+        return "; ".join([self.head.format_map(_Figures(self)), *others])
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, a few kilobytes; ``said`` are lines that a person should know.
@@ -77,7 +101,7 @@ class PassReport:
         Of each list: how long it is, and its first lines.
         """
         said = [
-            of.said.format(count=len(found), what=of.what, line=line)[:_LONGEST]
+            _say(of.said, found, of, line)[:_LONGEST]
             for found, of in self._lists
             for line in sorted(found)[: of.most if of.said else 0]
         ]

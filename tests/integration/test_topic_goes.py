@@ -77,7 +77,7 @@ class World:
         close.callback(end_job, self.tail)
         wait_until(lambda: self.at() == {self.stays: AT, self.goes: AT}, "both topics are copied, and the group follows")
         self.source.delete_topics([self.goes], unfenced)
-        said = f"gone from the source, as {self.goes}"
+        said = f"gone from the source: {self.goes}"
         wait_until(lambda: self.type("status --target dst.properties") == 0 and said in self.shell.said, "it is told")
         write(old, self.stays, 30, seed=2)
         wait_until(lambda: ends(new, self.stays)[0][2] == RECORDS + 30, "the other topic goes on", poll_s=0.2)

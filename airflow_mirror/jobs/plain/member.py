@@ -43,7 +43,7 @@ from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Watch, active_tail
-from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Ledger
@@ -87,6 +87,10 @@ def judge(values: Mapping[str, bytes], tail: ActiveTail | None, status: str, wat
         raise NeedsHuman(
             f"the tail on host {tail.host!r} has failed, and so would this process in its place: {sign.error}"
         )
+    if status == LOST:
+        log.warning("the tail on host %s gives no sign any more; this process takes its place", tail.host)
+    else:
+        log.info("the tail on host %s has ended; this process takes its place", tail.host)
     return Verdict.TAKE_PLACE
 
 
@@ -148,7 +152,6 @@ class Member:
                         verdict = Verdict.GOES_ON
                     if verdict is Verdict.TAKE_PLACE:
                         self._require_writing_not_ended(target)
-                        log.warning("the tail is gone (%s); this process tries to take its place", watch.seen)
                     if verdict is not Verdict.GOES_ON:
                         return verdict, watch.seen
                     stopping.wait(_LOOK_EVERY_S)

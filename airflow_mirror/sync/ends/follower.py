@@ -34,7 +34,7 @@ class EndsReport(PassReport):
     :param failed: partitions that did not answer, or why nothing could be asked.
     """
 
-    head = "the ends of {r.partitions} partitions are noted"
+    head = "the ends of {partitions:partition} noted on the target, for a failover"
     seen: float | None = None
     partitions: int = 0
     failed: list[str] = listed("failed", "where the source ends is not noted: {line}")

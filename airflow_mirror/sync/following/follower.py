@@ -42,7 +42,7 @@ class FollowReport(PassReport):
     :param left_out: topics whose positions don't follow; that the source lists no group at all.
     """
 
-    head = "{r.groups} follow"
+    head = "{groups:group} kept level"
     groups: int = 0
     positions: int = 0
     written: int = 0

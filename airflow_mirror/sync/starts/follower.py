@@ -67,7 +67,7 @@ class StartsReport(PassReport):
     :param left_alone: partitions whose log starts don't follow.
     """
 
-    head = "{r.topics} topics follow"
+    head = "{topics:topic} kept level"
     topics: int = 0
     moved: int = 0
     kept: list[str] = listed(

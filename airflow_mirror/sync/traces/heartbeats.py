@@ -38,7 +38,7 @@ class HeartbeatReport(PassReport):
     :param failed: what was not written, and why.
     """
 
-    head = "written to {r.topics} topic(s){r.silence}"
+    head = "written to {topics:topic}{silence}"
     topics: int = 0
     seen: bool = True
     failed: list[str] = listed("failed", "heartbeats are not written: {line}")

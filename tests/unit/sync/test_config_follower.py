@@ -215,7 +215,7 @@ def test_setting_that_its_owner_sets_back_is_given_up_and_named(world: World) ->
     assert given_up.startswith(
         "a: segment.ms was set to 60000 3 times again, and is set back by its owner (Strimzi, Terr"
     )
-    assert "1 set back by somebody else, as a: segment.ms" in report.to_dict()["said"][0]
+    assert "set back by somebody else: a: segment.ms" in report.to_dict()["said"][0]
     assert world.target.set[-1] == ("a", {"flush.ms": "7"}, ())
     world.target.overrides["a"]["segment.ms"] = "60000"
     assert world.follow().given_up == []  # its owner has changed it
