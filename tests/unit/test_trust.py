@@ -33,6 +33,7 @@ SOURCES = {
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
+    ("console/home.py", "hooks_of", "import_module(f'airflow_mirror.hooks.{module}')"): "a word in its callers",
     ("cutover/fence.py", "fence_of", "function_at(str(fence))"): "the caller's",
     ("cutover/guard.py", "__init__", "Alarm()"): "none",
     ("cutover/guard.py", "_alarm_of", "Alarm(path)"): "its order",
