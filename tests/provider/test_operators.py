@@ -1152,13 +1152,13 @@ def test_fence_of_whichever_run_is_lifted_on_request(
 
     monkeypatch.setattr("airflow_mirror.cutover.lifting.lift_leftover_fence", lift)
     reports, others = MemoryState(), MemoryState()
-    others.write({"report/other/x/0": b""})
+    others.write({"report/other/x/000001-00000000/0/1": b""})
     of = {"report/m/": reports, "report/": others}
     monkeypatch.setattr("airflow_mirror.cutover.platform.state_of", lambda _, prefix, **__: of[prefix])
     with pytest.raises(AirflowFailException, match="name='m': the target has no report of a cutover of it; .* of: other"):
         LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)
     assert seen == []
-    reports.write({"report/m/monday/0": b""})
+    reports.write({"report/m/monday/000001-00000000/0/1": b""})
     assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == ["DENY of friday"]
     LiftFenceOperator(task_id="t", mirror=mirror, any_run="True", kept_too="True").execute(context)
     assert seen == [("m", "manual__1", False), ("m", "", True)]

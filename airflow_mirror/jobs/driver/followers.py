@@ -46,7 +46,7 @@ _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 
 
 @dataclass(frozen=True)
-class Row:
+class Follow:
     """One follower.
 
     :param name: of its thread, and of its report in the job's status.
@@ -70,23 +70,23 @@ def _always(mirror: Mirror) -> bool:
 
 
 FOLLOWERS = (
-    Row(
+    Follow(
         ends.NAME, _always, lambda job: ends.looked_every_s(sum(t.partitions for t in job.plan.topics)),
         ends.EndsFollower, end_notes.prefix,
     ),
-    Row("topics", _always, lambda job: job.mirror.topic_interval_s, TopicFollower, PLAN.below),
-    Row(
+    Follow("topics", _always, lambda job: job.mirror.topic_interval_s, TopicFollower, PLAN.below),
+    Follow(
         "configs", lambda mirror: mirror.sync_configs, lambda job: job.mirror.config_interval_s,
         ConfigFollower, seen_configs.prefix,
     ),
-    Row("acls", lambda mirror: mirror.sync_acls, lambda job: job.mirror.acl_interval_s, AclFollower, seen_acls.prefix),
-    Row(HEARTBEATS, lambda mirror: HEARTBEATS in mirror.traces, lambda job: job.mirror.heartbeat_interval_s, Heart),
-    Row("log_starts", lambda mirror: mirror.sync_log_starts, lambda _: EVERY_MS / 1000, StartFollower, sights.prefix),
-    Row(
+    Follow("acls", lambda mirror: mirror.sync_acls, lambda job: job.mirror.acl_interval_s, AclFollower, seen_acls.prefix),
+    Follow(HEARTBEATS, lambda mirror: HEARTBEATS in mirror.traces, lambda job: job.mirror.heartbeat_interval_s, Heart),
+    Follow("log_starts", lambda mirror: mirror.sync_log_starts, lambda _: EVERY_MS / 1000, StartFollower, sights.prefix),
+    Follow(
         "groups", lambda mirror: mirror.sync_groups, lambda job: job.mirror.group_interval_s,
         GroupFollower, group_notes.prefix, of_topics=True,
     ),
-    Row(
+    Follow(
         "checkpoints", lambda mirror: not {*KINDS}.isdisjoint(mirror.traces),
         lambda job: job.mirror.checkpoint_interval_s, TraceFollower, of_topics=True,
     ),
@@ -134,7 +134,7 @@ def followers(
                 thread.renew()
 
     @contextmanager
-    def connected(row: Row, right: Right) -> Iterator[OnePass]:
+    def connected(row: Follow, right: Right) -> Iterator[OnePass]:
         job, keeps = copying.job, [row.keeps(copying.job.mirror.name)] if row.keeps else []
         clusters = load(job.source, "source"), load(job.target, "target")
         with (
@@ -151,7 +151,7 @@ def followers(
             )  # fmt: skip
             yield row.make(sides).follow
 
-    def thread(row: Row) -> Recurring:
+    def thread(row: Follow) -> Recurring:
         right = Right(lambda: held.token)
         interval_s = row.interval_s(copying.job)
         return Recurring(row.name, partial(connected, row, right), right, interval_s, partial(status.report, row.name))

@@ -18,7 +18,7 @@ from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.driver import followers as module
-from airflow_mirror.jobs.driver.followers import FOLLOWERS, Row, followers
+from airflow_mirror.jobs.driver.followers import FOLLOWERS, Follow, followers
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
@@ -52,7 +52,7 @@ class ToyFollower(Pass[ToyReport]):
         report.toys, report.broken = len(plan.topics), [f"{t.source_topic}: a wheel is off" for t in plan.topics]
 
 
-TOY = Row("toys", lambda mirror: mirror.sync_groups, lambda _: 0.01, ToyFollower)
+TOY = Follow("toys", lambda mirror: mirror.sync_groups, lambda _: 0.01, ToyFollower)
 
 
 class World:
