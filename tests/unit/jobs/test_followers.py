@@ -35,7 +35,7 @@ GROWN = replace(OLD, partitions=2, starts={0: 7, 1: 0})
 
 @dataclass(kw_only=True)
 class ToyReport(PassReport):
-    head = "{r.toys} toys"
+    head = "{toys:toy}"
     toys: int = 0
     broken: list[str] = listed("broken", SAID)
 
@@ -131,8 +131,8 @@ def test_a_row_is_all_that_a_new_follower_needs(
         told = world.follows()
         assert told["toys"]["toys"] == 1 and told["toys"]["error"] is None and told["toys"]["at"] > 0
         assert told["toys"]["broken"] == {"count": 1, "first": ["old: a wheel is off"]}
-        assert "toys: 1 toys; 1 broken, as old: a wheel is off" in caplog.messages
-        assert told["toys"]["said"] == ["1 broken, as old: a wheel is off"]
+        assert "toys: 1 toy; broken: old: a wheel is off" in caplog.messages
+        assert told["toys"]["said"] == ["broken: old: a wheel is off"]
         world.token = "second"
         world.wait_for(lambda told: told["toys"]["error"])
     written = len(ToyFollower.written)
