@@ -37,9 +37,9 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
@@ -49,9 +49,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import build
-from airflow_mirror.plan.kept import keep_on
-from airflow_mirror.plan.life import begin
+from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import begin
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire import produce as wire_produce
@@ -297,7 +297,7 @@ class World:
                         on=on, fence=Profiled(self.source, self.profile), compared_to=compared,
                         verify=verify_rest(self.plan, *config, compared),
                     ),
-                    Kept(on.target.reports(_MIRROR), _MIRROR, run_dir.name, run_dir),
+                    ReportStore(on.target.reports(_MIRROR), _MIRROR, run_dir.name, run_dir),
                 )  # fmt: skip
             except MirrorError:
                 if (left := CutoverReport.load(run_dir)) is not None:

@@ -21,9 +21,9 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, fence_state, go_up
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
-from airflow_mirror.drill import kept as drills
+from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.drill import store as drills
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.failover import record as failovers
 from airflow_mirror.jobs.driver import windows
@@ -52,7 +52,7 @@ from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life, traces
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
@@ -62,7 +62,7 @@ from airflow_mirror.sync.ends import notes as notes_of_ends
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import FollowReport
-from airflow_mirror.sync.starts import deciding, sights
+from airflow_mirror.sync.log_starts import deciding, observations
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.records import Record
@@ -311,10 +311,12 @@ def seeing_starts(world: World, n: int) -> None:
     """The sights of one hour, and the end of those of a day ago."""
     changed: dict[str, bytes | None] = {}
     for topic, topic_id in world.ids.items():
-        seen = {p: sights.Seen(world.offset(), world.offset()) for p in range(world.shape.partitions)}
-        sight = sights.Sight(number=n, at_ms=n, ids=(topic_id, topic_id), retention=sights.Retention(n, n), seen=seen)
-        changed[sights.key(world.mirror.name, topic, n - 25)] = None
-        changed[sights.key(world.mirror.name, topic, n)] = sights.dump(sight)
+        seen = {p: observations.Seen(world.offset(), world.offset()) for p in range(world.shape.partitions)}
+        sight = observations.Sight(
+            number=n, at_ms=n, ids=(topic_id, topic_id), retention=observations.Retention(n, n), seen=seen
+        )
+        changed[observations.key(world.mirror.name, topic, n - 25)] = None
+        changed[observations.key(world.mirror.name, topic, n)] = observations.dump(sight)
     world.state.write(changed)
 
 
@@ -373,7 +375,7 @@ def failing_over(world: World, n: int) -> None:
 
 def planning(world: World, n: int) -> None:
     """A plan."""
-    kept.keep(world.plan(), world.state, world.ledger)
+    ledger_store.keep(world.plan(), world.state, world.ledger)
 
 
 def amending(world: World, n: int) -> None:
@@ -383,7 +385,7 @@ def amending(world: World, n: int) -> None:
         plan=plan_hash, number=1, after=plan_hash, created_at="2026-01-01T00:00:00+00:00",
         topics=(world.topic_plan(n % world.shape.topics),),
     )  # fmt: skip
-    kept.amend(one, world.mirror.name, world.state, world.ledger)
+    ledger_store.amend(one, world.mirror.name, world.state, world.ledger)
 
 
 def resolving(world: World, n: int) -> None:
@@ -403,7 +405,7 @@ def proving(world: World, n: int) -> None:
 def cutting_over(world: World, n: int) -> None:
     """The writings of one cutover's report."""
     report = CutoverReport(mirror=world.mirror.name, plan_hash="f" * 64)
-    keeping = Kept(world.state, world.mirror.name, f"manual__{n:05d}", None)
+    keeping = ReportStore(world.state, world.mirror.name, f"manual__{n:05d}", None)
     report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": world.offset()} for tp in world.tps]
     ends = {TopicPartition(row["topic"], row["partition"]): row for row in report.ends}
     for group, its in world.groups.items():
@@ -441,8 +443,8 @@ def claiming(world: World, n: int) -> None:
     """All topics become a mirror's, again by another one each time."""
     mirror = replace(world.mirror, name=f"{world.mirror.name}-{n}")
     claimed = replace(world.plan(), mirror=mirror, source_cluster_id=_ID)
-    life.release(world.ledger, f"{world.mirror.name}-{n - 1}", lambda: None)
-    life.claim(world.ledger, claimed, cast("ClusterAdmin", _Topics(world.ids)))
+    ownership.release(world.ledger, f"{world.mirror.name}-{n - 1}", lambda: None)
+    ownership.claim(world.ledger, claimed, cast("ClusterAdmin", _Topics(world.ids)))
 
 
 def starting(world: World, n: int) -> None:
@@ -480,7 +482,7 @@ def linking(world: World, n: int) -> None:
 
 def marking(world: World, n: int) -> None:
     """A mirror that writes traces says which topics hold them: two of its own, and the one of heartbeats."""
-    traces.mark(
+    mm2_topics.mark(
         world.ledger, [f"source{n}.checkpoints.internal", f"mm2-offset-syncs.source{n}.internal", f"heartbeats{n}"]
     )
 

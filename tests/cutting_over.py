@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from airflow_mirror.cutover.fence import Fence
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Offsets, Verify
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
@@ -19,7 +19,7 @@ from airflow_mirror.sync.groups import Translate
 
 
 def cut_over(
-    on: Platform, plan: Plan, kept: Kept, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
+    on: Platform, plan: Plan, kept: ReportStore, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
     tail_positions: Callable[[], Offsets] | None = None, translate_offset: Translate | None = None,
     additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
@@ -33,7 +33,7 @@ def cut_over(
 
 
 def go_back(
-    way: WayBack, on: Platform, kept: Kept, *, fence: Fence, verify: Verify, accepted: Collection[str] = (),
+    way: WayBack, on: Platform, kept: ReportStore, *, fence: Fence, verify: Verify, accepted: Collection[str] = (),
     stop: threading.Event | None = None, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back. :param on: the mirror's source and target. :param wanted: fields of :class:`CutoverRequest`."""

@@ -18,10 +18,10 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build, kept
-from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.life import active_topics, require_active, require_alone
+from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.ownership import active_topics, require_active, require_alone
+from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.policy import MAPS
 
 log = logging.getLogger(__name__)
@@ -188,8 +188,8 @@ def _last(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterA
 
     :raises LedgerMissing: there is no ledger: only a person can say that there never was one.
     """
-    plan_hash = kept.last_hash(ledger.values(), mirror.name)
-    last = kept.fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None
+    plan_hash = ledger_store.last_hash(ledger.values(), mirror.name)
+    last = ledger_store.fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None
     clusters = source.cluster_id(), target.cluster_id()
     return last if last is not None and (last.source_cluster_id, last.target_cluster_id) == clusters else None
 

@@ -19,14 +19,14 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import NotAdoptable
-from airflow_mirror.jobs.ending import require_at_rest
+from airflow_mirror.jobs.decommission import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, SIGN
-from airflow_mirror.plan import kept
-from airflow_mirror.plan.life import claim, owners, shares
+from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan.ownership import claim, owners, shares
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
 
@@ -61,6 +61,6 @@ def take(
                 store.adopt(target.wire, flow, one.through, proof.confirm)
         proof.confirm()
         claim(ledger, plan, target, upstream.of)
-        kept.keep(plan, state.state_of(target, PLAN.below(name), keys_only=True), ledger)
+        ledger_store.keep(plan, state.state_of(target, PLAN.below(name), keys_only=True), ledger)
     finally:
         lease.release(target.wire, token)

@@ -20,7 +20,7 @@ from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.config_diff import shown
-from airflow_mirror.plan.kept import last_between
+from airflow_mirror.plan.ledger_store import last_between
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.holding import sync_plan
 

@@ -20,10 +20,10 @@ from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
 from airflow_mirror.cutover.decision import fence_state
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import DONE, HTML_NAME, CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, connected
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
 from airflow_mirror.cutover.signing import Signer, load_signer
@@ -178,13 +178,13 @@ def _request(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
     )  # fmt: skip
 
 
-def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clusters) -> Kept:
+def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clusters) -> ReportStore:
     """Return where the run is kept: that which is under way or has finished, so that each call goes on with it."""
     mirror = request.plan.mirror.name
     fence = fence_state(clusters.on.target.ledger.values(), mirror)
     standing = fence.run if fence is not None and not fence.is_over else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     run = arguments.run_name or standing
-    return Kept(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)
+    return ReportStore(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)
 
 
 def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -> int:
@@ -194,7 +194,7 @@ def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -
     return 1 if found.blocks else 0
 
 
-def _do(arguments: argparse.Namespace, kept: Kept, fenced: str, work: Callable[[], CutoverReport]) -> int:
+def _do(arguments: argparse.Namespace, kept: ReportStore, fenced: str, work: Callable[[], CutoverReport]) -> int:
     """Do it; say what became of it, and return the exit status. :param fenced: the cluster, by the mirror's roles."""
     begun = time.time()
     try:
@@ -209,7 +209,7 @@ def _do(arguments: argparse.Namespace, kept: Kept, fenced: str, work: Callable[[
     return _end(arguments, report, kept, fenced)
 
 
-def _end(arguments: argparse.Namespace, report: CutoverReport, kept: Kept, fenced: str) -> int:
+def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore, fenced: str) -> int:
     fence = report.fence
     again = bool(report.steps) and report.steps[-1].name == "verify_again"
     lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]

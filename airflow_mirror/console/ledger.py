@@ -21,7 +21,7 @@ from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.plan.life import Owned, owned_topics, owners, release, shares
+from airflow_mirror.plan.ownership import Owned, owned_topics, owners, release, shares
 
 
 def add(commands: Any) -> None:

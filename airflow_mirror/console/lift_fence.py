@@ -12,14 +12,14 @@ from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import FencedByAnother, InputError, OpeningUnfinished, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import FENCE, LAST_PLAN
-from airflow_mirror.plan.kept import last_hash
+from airflow_mirror.plan.ledger_store import last_hash
 
 _TEXT = """\
 Lift the fence that a cutover of the mirror left up, on any host, as is decided in the target's ledger: producers may
@@ -105,7 +105,7 @@ def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState 
 
 def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | None) -> list[str]:
     if fence is not None and fence.phase == OPENED and not arguments.kept_too:
-        report = Kept(on.target.reports(arguments.mirror), arguments.mirror, fence.run, None).of(fence.id)
+        report = ReportStore(on.target.reports(arguments.mirror), arguments.mirror, fence.run, None).of(fence.id)
         if report is None or report.outcome != DONE:
             raise OpeningUnfinished(fence.run, "its report does not say that it has ended")
         return [f"run {fence.run}: the fence of a finished cutover stays; --kept-too lifts it"]

@@ -13,10 +13,10 @@ from airflow_mirror.console.plan import planned, said
 from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.night.build import night_plan
-from airflow_mirror.night.drift import drift
-from airflow_mirror.night.sections import html, markdown
-from airflow_mirror.night.trial import SECONDS
+from airflow_mirror.readiness.build import night_plan
+from airflow_mirror.readiness.drift import drift
+from airflow_mirror.readiness.sections import html, markdown
+from airflow_mirror.readiness.trial import SECONDS
 
 _TEXT = """\
 Read both clusters and print the plan for the night: which topics and groups have to be cut over together, and because of

@@ -16,10 +16,10 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.kept import last_between
-from airflow_mirror.plan.life import require_active
+from airflow_mirror.plan.ledger_store import last_between
 from airflow_mirror.plan.markdown import render
+from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.taking_over import begun_before
 
 _TEXT = """\

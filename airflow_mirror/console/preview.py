@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mirror.console.clusters import config_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned
-from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import connected
 from airflow_mirror.cutover.run import preview_cutover
 from airflow_mirror.rollback.foresee import with_way_back
@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
     request, source = request_of(arguments, plan), config_of(arguments.source or plan.mirror.source, "source")
     with connected(request, source, config_of(arguments.target, "target")) as clusters:
         require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
-        never = Kept(clusters.on.target.reports(name), name, "preview", None)  # names a run that never is
+        never = ReportStore(clusters.on.target.reports(name), name, "preview", None)  # names a run that never is
         found = with_way_back(preview_cutover(request, clusters, never), plan, clusters)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))
     return 1 if found.blocks else 0

@@ -12,7 +12,7 @@ from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
-from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.plan.ledger_store import fetch, last_hash
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.arm import cutover_of
 from airflow_mirror.rollback.run import WayBack, way_back

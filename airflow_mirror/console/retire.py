@@ -17,7 +17,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import MirrorNotOver
-from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.decommission import Step
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _fence(
     arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
-) -> tuple[list[Part], dict[str, str] | None, list[str]]:  # fmt: skip
+) -> tuple[list[Step], dict[str, str] | None, list[str]]:  # fmt: skip
     """Return the step that lifts the mirror's fence; or what names it, as it stays, and that for people.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
@@ -96,7 +96,7 @@ def _fence(
         cause = f"a fence of its cutover {fence.run} {fence.text}"
         raise MirrorNotOver(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
     if arguments.source is not None:
-        return [Part("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], None, []
+        return [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], None, []
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
     return [], {"run": fence.run, "plan": fence.plan}, [stays]
 

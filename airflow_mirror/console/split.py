@@ -15,7 +15,7 @@ from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.ending import require_at_rest
+from airflow_mirror.jobs.decommission import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -24,8 +24,8 @@ from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.patterns import matches, parse
-from airflow_mirror.plan import Plan, kept
-from airflow_mirror.plan.life import target_ids
+from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan.ownership import target_ids
 
 _TEXT = """\
 Let topics pass from one mirror to another one, which goes on where the old one ended: nothing is copied again, and what
@@ -106,10 +106,10 @@ def _parts(
 
 def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> Plan | None:
     """Return a mirror's last plan as it is amended; None if it has none between these clusters."""
-    plan_hash = kept.last_hash(ledger.values(), name)
+    plan_hash = ledger_store.last_hash(ledger.values(), name)
     if plan_hash is None:
         return None
-    plan = kept.fetch(plan_hash, name, target, ledger)
+    plan = ledger_store.fetch(plan_hash, name, target, ledger)
     between = source.cluster_id(), target.cluster_id()
     if (plan.source_cluster_id, plan.target_cluster_id) != between:
         raise InputError(f"mirror {name!r} is one between other clusters: its source is {plan.source_cluster_id}.")

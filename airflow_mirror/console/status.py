@@ -28,7 +28,7 @@ from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.drill.kept import is_over
+from airflow_mirror.drill.store import is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
@@ -39,8 +39,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.ledger.records import ACTIVE, DRILL, FENCE, LAST_PLAN, SIGN, TOPIC, WISH
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.kept import last_hash
-from airflow_mirror.plan.life import ended_by, owners, shares
+from airflow_mirror.plan.ledger_store import last_hash
+from airflow_mirror.plan.ownership import ended_by, owners, shares
 
 T = TypeVar("T")
 _EVERY_S = 2.0

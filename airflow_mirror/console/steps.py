@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_mirror.console.command import add_json, add_yes
-from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.decommission import Step
 
 _SHOWN = 20  # of each step
 
@@ -22,7 +22,7 @@ def add_steps(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "what was done or is to do, and what stays")
 
 
-def walk(arguments: argparse.Namespace, steps: Iterable[Part]) -> list[dict[str, Any]]:
+def walk(arguments: argparse.Namespace, steps: Iterable[Step]) -> list[dict[str, Any]]:
     """Show each step that has something to do, and do it if that is wanted; return what they are about, for JSON."""
     found = []
     for step in steps:
@@ -36,7 +36,7 @@ def walk(arguments: argparse.Namespace, steps: Iterable[Part]) -> list[dict[str,
     return found
 
 
-def _show(step: Part) -> None:
+def _show(step: Step) -> None:
     for line in step.lines[:_SHOWN]:
         print(f"{step.name:<10} {line}")
     if (more := len(step.lines) - _SHOWN) > 0:

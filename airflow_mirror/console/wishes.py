@@ -17,7 +17,7 @@ from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import BULK, WISH_LOOK
 from airflow_mirror.ledger.state import State, state_of
-from airflow_mirror.plan.life import mirrors
+from airflow_mirror.plan.ownership import mirrors
 
 _PAUSE = """\
 Pause a mirror: its tail, or the bulk copy that runs, ends what is in flight, copies nothing, and stays ready, on whatever

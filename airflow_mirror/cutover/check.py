@@ -28,7 +28,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.ledger_writers import ledger_writers
-from airflow_mirror.plan.life import require_active, require_alone
+from airflow_mirror.plan.ownership import require_active, require_alone
 from airflow_mirror.wire.served import release_of
 
 

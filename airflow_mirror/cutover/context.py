@@ -14,9 +14,9 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, permit
 from airflow_mirror.cutover.fence import Fence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
@@ -84,7 +84,7 @@ class Run:
     request: CutoverRequest
     clusters: Clusters
     report: CutoverReport
-    kept: Kept
+    kept: ReportStore
     log: Log = _LOG
     additions: Additions = ALONE
     signer: Signer | None = None
@@ -204,7 +204,10 @@ class Run:
         return recently(ours, self.on.clock.monotonic)
 
     def save(self) -> None:
-        """Write the report; on the target only once a fence of this attempt was decided. Errors as :meth:`Kept.save`."""
+        """Write the report; on the target only once a fence of this attempt was decided.
+
+        Errors as :meth:`ReportStore.save`.
+        """
         if self.up is None:
             self.kept.save_here(self.report)
         else:

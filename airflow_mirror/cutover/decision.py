@@ -25,10 +25,10 @@ from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, 
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, FENCE
-from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan import ledger_store as plans
 from airflow_mirror.plan.direction import Direction, direction
-from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import mark_cut_over
 
 UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED = "up", "opened", "lifting", "lifted", "closing", "closed"
 

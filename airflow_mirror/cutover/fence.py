@@ -19,8 +19,8 @@ from itertools import chain
 from typing import Protocol, runtime_checkable
 
 from airflow_mirror.cutover.intent import ACL, Intent, line
+from airflow_mirror.cutover.mirror_only_fence import topic_rule
 from airflow_mirror.cutover.platform import Clock
-from airflow_mirror.cutover.spared import topic_rule
 from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
     FencedByAnother,

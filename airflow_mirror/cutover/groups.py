@@ -45,9 +45,9 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
-from airflow_mirror.sync.right import Right
-from airflow_mirror.sync.traces.formats import Checkpoint
-from airflow_mirror.sync.traces.last import has_checkpoints, leave
+from airflow_mirror.sync.mm2_topics.formats import Checkpoint
+from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.verify.partition import count_data
 from airflow_mirror.wording import count, some
 
@@ -308,7 +308,7 @@ def keep_groups(run: Run) -> int:
     """Set positions again that are no longer as this cutover set them; return how many.
 
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
-    (:mod:`airflow_mirror.sync.right`). Groups with members are theirs: nobody else can set anything there.
+    (:mod:`airflow_mirror.sync.write_permit`). Groups with members are theirs: nobody else can set anything there.
     """
     set_here = {record.group: record.on_target for record in run.report.groups}
     found = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
@@ -353,7 +353,7 @@ def _leave_checkpoints(run: Run) -> int:
     ]  # fmt: skip
     lease = run.lease
     assert lease is not None
-    right = Right(lambda: lease)
+    right = WritePermit(lambda: lease)
     with right.granted(run.target.wire):
         return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
 

@@ -2,7 +2,7 @@
 
 ``python -m airflow_mirror.cutover.guard``, started by :mod:`airflow_mirror.jobs.runner.guarding`. It looks at what is
 decided about the mirror's fence. While one stands, and its owner gives no sign of life for
-:data:`~airflow_mirror.cutover.alive.SILENCE_S`, it decides that it is lifted, and lifts it. An owner that comes back
+:data:`~airflow_mirror.cutover.heartbeat.SILENCE_S`, it decides that it is lifted, and lifts it. An owner that comes back
 finds that decision. An owner that gives signs, and hangs, has until its own decision to open would be void
 (``max_fence_s``), and :data:`GRACE_S` more to back out.
 
@@ -25,9 +25,9 @@ import time
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm, alarm_of
-from airflow_mirror.cutover.alive import SILENCE_S, owner_of
 from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
+from airflow_mirror.cutover.heartbeat import SILENCE_S, owner_of
 from airflow_mirror.cutover.lifting import Raised, alone, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished

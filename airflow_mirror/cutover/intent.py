@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.cutover.spared import topic_rule
+from airflow_mirror.cutover.mirror_only_fence import topic_rule
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.acls import EVERYBODY, letting_write
 from airflow_mirror.kafka.model import Acl

@@ -25,15 +25,15 @@ from typing import Any
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import CLOSED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence, name_of
 from airflow_mirror.cutover.groups import restore_groups
+from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.intent import Intent, fence_text, line
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
@@ -53,8 +53,8 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.plan import kept as plans
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ledger_store as plans
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import FAILOVER, direction
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -311,7 +311,7 @@ def lift_leftover_fence(
         return _by_the_source(on, mirror, fence, run, runs, e, kept_too=kept_too)
     if there is None or there.is_over or run not in ("", there.run) or attempt not in ("", there.id):
         return []
-    kept = Kept(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
+    kept = ReportStore(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
     done = (
         _undone(raised, listened=listened) if there.stands
@@ -373,7 +373,7 @@ def _end_copying_back(raised: Raised) -> None:
         return
     at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        life.hand_over(raised.on.source.ledger, back, handed_over_by(raised.state.run), at)
+        ownership.hand_over(raised.on.source.ledger, back, handed_over_by(raised.state.run), at)
     except (LedgerMissing, LedgerLost) as e:
         _LOG.warning("the source's ledger can't be told that its topics are in production: %s", e)
     raised.on.source.end_writing(back)
@@ -455,7 +455,7 @@ def directory_of(runs: Path | None, run: str) -> Path | None:
 
 
 @contextmanager
-def locked(kept: Kept) -> Iterator[None]:
+def locked(kept: ReportStore) -> Iterator[None]:
     """Hold the run's lock, which tells the processes of one host apart.
 
     :raises CutoverRunning: another one holds it.
@@ -482,7 +482,7 @@ def _by_the_source(
     names, lines = [run] if run else sorted(path.name for path in (runs.iterdir() if runs is not None else ())), []
     known, failed = False, list[MirrorError]()
     for name in names:
-        kept = Kept(on.target.reports(mirror), mirror, name, directory_of(runs, name))
+        kept = ReportStore(on.target.reports(mirror), mirror, name, directory_of(runs, name))
         report = kept.on_disk()
         if report is not None and report.fence is not None and report.fence.lifted is None:
             known = True
@@ -498,7 +498,9 @@ def _by_the_source(
     return lines
 
 
-def _lifted_here(on: Platform, kept: Kept, report: CutoverReport, given: Fence | None, *, kept_too: bool) -> list[str]:
+def _lifted_here(
+    on: Platform, kept: ReportStore, report: CutoverReport, given: Fence | None, *, kept_too: bool
+) -> list[str]:
     record = report.fence
     assert record is not None
     with locked(kept):
@@ -543,7 +545,7 @@ def alone(raised: Raised, *, opened: bool) -> Permit:
     return fence.alone(raised.mirror, raised.name, opened=opened) if isinstance(fence, AclFence) else unfenced
 
 
-def _tell(kept: Kept, report: CutoverReport | None) -> MirrorError | None:
+def _tell(kept: ReportStore, report: CutoverReport | None) -> MirrorError | None:
     """Write the report; return why that was not possible. It must not keep applications from writing to the source."""
     try:
         if report is not None:

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.cutover import alive
+from airflow_mirror.cutover import heartbeat
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.jobs.runner.active import Watch
@@ -28,7 +28,7 @@ from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.records import PLAN, REPORT, SIGN
 from airflow_mirror.ledger.state import State, state_of
-from airflow_mirror.plan import kept as plans
+from airflow_mirror.plan import ledger_store as plans
 from airflow_mirror.plan.amendment import amended
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster
@@ -121,7 +121,11 @@ class Side:
     def watch_cutover(self, mirror: str) -> Watch:
         """Return what observes the process of a mirror's cutover."""
         return Watch(
-            self.state(SIGN.below(mirror)), self.clock.monotonic, self.clock.sleep, alive.SILENCE_S, alive.SIGN_EVERY_S
+            self.state(SIGN.below(mirror)),
+            self.clock.monotonic,
+            self.clock.sleep,
+            heartbeat.SILENCE_S,
+            heartbeat.SIGN_EVERY_S,
         )
 
 
@@ -159,7 +163,7 @@ class Platform:
     @contextmanager
     def signs_of_life(self, report: CutoverReport) -> Iterator[None]:
         """Name this process in a report, and give signs of life until the block ends."""
-        with alive.signs_of_life(self.target.admin.config, report):
+        with heartbeat.signs_of_life(self.target.admin.config, report):
             yield
 
     @contextmanager

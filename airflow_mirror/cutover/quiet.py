@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drift import drift
-from airflow_mirror.cutover.held import holders
+from airflow_mirror.cutover.open_transactions import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import FenceGone, FenceLeaks, PlanOutdated, TransactionsOpen

@@ -20,8 +20,8 @@ from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import target_ids
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.sync.groups import Translate
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs

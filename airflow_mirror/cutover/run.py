@@ -15,15 +15,15 @@ from airflow_mirror.checks import Finding
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
-from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.forecast import Forecast
-from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.lifting import Raised, locked
 from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.signing import Signer
@@ -43,7 +43,8 @@ _GUARDED_S = 30.0  # within this time a guard lifts the fence of one that died
 
 
 def run_cutover(
-    request: CutoverRequest, clusters: Clusters, kept: Kept, *, log: Log = _LOG, stop: threading.Event | None = None,
+    request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, log: Log = _LOG,
+    stop: threading.Event | None = None,
     signer: Signer | None = None, additions: Additions = ALONE,
 ) -> CutoverReport:  # fmt: skip
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
@@ -155,7 +156,12 @@ def _preview_of(run: Run, findings: Sequence[Finding], expected: Forecast | None
 
 
 def preview_cutover(
-    request: CutoverRequest, clusters: Clusters, kept: Kept, *, log: Log = _LOG, stop: threading.Event | None = None
+    request: CutoverRequest,
+    clusters: Clusters,
+    kept: ReportStore,
+    *,
+    log: Log = _LOG,
+    stop: threading.Event | None = None,
 ) -> Preview:
     """Return what a cutover would meet that is given the same (:func:`run_cutover`). Errors as :func:`preview`."""
     report = CutoverReport(mirror=request.plan.mirror.name, plan_hash=request.plan.hash)

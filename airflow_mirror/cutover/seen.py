@@ -18,7 +18,7 @@ from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
 from airflow_mirror.cutover.groups import lag, moving, positions_of, translate, unread_in
-from airflow_mirror.cutover.held import unseen_because
+from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import CutoverCancelled, MirrorError
@@ -26,8 +26,8 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.lacking import Lacking
-from airflow_mirror.plan.lacking import lacking as lacking_rights
+from airflow_mirror.plan.missing_acls import Lacking
+from airflow_mirror.plan.missing_acls import lacking as lacking_rights
 from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches

@@ -23,9 +23,9 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
-from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.lifting import Raised, alone, described
+from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
@@ -50,7 +50,7 @@ from airflow_mirror.errors import (
     Undecided,
 )
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan.life import target_ids
+from airflow_mirror.plan.ownership import target_ids
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",

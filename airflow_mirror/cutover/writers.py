@@ -19,7 +19,7 @@ from typing import Any
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
-from airflow_mirror.cutover.held import require_none_held
+from airflow_mirror.cutover.open_transactions import require_none_held
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.drill.reading import patiently
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.errors import BrokerError, MirrorError
 
 # No run of kafka_dr_drill takes that long: its tasks end after ten minutes each, and try again for less than two hours.

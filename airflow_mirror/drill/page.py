@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_mirror.drill.kept import Drill
+from airflow_mirror.drill.store import Drill
 from airflow_mirror.drill.trend import MOST, charts
 from airflow_mirror.files import replace_file
 from airflow_mirror.page import template

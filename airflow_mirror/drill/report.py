@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.kept import Drill
+from airflow_mirror.drill.store import Drill
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_mirror.drill.kept import Drill
 from airflow_mirror.drill.report import over
+from airflow_mirror.drill.store import Drill
 
 MOST = 30  # drills in a chart; the newest
 # Of one drawing, in its own units; a browser scales it to the page.

@@ -18,9 +18,9 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
-from airflow_mirror.plan.lacking import Lacking, lacking
+from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
@@ -209,9 +209,9 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     if decided is not None and decided.by != FAILOVER:
         decided = None
-    plan_hash = decided.plan if decided else tail.plan if tail else kept.last_hash(values, mirror)
+    plan_hash = decided.plan if decided else tail.plan if tail else ledger_store.last_hash(values, mirror)
     if plan_hash is None:
-        known = ", ".join(sorted(life.mirrors(values))) or "none"
+        known = ", ".join(sorted(ownership.mirrors(values))) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = on.plan(mirror, plan_hash)
     if plan.target_cluster_id != (found := target.cluster_id()):

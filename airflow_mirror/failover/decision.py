@@ -13,7 +13,7 @@ from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TryAgain
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.model import Plan
 
@@ -42,7 +42,7 @@ def promote(
             require_no_cutover(values, name, force=force)
             if ACTIVE.at(values, name) != tail:
                 raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
-        opened = life.opening(values, plan, topic_ids, one.opened_by, one.at)
+        opened = ownership.opening(values, plan, topic_ids, one.opened_by, one.at)
         if found == one:
             return opened  # more topics than one decision holds
         return {**turn(name, one), **ended(name), **(opened or {})}

@@ -29,13 +29,13 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
-from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.steps import CUT_OVER
@@ -144,7 +144,7 @@ def fence_returned(
     require_source(source, plan)
     record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
     raised = _decided(on, plan, decided, fence)
-    kept = Kept(on.target.reports(mirror), mirror, raised.state.run, None)
+    kept = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
     report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
     assert report.fence is not None
     noted = record.returned()
@@ -203,7 +203,7 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     return Raised.of(on, name, there, fence, None)
 
 
-def _begun(plan: Plan, raised: Raised, cut: Cut, kept: Kept) -> CutoverReport:
+def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverReport:
     """Keep the fence's report, with the cut in the place of the fenced ends."""
     by, now = ACLS if raised.fence.kind == AclFence.kind else CHECK, time.time()
     record = FenceRecord(
@@ -219,7 +219,7 @@ def _begun(plan: Plan, raised: Raised, cut: Cut, kept: Kept) -> CutoverReport:
     return report
 
 
-def _prove(on: Platform, plan: Plan, raised: Raised, kept: Kept, limits: Limits, log: Log) -> None:
+def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log) -> None:
     """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
     there = on.source.admin.topics([t.source_topic for t in plan.topics])
     topics = (t for t in plan.topics if t.source_topic in there)

@@ -34,13 +34,13 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
-from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import require_alone, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.traces.last import has_checkpoints, leave_found
+from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
 
 _LISTED = 50
 _LOG = logging.getLogger("airflow_mirror.failover")

@@ -23,15 +23,15 @@ def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:
     """
     from airflow_mirror.hooks.kafka import MirrorKafkaHook
     from airflow_mirror.ledger.decisions import Ledger
-    from airflow_mirror.plan import kept
+    from airflow_mirror.plan import ledger_store
 
     plans = plans_of(mirror)
     plan = plans.load(plan_hash)
     with MirrorKafkaHook(mirror.target, "target").admin() as target:
         ledger = Ledger(target)
         if plan is not None:
-            return kept.with_amendments(plan, target, ledger)
-        plan = kept.fetch(plan_hash, mirror.name, target, ledger)
+            return ledger_store.with_amendments(plan, target, ledger)
+        plan = ledger_store.fetch(plan_hash, mirror.name, target, ledger)
     plans.save(plan.rule or plan)
     return plan
 
@@ -52,8 +52,8 @@ def last_plan(mirror: Mirror, target: ClusterAdmin) -> Plan | None:
     :raises PlanNotKept: the target does not have it any more.
     """
     from airflow_mirror.ledger import decisions
-    from airflow_mirror.plan import kept
+    from airflow_mirror.plan import ledger_store
 
     ledger = decisions.Ledger(target)
-    plan_hash = kept.last_hash(ledger.values(), mirror.name)
-    return kept.fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None
+    plan_hash = ledger_store.last_hash(ledger.values(), mirror.name)
+    return ledger_store.fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None

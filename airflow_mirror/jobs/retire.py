@@ -15,17 +15,17 @@ from functools import cached_property, partial
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
-from airflow_mirror.jobs.ending import Part, require_at_rest
+from airflow_mirror.jobs.decommission import Step, require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.records import AMENDMENT, FENCED, LINK, REMOVED, kind_of
 from airflow_mirror.ledger.state import State
-from airflow_mirror.plan import kept, life
-from airflow_mirror.plan.life import Owned
+from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.traces import marked
+from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
@@ -71,9 +71,9 @@ class Retirement:
 
     def _newer(self) -> dict[str, LedgerNewer]:
         """Return the topics about which a newer version of the package decided."""
-        return life.owners(self.ledger.values())[1]
+        return ownership.owners(self.ledger.values())[1]
 
-    def steps(self, keep: Mapping[str, str] | None = None) -> Iterator[Part]:
+    def steps(self, keep: Mapping[str, str] | None = None) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
         :param keep: names of a cutover whose fence is kept, ``run`` and ``plan``: what lifts that one stays.
@@ -81,23 +81,23 @@ class Retirement:
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
-        yield Part("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
+        yield Step("topics", nobodys, lambda: ownership.give_up(self.ledger, self.mirror))
         ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
-        yield Part("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
-        yield Part("settings", self._settings(dry_run=True), self._settings)
+        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
+        yield Step("settings", self._settings(dry_run=True), self._settings)
         maps = len(self.maps.names(self.target.wire))
-        yield Part("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
+        yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
         for group in (progress_group(self.mirror), starts_group(self.mirror)):
             positions = self.target.group_offsets(group)
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
-            yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
+            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
-        yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
+        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(self._gone(self.keys.read(), keep), key=lambda key: AMENDMENT.match(key) is not None)
-        yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
+        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
-        yield Part("decisions", topics + _counted(self._gone(self.ledger.values(), keep)), partial(self._forget, keep))
+        yield Step("decisions", topics + _counted(self._gone(self.ledger.values(), keep)), partial(self._forget, keep))
 
     def left(self) -> list[str]:
         """Return what stays, and why."""
@@ -140,7 +140,7 @@ class Retirement:
         return {topic for topic, one in self._shares() if one.mirror != self.mirror}
 
     def _shares(self) -> list[tuple[str, Owned]]:
-        return life.shares(life.owners(self.ledger.values())[0])
+        return ownership.shares(ownership.owners(self.ledger.values())[0])
 
     @cached_property
     def _plans(self) -> list[Plan]:
@@ -149,12 +149,12 @@ class Retirement:
         A topic that is gone from the source is in no later plan, and its copy stays. Empty: an earlier try has removed
         the last one, after it had restored the settings.
         """
-        last = kept.last_hash(self.ledger.values(), self.mirror)
+        last = ledger_store.last_hash(self.ledger.values(), self.mirror)
         left = {topic for topic, one in self._owned().items() if one.opened_by is None}
         found: list[Plan] = []
-        for plan_hash in [] if last is None else [last, *kept.hashes(self.keys.read(), self.mirror)[::-1]]:
+        for plan_hash in [] if last is None else [last, *ledger_store.hashes(self.keys.read(), self.mirror)[::-1]]:
             try:
-                plan = kept.fetch(plan_hash, self.mirror, self.target, self.ledger)
+                plan = ledger_store.fetch(plan_hash, self.mirror, self.target, self.ledger)
             except PlanNotKept:
                 if not found:  # what older ones say was right before the last one was made
                     break
@@ -197,7 +197,7 @@ class Retirement:
         self.maps.remove_all(self.target.wire)
 
     def _forget(self, keep: Mapping[str, str] | None) -> None:
-        life.free(self.ledger, self.mirror, self._owned())
+        ownership.free(self.ledger, self.mirror, self._owned())
         self.ledger.decide(lambda values: dict.fromkeys(self._gone(values, keep)) or None)
 
     def _gone(self, keys: Iterable[str], keep: Mapping[str, str] | None) -> list[str]:

@@ -19,16 +19,16 @@ from functools import partial
 
 from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
-from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.decommission import Step
 from airflow_mirror.jobs.runner.active import with_plan
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import Kind
 from airflow_mirror.ledger.records import GROUP, IN_PART, KINDS, PASSES, kind_of
 from airflow_mirror.ledger.state import State
-from airflow_mirror.night.waves import waves
 from airflow_mirror.patterns import exact
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.readiness.waves import waves
 from airflow_mirror.sync.following import notes
 from airflow_mirror.wording import count, some
 
@@ -58,7 +58,7 @@ def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
     :raises TopicsShared: the mirror shares its topics.
     :raises InputError: the plan has no such topic, or not with identical offsets. :raises InvalidField: ``name`` is none.
     """
-    life.require_alone(plan, "split off topics")
+    ownership.require_alone(plan, "split off topics")
     if name == plan.mirror.name:
         raise InputError(f"topics would pass from mirror {name!r} to itself: the new one needs a name of its own.")
     planned = {t.source_topic: t for t in plan.topics}
@@ -153,7 +153,7 @@ class Split:
         topics = [t.target_topic for t in self.part.topics]
         if missing := [topic for topic in topics if topic not in self.topic_ids]:
             raise InputError(f"the target has no topic {some(missing)}: nothing was copied that could pass on.")
-        owned = life.decided(self.ledger.values(), {topic: self.topic_ids[topic] for topic in topics})
+        owned = ownership.decided(self.ledger.values(), {topic: self.topic_ids[topic] for topic in topics})
         if opened := [topic for topic, one in owned.items() if one.opened_by is not None]:
             raise MirrorCutOver(self.mirror, opened, owned[opened[0]].opened_at or "")
         source = self.part.source_cluster_id
@@ -162,38 +162,38 @@ class Split:
             raise TopicsOwned(self.mirror, others)
         if nobodys := [topic for topic in topics if topic not in owned]:
             raise InputError(f"the ledger does not say that {some(nobodys)} belongs to mirror {self.mirror!r}.")
-        if kept.last_hash(self.ledger.values(), name) not in (None, self.part.hash):
+        if ledger_store.last_hash(self.ledger.values(), name) not in (None, self.part.hash):
             raise InputError(f"mirror {name!r} has a plan of its own already. Choose another name for the new one.")
 
-    def steps(self) -> Iterator[Part]:
+    def steps(self) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all."""
         name, old = self.part.mirror.name, self.mirror
         passing = self._passing()
-        planned = kept.last_hash(self.ledger.values(), name) == self.part.hash
+        planned = ledger_store.last_hash(self.ledger.values(), name) == self.part.hash
         topics = count(len(self.part.topics), "topic")
         plan = [] if planned else [f"{self.part.hash[:12]}, the first one of mirror {name!r}: {topics}"]
-        yield Part("plan", plan, lambda: kept.keep(self.part, self.plans, self.ledger))
+        yield Step("plan", plan, lambda: ledger_store.keep(self.part, self.plans, self.ledger))
         to_give = [f"{topic}: mirror {old!r} gives it up" for topic, one in passing.items() if not one.released]
-        yield Part("topics", to_give, lambda: life.give_up(self.ledger, old, passing))
+        yield Step("topics", to_give, lambda: ownership.give_up(self.ledger, old, passing))
         lease = [f"the writer lease of mirror {old!r} is taken; its tail has to be started again"] if passing else []
-        yield Part("writing", lease, self.end_writing)
+        yield Step("writing", lease, self.end_writing)
         known = self._known() if passing else {}
         noted = [f"what is known of these topics: {count(len(known), 'note')}"] if known else []
-        yield Part("notes", noted, lambda: self.state.write(known))
+        yield Step("notes", noted, lambda: self.state.write(known))
         to_take = [f"{topic}: mirror {name!r} goes on where mirror {old!r} ended" for topic in passing]
-        yield Part("owner", to_take, lambda: life.pass_on(self.ledger, old, name, passing))
+        yield Step("owner", to_take, lambda: ownership.pass_on(self.ledger, old, name, passing))
         if (rest := self.rest) is not None:
             left = f"{rest.hash[:12]}, of mirror {old!r} from now on: {count(len(rest.topics), 'topic')}"
-            yield Part("rest", [left], partial(kept.keep, rest, self.old_plans, self.ledger, also=self._tail_had))
+            yield Step("rest", [left], partial(ledger_store.keep, rest, self.old_plans, self.ledger, also=self._tail_had))
 
     def _tail_had(self, values: Values) -> Values:
         """Return what decides that the old mirror's tail, which has ended, had the rest for its plan."""
         assert self.rest is not None
         return with_plan(values, self.mirror, self.rest.hash)
 
-    def _passing(self) -> dict[str, life.Owned]:
+    def _passing(self) -> dict[str, ownership.Owned]:
         """Return what is decided about those topics that are the old mirror's by now."""
-        owned = life.decided(self.ledger.values(), self.topic_ids)
+        owned = ownership.decided(self.ledger.values(), self.topic_ids)
         return {topic: one for topic, one in sorted(owned.items()) if one.mirror == self.mirror}
 
     def _known(self) -> dict[str, bytes]:

@@ -88,7 +88,7 @@ class SyncAclsOperator(PlannedOperator):
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.life import require_opened
+        from airflow_mirror.plan.ownership import require_opened
         from airflow_mirror.sync.access import Options, sync_access
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)

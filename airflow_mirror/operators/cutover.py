@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import BaseOperator, Context
 
-    from airflow_mirror.cutover.kept import Kept
+    from airflow_mirror.cutover.report_store import ReportStore
     from airflow_mirror.cutover.request import Clusters, CutoverRequest
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.mirror import Mirror
@@ -115,9 +115,11 @@ class _OfACutover(PlannedOperator):
         )
 
     @contextmanager
-    def _connected(self, request: CutoverRequest, mirror: Mirror, context: Context) -> Iterator[tuple[Clusters, Kept]]:
+    def _connected(
+        self, request: CutoverRequest, mirror: Mirror, context: Context
+    ) -> Iterator[tuple[Clusters, ReportStore]]:
         """Yield the clusters for the block, and where the run of this DAG run is kept."""
-        from airflow_mirror.cutover.kept import Kept
+        from airflow_mirror.cutover.report_store import ReportStore
         from airflow_mirror.cutover.request import connected
         from airflow_mirror.hooks.kafka import configs_of
 
@@ -125,7 +127,7 @@ class _OfACutover(PlannedOperator):
         with connected(request, configs["source"], configs["target"]) as clusters:
             partitions = sum(t.partitions for t in request.plan.topics)
             self.log.info("%d of %d partitions were compared before", len(clusters.compared_to or ()), partitions)
-            yield clusters, Kept(clusters.on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir)
+            yield clusters, ReportStore(clusters.on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir)
 
     def on_kill(self) -> None:
         """Make it stop, and a cutover back out, at its next step. Airflow calls this from a signal handler."""
@@ -225,7 +227,7 @@ class CutoverOperator(_OfACutover):
         super().__init__(**kwargs)
         self.keep_fence, self.approval_valid_s, self.fence_again = keep_fence, approval_valid_s, fence_again
 
-    def _refuses(self, kept: Kept, context: Context, again: bool) -> Callable[[], object]:
+    def _refuses(self, kept: ReportStore, context: Context, again: bool) -> Callable[[], object]:
         """Return what a retry is refused by whose attempt before was killed behind its fence.
 
         :param again: it may raise another one.
@@ -299,7 +301,7 @@ def is_retry(task: BaseOperator, context: Context) -> bool:
     return bool(ti.try_number > ti.max_tries - task.retries + 1)
 
 
-def require_never_fenced(kept: Kept) -> None:
+def require_never_fenced(kept: ReportStore) -> None:
     """Return unless an earlier attempt of a cutover has raised its fence, on whatever worker: its process was killed.
 
     :raises FencedOnce: it has. What it left is undone.

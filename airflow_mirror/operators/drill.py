@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.checks import Finding
-    from airflow_mirror.drill.kept import Drill
+    from airflow_mirror.drill.store import Drill
     from airflow_mirror.hooks.tail import TailView
     from airflow_mirror.mirror import Mirror
 
@@ -79,7 +79,7 @@ class _DrillOperator(MirrorOperator):
         :raises TryAgain: the target takes no writes. The files have it by then.
         """
         from airflow_mirror.drill import page
-        from airflow_mirror.drill.kept import Drill, drills_of
+        from airflow_mirror.drill.store import Drill, drills_of
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         directory = report_dir(mirror, context["ti"].run_id)
@@ -166,7 +166,7 @@ class OpenDrillOperator(_DrillOperator):
         """
         from airflow_mirror.drill.clean_up import clean_up_earlier
         from airflow_mirror.drill.clients import check_logins
-        from airflow_mirror.drill.kept import drills_of
+        from airflow_mirror.drill.store import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
         from airflow_mirror.wire.error_codes import ErrorCode

@@ -34,7 +34,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.kafka.permit import recently
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.life import claim, require_active
+        from airflow_mirror.plan.ownership import claim, require_active
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
 

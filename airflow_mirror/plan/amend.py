@@ -14,12 +14,12 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import holes
-from airflow_mirror.plan.again import created_again, sentence
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import TOLD_ONCE
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.recreated_topics import created_again, sentence
 from airflow_mirror.plan.refusals import Refusal, refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 

@@ -13,8 +13,6 @@ from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import holes
-from airflow_mirror.plan.again import created_again
-from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
@@ -31,13 +29,15 @@ from airflow_mirror.plan.inventory import (
     without_returning,
 )
 from airflow_mirror.plan.ledger_writers import ledger_writers
-from airflow_mirror.plan.life import require_own_name
+from airflow_mirror.plan.mm2_topics import unfit
 from airflow_mirror.plan.model import Capabilities, Plan
+from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
+from airflow_mirror.plan.recreated_topics import created_again
 from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
 from airflow_mirror.plan.situation import Situation
+from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
-from airflow_mirror.plan.traces import unfit
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
 from airflow_mirror.wire.served import Without

@@ -29,7 +29,7 @@ HELD_OPEN: Mapping[str, str] = {
     "retention.ms": "-1",  # counts from record timestamps: history would be deleted minutes after it arrived
 }
 
-# Of a compacted topic, in place of "delete", once its backlog has arrived (`airflow_mirror.sync.starts.compacting`).
+# Of a compacted topic, in place of "delete", once its backlog has arrived (`airflow_mirror.sync.log_starts.compacting`).
 HELD_COMPACTED = "compact,delete"
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"

@@ -36,7 +36,7 @@ class Direction:
 
     @property
     def opened_by(self) -> str:
-        """By whom the topics were opened, as :class:`airflow_mirror.plan.life.Owned` has it."""
+        """By whom the topics were opened, as :class:`airflow_mirror.plan.ownership.Owned` has it."""
         return f"{self.by} {self.attempt}"
 
     def value(self) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.patterns import is_name
-from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 from airflow_mirror.policy import is_internal, is_reserved, is_topic_name

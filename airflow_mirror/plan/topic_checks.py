@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from airflow_mirror.checks import BLOCK, WARN, Checks, Finding, block, several, warn
-from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.finite_hold import TO_BEGIN
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.recreated_topics import sentence
 from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wording import count, some

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorLoop, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.plan.life import Owned, decided
+from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.traces import marked
+from airflow_mirror.plan.ownership import Owned, decided
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import Raised, handed_over_by
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE, CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
     BrokersUnsupported,
@@ -49,7 +49,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.ledger.records import PLAN
-from airflow_mirror.plan import build, kept, life
+from airflow_mirror.plan import build, ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback.parted import DIVERGED, parted
@@ -99,7 +99,7 @@ class Armed:
 
 
 def arm(
-    on: Platform, report_of: Kept, plan: Plan, *, leave: Collection[str] = (), check_only: bool = False,
+    on: Platform, report_of: ReportStore, plan: Plan, *, leave: Collection[str] = (), check_only: bool = False,
     connections: tuple[str, str] | None = None,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
@@ -149,7 +149,7 @@ def arm(
         assert there_is is not None
         create_target_topics(reverse, source, permit(here, name, there_is))
     copy_fence(on, report_of, plan)
-    kept.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
+    ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
     wanted = Direction(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -157,7 +157,7 @@ def arm(
     return _complete(on, report_of, plan, _decide(here, name, decided, wanted))
 
 
-def copy_fence(on: Platform, report_of: Kept, plan: Plan) -> None:
+def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     """Keep what is decided about a fence, its plan and its report on the old source as well.
 
     Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
@@ -166,14 +166,14 @@ def copy_fence(on: Platform, report_of: Kept, plan: Plan) -> None:
     state = fence_state(on.target.ledger.values(), name)
     assert report is not None and state is not None
     whole = on.target.plan(name, state.plan, state.revision)
-    kept.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
+    ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
     for amendment in whole.amendments:
-        kept.amend(amendment, name, on.source.state(PLAN.below(name)), there)
+        ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), there)
     note_copy(there, name, state)
-    Kept(on.source.reports(name), name, report_of.run, None).save(report)
+    ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
 
 
-def cutover_of(mirror: str, on: Side) -> tuple[Kept, Plan]:
+def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:
     """Return the cutover that has opened a mirror's target, and its plan.
 
     :raises NoWayBack: none has.
@@ -183,7 +183,7 @@ def cutover_of(mirror: str, on: Side) -> tuple[Kept, Plan]:
     if fence is None or fence.phase != OPENED:
         lost = decided is not None and decided.by == FAILOVER
         raise NoWayBack(mirror, [_NOT_FENCED if lost else "no cutover of it has opened the target"])
-    report_of = Kept(on.reports(mirror), mirror, fence.run, None)
+    report_of = ReportStore(on.reports(mirror), mirror, fence.run, None)
     return report_of, on.plan(mirror, fence.plan)
 
 
@@ -309,7 +309,7 @@ def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Dire
 
 
 def _complete(
-    on: Platform, report_of: Kept, plan: Plan, decided: Direction, *, check_only: bool = False
+    on: Platform, report_of: ReportStore, plan: Plan, decided: Direction, *, check_only: bool = False
 ) -> Armed:  # fmt: skip
     """Complete what is decided: the source's topics are the reverse mirror's.
 
@@ -323,7 +323,7 @@ def _complete(
         if state is not None and (state.run, state.phase) == (run, OPENED):
             return state
         if not check_only:  # who has lifted it may have found nothing of ours yet
-            life.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
+            ownership.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
         raise gone
 
     if report is None or report.fence is None or decided.attempt != run:
@@ -333,7 +333,7 @@ def _complete(
         raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
-        life.adopt(there, reverse, source)
+        ownership.adopt(there, reverse, source)
         kept_fence()
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=raised.lines)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.fence import AclFence, Fence
-from airflow_mirror.cutover.held import unseen_because
+from airflow_mirror.cutover.mirror_only_fence import spare
+from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters
-from airflow_mirror.cutover.spared import spare
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan

@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_mirror.cutover.context import Log
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
@@ -53,7 +53,7 @@ class WayBack:
     mirror: str
     plan: Plan
     decided: Direction
-    report_of: Kept
+    report_of: ReportStore
 
     def report(self) -> CutoverReport:
         """Return the report of the cutover. :raises NoWayBack: it is gone."""
@@ -72,12 +72,12 @@ def way_back(mirror: str, on: Platform) -> WayBack:
     if decided is None:
         raise NoWayBack(mirror, ["none was armed"])
     plan = on.source.plan(reverse_name(mirror), decided.plan)
-    report_of = Kept(on.target.reports(mirror), mirror, decided.attempt, None)
+    report_of = ReportStore(on.target.reports(mirror), mirror, decided.attempt, None)
     return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of)
 
 
 def roll_back(
-    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: Kept, *, accepted: Collection[str] = (),
+    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, accepted: Collection[str] = (),
     log: Log = _LOG, stop: threading.Event | None = None, signer: Signer | None = None,
     require: Callable[[], object] = lambda: None,
 ) -> CutoverReport:  # fmt: skip

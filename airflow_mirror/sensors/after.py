@@ -49,8 +49,8 @@ class WatchCutoverSensor(BaseSensorOperator):
         :raises SourceNotSilent: names where the old source was written to, or that its fence is gone.
         """
         from airflow_mirror.cutover.after import look_after
-        from airflow_mirror.cutover.kept import Kept
         from airflow_mirror.cutover.platform import Platform
+        from airflow_mirror.cutover.report_store import ReportStore
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.runner.directory import write_json
 
@@ -59,7 +59,7 @@ class WatchCutoverSensor(BaseSensorOperator):
             directory = report_dir(mirror, context["ti"].run_id)
             with admins_of(mirror) as admins:
                 on = Platform.of(*admins)
-                report = Kept(on.target.reports(mirror.name), mirror.name, directory.name, None).load()
+                report = ReportStore(on.target.reports(mirror.name), mirror.name, directory.name, None).load()
                 found = look_after(on, report, time.time())
             for line in found.lines():
                 self.log.info("%s", line)

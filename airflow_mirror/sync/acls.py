@@ -20,8 +20,8 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, granted_freely
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
-from airflow_mirror.plan.life import require_alone
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import require_alone
 from airflow_mirror.sync.acl_rules import (
     CUTOVER,
     EARLY,

@@ -23,8 +23,8 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import require_alone
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.ownership import require_alone
 from airflow_mirror.sync.maps import OffsetMaps
 
 __all__ = ["GroupPlace", "translate"]

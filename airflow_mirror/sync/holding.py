@@ -8,8 +8,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.life import owned_topics, require_active, shares
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import owned_topics, require_active, shares
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, prefix
 from airflow_mirror.wording import some

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer, MissingRight, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.upstream import Upstream, upstream_of
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class LoopWatch:
     :param read_source: returns what the source's ledger says, nothing if it has none.
     :param ledger: of ``target``.
     :param clock: monotonic, in seconds.
-    :param ids: see :func:`.life.claim`.
+    :param ids: see :func:`.ownership.claim`.
     """
 
     def __init__(

@@ -5,7 +5,8 @@ A follower is a :class:`Pass`, a row of :data:`airflow_mirror.jobs.driver.follow
 
 A pass may die at any line, and the next one may be made by another process. So a follower remembers nothing that it needs
 but what the clusters and its ``state`` say. It confirms the lease before it looks, and holds it for each write
-(:class:`.right.Right`). It skips nothing silently: what does not follow stands in the report, with its cause.
+(:class:`.write_permit.WritePermit`). It skips nothing silently: what does not follow stands in the report, with its
+cause.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.ownership import active_topics, not_active
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import count
@@ -142,7 +143,7 @@ class Sides:
     target: ClusterAdmin
     ledger: Decisions
     state: State
-    right: Right
+    right: WritePermit
     maps: OffsetMaps
     take_in: Callable[[Plan], None]
     gone: Callable[[], Mapping[str, str]]

@@ -1,7 +1,7 @@
 """Begin where an older tool's consumer group stands, once that tool has stopped.
 
 The positions are read once, by the mirror's first plan; what is found is part of the plan, or remembered on the target
-by a job that has none (:mod:`airflow_mirror.plan.begun`). See :mod:`.overlap` for what lies behind them.
+by a job that has none (:mod:`airflow_mirror.plan.start_offsets`). See :mod:`.overlap` for what lies behind them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.sync.overlap import Overlap, is_spread, overlap
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster

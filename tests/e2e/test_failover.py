@@ -20,8 +20,8 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build, kept
-from airflow_mirror.plan.life import begin, claim, require_active
+from airflow_mirror.plan import Plan, build, ledger_store
+from airflow_mirror.plan.ownership import begin, claim, require_active
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.topics import create_target_topics
@@ -58,7 +58,7 @@ def mirrored(source: Cluster, target: Cluster) -> Plan:
         create_target_topics(plan, there, unfenced)
         ledger = begin(plan, there)
         claim(ledger, plan, there)
-        kept.keep(plan, state_of(there, PLAN.below(NAME)), ledger)
+        ledger_store.keep(plan, state_of(there, PLAN.below(NAME)), ledger)
         fill(target, 8)
         seen = SourceEnds(at_ms=0).after({TP: (10, 10)}, [TP], int(time.time() * 1000) - 90_000)
         state_of(there, notes.prefix(NAME)).write(seen.dump(NAME))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
@@ -28,7 +28,7 @@ from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.rollback.run import way_back
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
@@ -56,7 +56,7 @@ def owner(w: World, name: str, run: str, *, keep_fence: bool = True, **when: Any
     def body() -> Any:
         on = w.platform()
         return cut_over(
-            on, PLAN, Kept(on.target.reports(MIRROR.name), MIRROR.name, run, None), keep_fence=keep_fence,
+            on, PLAN, ReportStore(on.target.reports(MIRROR.name), MIRROR.name, run, None), keep_fence=keep_fence,
             fence=AclFence(on.source.admin, clock=on.clock), verify=lambda _: [], limits=LIMITS,
             stop=actor.stop,  # type: ignore[arg-type]
         )  # fmt: skip
@@ -109,7 +109,7 @@ def rollback(w: World, name: str, run: str, **when: Any) -> Actor:
     def body() -> Any:
         on, back = w.platform(), REVERSE.mirror.name
         return go_back(
-            way_back(MIRROR.name, on), on, Kept(on.source.reports(back), back, run, None),
+            way_back(MIRROR.name, on), on, ReportStore(on.source.reports(back), back, run, None),
             fence=AclFence(on.target.admin, clock=on.clock), verify=lambda _: [], limits=LIMITS, stop=actor.stop,
         )  # fmt: skip
 
@@ -154,7 +154,7 @@ def tail(w: World, name: str, plan: Plan = PLAN, **when: Any) -> Actor:
         jobs.begin(side.ledger, me, side.watch(mirror.name))
         token = side.take_lease(mirror.name)
         presence._require(side.ledger, me)
-        life.require_active(side.ledger, plan, side.admin)
+        ownership.require_active(side.ledger, plan, side.admin)
         s.clock.sleep(token.wait_s)
         task = s.add(Actor(f"{name}task", lambda: _copy(w, plan, token), background=True))
         until = s.now + _TAIL_S
@@ -202,8 +202,8 @@ def another_mirror(w: World, name: str, **when: Any) -> Actor:
 
     def body() -> str:
         side = w.platform().target
-        life.claim(side.ledger, OTHER, side.admin)
-        life.require_active(side.ledger, OTHER, side.admin)
+        ownership.claim(side.ledger, OTHER, side.admin)
+        ownership.require_active(side.ledger, OTHER, side.admin)
         return "claimed"
 
     return w.s.add(Actor(name, body, **when))

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_mirror.cutover import guard
-from airflow_mirror.cutover.alive import SIGN_EVERY_S
 from airflow_mirror.cutover.guard import Guard
+from airflow_mirror.cutover.heartbeat import SIGN_EVERY_S
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.runner.active import Sign

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
-from airflow_mirror.cutover.kept import Kept, text_in
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.failover.decision import promote
 from airflow_mirror.failover.record import Cut, Record
@@ -24,7 +24,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import records
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
@@ -132,7 +132,7 @@ class World:
             self.source.commit(GROUP, {tp: GroupPosition(READ) for tp in TPS})
         self.keep(PLAN, self.target)
         ledger = MemoryLedger(self.target)
-        life.claim(ledger, PLAN, MemoryAdmin(self.target))  # type: ignore[arg-type]
+        ownership.claim(ledger, PLAN, MemoryAdmin(self.target))  # type: ignore[arg-type]
         ledger.decide(lambda _: {f"plan/{MIRROR.name}": {"v": 1, "hash": PLAN.hash}})
         lease.take(MemoryAdmin(self.target).wire, MIRROR.name)  # type: ignore[arg-type]
         self._was: tuple[Any, ...] = (None, {}, {})
@@ -232,8 +232,8 @@ class World:
         )  # fmt: skip
         ledger = MemoryLedger(self.target)
         ledger.decide(lambda _: {"fence/flow": {"v": 1, **asdict(state)}})
-        Kept(MemoryState(self.target, "report/"), MIRROR.name, run, None).save(report)
-        life.mark_cut_over(ledger, PLAN, self._ids(self.target), "noon")
+        ReportStore(MemoryState(self.target, "report/"), MIRROR.name, run, None).save(report)
+        ownership.mark_cut_over(ledger, PLAN, self._ids(self.target), "noon")
         if self.with_groups:
             self.target.commit(GROUP, {tp: GroupPosition(READ) for tp in TPS})
         lease.take(MemoryAdmin(self.target).wire, MIRROR.name, to_end=True)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ class World:
         self.keep(PLAN, self.source)
         there = MemoryLedger(self.source)
         there.decide(lambda _: {f"plan/{REVERSE.mirror.name}": {"v": 1, "hash": REVERSE.hash}})
-        life.adopt(there, REVERSE, MemoryAdmin(self.source))  # type: ignore[arg-type]
+        ownership.adopt(there, REVERSE, MemoryAdmin(self.source))  # type: ignore[arg-type]
         lease.take(MemoryAdmin(self.source).wire, REVERSE.mirror.name)  # type: ignore[arg-type]
         self._forget()
 

@@ -16,13 +16,13 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan import kept
+from airflow_mirror.plan import ledger_store
 
 EFFECTS: dict[str, tuple[Any, str]] = {
     "lease": (lease, "take"),
     "maps": (MapStore, "adopt"),
     "decision": (take, "claim"),
-    "plan": (kept, "keep"),
+    "plan": (ledger_store, "keep"),
     "release": (lease, "release"),
     "groups": (ClusterAdmin, "commit_groups"),
 }

@@ -25,15 +25,15 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import BrokerError, LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.kept import keep_on
+from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.wire.cluster import WireCluster
@@ -43,9 +43,9 @@ from tests.builders import plan_of, topic_plan
 PARTITIONS = 2
 
 
-def kept_in(on: Platform, mirror: str, run_dir: Path) -> Kept:
+def kept_in(on: Platform, mirror: str, run_dir: Path) -> ReportStore:
     """The report of the run that has this directory on some host."""
-    return Kept(on.target.reports(mirror), mirror, run_dir.name, run_dir)
+    return ReportStore(on.target.reports(mirror), mirror, run_dir.name, run_dir)
 
 
 def wait_for(condition: Callable[[], object], within_s: float = 120.0) -> None:
@@ -89,7 +89,7 @@ class World:
         """Both clusters, as a process that begins now finds them."""
         return Platform.of(self.source, self.target)
 
-    def kept(self, run_dir: Path | None = None) -> Kept:
+    def kept(self, run_dir: Path | None = None) -> ReportStore:
         """The report of a run, as its worker finds it."""
         return kept_in(self.on, self.mirror.name, run_dir or self.run_dir)
 

@@ -23,12 +23,12 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from airflow_mirror.sync.acls import AclReport, sync_acls
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, rule, topic_plan
@@ -206,7 +206,7 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
 
         def follow(**fields: bool) -> AclFollowReport:
             now = replace(plan, mirror=replace(w.mirror, **fields))
-            right = Right(lambda: tokens[-1])
+            right = WritePermit(lambda: tokens[-1])
             state = state_of(w.there_admin, seen_acls.prefix(w.mirror.name))
             given = sides(now, w.here_admin, w.there_admin, right, state=state, ledger=Ledger(w.there_admin))
             return AclFollower(given).follow(0)

@@ -30,8 +30,8 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build, kept
-from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.plan import Plan, build, ledger_store
+from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.rollback.run import way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
@@ -103,7 +103,7 @@ class World:
         create_target_topics(self.plan, self.target, unfenced)
         ledger = begin(self.plan, self.target)
         claim(ledger, self.plan, self.target)
-        kept.keep(self.plan, state_of(self.target, PLAN.below(self.mirror.name)), ledger)
+        ledger_store.keep(self.plan, state_of(self.target, PLAN.below(self.mirror.name)), ledger)
         self.copy(self.plan, self.source, self.target)
         for side, name in ((self.source, "src"), (self.target, "dst")):
             settings = side.config.properties.items()

@@ -14,7 +14,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.ownership import claim
 from sandbox import Cluster
 from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until, write
 

@@ -23,8 +23,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import build, kept
-from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.plan import build, ledger_store
+from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.topics import create_target_topics
@@ -136,7 +136,7 @@ class World:
             create_target_topics(plan, self.target, unfenced)
             ledger = begin(plan, self.target)
             claim(ledger, plan, self.target)
-            kept.keep_on(self.target, plan, ledger)
+            ledger_store.keep_on(self.target, plan, ledger)
         write_plan(plan, directory / "plan.json")
 
     def tail(self, log: Path) -> subprocess.Popen[bytes]:

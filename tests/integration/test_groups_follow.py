@@ -21,12 +21,12 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import begin, claim, mark_cut_over
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import FollowReport, GroupFollower
 from airflow_mirror.sync.groups import translate
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -89,7 +89,7 @@ class World:
 
             if cut:
                 state.write, target.commit_groups = writes, commits
-            right = Right(lambda: self.token)
+            right = WritePermit(lambda: self.token)
             maps = SimpleNamespace(to_target=self.no_map)
             given = sides(self.plan, source, target, right, state=state, ledger=Ledger(target), maps=maps)
             return GroupFollower(given).follow(int(time.time() * 1000))

@@ -32,9 +32,9 @@ from airflow_mirror.ledger.state import SETTINGS as SETTINGS_OF_STATE
 from airflow_mirror.ledger.state import WISHED, state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.kept import fetch, keep, last_hash
-from airflow_mirror.plan.life import begin, claim, mark_cut_over, require_active
+from airflow_mirror.plan.ledger_store import fetch, keep, last_hash
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, require_active
 from airflow_mirror.policy import DECISIONS, STATE
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan

@@ -24,11 +24,11 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.sync.hold import HoldWatch
-from airflow_mirror.sync.right import Right
-from airflow_mirror.sync.starts import sights
-from airflow_mirror.sync.starts.follower import StartFollower, StartsReport
+from airflow_mirror.sync.log_starts import observations
+from airflow_mirror.sync.log_starts.follower import StartFollower, StartsReport
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
@@ -89,8 +89,8 @@ class World:
         assert producer.flush(240) == 0
 
     def process(self) -> StartFollower:
-        state, ledger = state_of(self.target, sights.prefix(self.mirror.name)), Ledger(self.target)
-        right = Right(lambda: self.token)
+        state, ledger = state_of(self.target, observations.prefix(self.mirror.name)), Ledger(self.target)
+        right = WritePermit(lambda: self.token)
         return StartFollower(
             sides(
                 lambda: self.plan, self.source, self.target, right, mirror=self.mirror, state=state, ledger=ledger

@@ -12,7 +12,7 @@ import pytest
 from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.life import owned_topics
+from airflow_mirror.plan.ownership import owned_topics
 from sandbox import Cluster
 from tests.integration import plain
 from tests.integration.copying import (

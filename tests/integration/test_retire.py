@@ -13,7 +13,7 @@ import pytest
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.jobs.ending import Part
+from airflow_mirror.jobs.decommission import Step
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch, begin
 from airflow_mirror.jobs.runner.state import SUCCEEDED
@@ -24,9 +24,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import build, kept
+from airflow_mirror.plan import build, ledger_store
 from airflow_mirror.plan.amendment import next_amendment
-from airflow_mirror.plan.life import claim, mark_cut_over, owned_topics
+from airflow_mirror.plan.ownership import claim, mark_cut_over, owned_topics
 from airflow_mirror.policy import starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
@@ -54,9 +54,9 @@ class World:
             self.plan = build(mirror, here, admin, probe_target=False)
             first, joined = sorted(self.plan.topics, key=lambda t: t.target_topic == self.ours)
             rule = replace(self.plan, topics=(first,))
-            kept.keep(rule, self.state, self.ledger)
+            ledger_store.keep(rule, self.state, self.ledger)
             amendment = next_amendment(rule, [joined], [], rule.created_at)
-            kept.amend(amendment, name, self.state, self.ledger)
+            ledger_store.amend(amendment, name, self.state, self.ledger)
             create_target_topics(self.plan, admin, unfenced)
             claim(self.ledger, self.plan, admin)
             sync_configs(self.plan, here, admin, unfenced)
@@ -133,7 +133,7 @@ def test_retirement_killed_after_any_step_is_finished_later(
     steps = Retirement.steps
     for last in ("topics", "writing", "settings", "maps", "groups", "state", "decisions"):
 
-        def cut(self: Retirement, last: str = last, **how: Any) -> Iterator[Part]:
+        def cut(self: Retirement, last: str = last, **how: Any) -> Iterator[Step]:
             for step in steps(self, **how):
                 if step.name == last and step.lines:
                     raise KeyboardInterrupt

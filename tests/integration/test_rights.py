@@ -27,9 +27,9 @@ from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP
-from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import GroupRecord
+from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.jobs.driver.arguments import parser
@@ -43,25 +43,25 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, PROOF, SIGN, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.night.build import night_plan
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.kept import fetch, keep
-from airflow_mirror.plan.life import begin, require_active
+from airflow_mirror.plan.ledger_store import fetch, keep
+from airflow_mirror.plan.ownership import begin, require_active
 from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import COMMANDS, RIGHTS, ROLES, SIDES, rights_of
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.policy import LEDGER
+from airflow_mirror.readiness.build import night_plan
 from airflow_mirror.sync import lag, seen_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import GroupFollower
 from airflow_mirror.sync.groups import translate_groups
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.mm2_topics.follower import TraceFollower
+from airflow_mirror.sync.mm2_topics.heartbeats import Heart
 from airflow_mirror.sync.topics import create_target_topics
-from airflow_mirror.sync.traces.follower import TraceFollower
-from airflow_mirror.sync.traces.heartbeats import Heart
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
@@ -201,7 +201,7 @@ class World:
     def _follow(self, plan: Plan, user: str, held: HeldLease, *, traces: bool = True) -> None:
         with self.admins(user) as (source, target), self.maps(plan, user) as maps:
             state = state_of(target, notes.prefix(self.mirror.name))
-            right = Right(lambda: held.token)
+            right = WritePermit(lambda: held.token)
             given = sides(plan, source, target, right, state=state, ledger=Ledger(target), maps=maps)
             report = GroupFollower(given).follow(1)
             self.notes += [*report.left_out, *report.failed]
@@ -289,8 +289,8 @@ class World:
         self._cut_over(ROOT, self.directory / "kept", opens=True, keep_fence=True)
         with self.admins(ROOT) as (_, target):
 
-            def kept() -> Kept:
-                return Kept(reports_of(target, self.mirror.name), self.mirror.name, "kept", None)
+            def kept() -> ReportStore:
+                return ReportStore(reports_of(target, self.mirror.name), self.mirror.name, "kept", None)
 
             done = kept().load()
             assert done is not None and done.fence is not None
@@ -503,7 +503,7 @@ def test_with_its_printed_rights_a_target_is_promoted(world_of: Callable[..., Wo
         assert granted == ({"WRITE"} if mode == "acls" else set())
 
 
-# Asked for a minute after a log was cut by its size; tests/unit/sync/starts has it.
+# Asked for a minute after a log was cut by its size; tests/unit/sync/log_starts has it.
 SIZES = ("copy", "target", "CLUSTER", "DESCRIBE")
 
 

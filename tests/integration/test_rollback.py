@@ -20,8 +20,8 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
@@ -30,8 +30,8 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build, kept
-from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.plan import Plan, build, ledger_store
+from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.rollback.arm import arm, cutover_of
 from airflow_mirror.rollback.foresee import foresee
 from airflow_mirror.rollback.run import counted, way_back
@@ -76,7 +76,7 @@ class World:
         create_target_topics(self.plan, self.target, unfenced)
         ledger = begin(self.plan, self.target)
         claim(ledger, self.plan, self.target)
-        kept.keep(self.plan, state_of(self.target, PLAN.below(self.mirror.name)), ledger)
+        ledger_store.keep(self.plan, state_of(self.target, PLAN.below(self.mirror.name)), ledger)
         for name, offset in (("reads-on", 60), ("rests", 40)):
             self.commit(self.source, name, offset)
         self.copy(self.plan, self.source, self.target)
@@ -116,7 +116,7 @@ class World:
         accepted = {"accept_ledger_writers": ["User:*"]}
         return {"fence": HeardFence(source), "verify": verify, "limits": LIMITS, **accepted}
 
-    def cut_over(self) -> Kept:
+    def cut_over(self) -> ReportStore:
         run_dir = self.directory / "there"
         report_of = kept_in(self.on, self.mirror.name, run_dir)
         cut_over(self.on, self.plan, report_of, **self.how(self.plan, self.source, self.target))

@@ -18,13 +18,13 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build
-from airflow_mirror.plan.life import begin, claim, mark_cut_over
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
 from airflow_mirror.sync.configs import sync_configs
-from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.seen_configs import LastSeen
 from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.followed import sides
@@ -52,7 +52,7 @@ class World:
                 lambda: self.plan,
                 self.source,
                 self.target,
-                Right(lambda: self.token),
+                WritePermit(lambda: self.token),
                 state=self.state,
                 ledger=Ledger(self.target),
             )

@@ -29,8 +29,8 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build, kept
-from airflow_mirror.plan.life import begin, claim, owned_topics, require_active, target_ids
+from airflow_mirror.plan import Plan, build, ledger_store
+from airflow_mirror.plan.ownership import begin, claim, owned_topics, require_active, target_ids
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
@@ -73,14 +73,14 @@ class World:
     def plan(self, mirror: Mirror) -> Plan:
         """Plan as the task of a DAG does, from what the target keeps of the mirror's last plan."""
         self.ledger.create()
-        last = kept.last_hash(self.ledger.values(), mirror.name)
-        before = kept.fetch(last, mirror.name, self.target, self.ledger) if last else None
+        last = ledger_store.last_hash(self.ledger.values(), mirror.name)
+        before = ledger_store.fetch(last, mirror.name, self.target, self.ledger) if last else None
         known = before.known_topics if before else {}
         plan = build(mirror, self.source, self.target, known, probe_target=False)
         plan.raise_if_blocked()
         begin(plan, self.target)
         require_active(self.ledger, plan, self.target)
-        kept.keep(plan, state_of(self.target, PLAN.below(mirror.name)), self.ledger)
+        ledger_store.keep(plan, state_of(self.target, PLAN.below(mirror.name)), self.ledger)
         create_target_topics(plan, self.target, unfenced)
         claim(self.ledger, plan, self.target)
         sync_configs(plan, self.source, self.target, unfenced)

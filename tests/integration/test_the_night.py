@@ -20,8 +20,8 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.kept import keep
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.ledger_store import keep
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.rollback.arm import arm
 from airflow_mirror.rollback.run import roll_back
 from sandbox import Cluster

@@ -21,9 +21,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.kept import keep_on, last_between
-from airflow_mirror.plan.life import begin, owned_topics
+from airflow_mirror.plan.ledger_store import keep_on, last_between
+from airflow_mirror.plan.ownership import begin, owned_topics
+from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule

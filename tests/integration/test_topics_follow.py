@@ -22,10 +22,10 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.kept import fetch, keep
-from airflow_mirror.plan.life import active_topics, begin
+from airflow_mirror.plan.ledger_store import fetch, keep
+from airflow_mirror.plan.ownership import active_topics, begin
+from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write

@@ -29,7 +29,7 @@ from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.life import begin, claim, mark_cut_over, owned_topics, release
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, owned_topics, release
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.policy import DECISIONS
 from airflow_mirror.sync.loops import LoopWatch

@@ -14,7 +14,7 @@ from airflow_mirror.failover.run import run as fail_over
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import GroupFollower
 from airflow_mirror.verify.remaining import verify_rest
@@ -103,7 +103,7 @@ def test_a_cutover_leaves_checkpoints_where_it_has_set_the_groups(
         configs = [config(cluster) for cluster in w.clusters]
         with w.maps() as maps:
             on = Platform.of(w.source, w.target)
-            kept.keep_on(w.target, w.plan, w.ledger())
+            ledger_store.keep_on(w.target, w.plan, w.ledger())
             report = cut_over(
                 on, w.plan, kept_in(on, w.mirror.name, tmp_path / "run"),
                 fence=CallableFence(lambda: None, lambda: None), verify=verify_rest(w.plan, *configs), limits=LIMITS,
@@ -121,7 +121,7 @@ def test_a_failover_leaves_checkpoints_where_the_groups_stand(
     """Of the mapped topic the checkpoint keeps the source's offset that was known: nobody can ask the source any more."""
     with world(source_cluster, target_cluster, topic_name) as w:
         filled(w)
-        kept.keep(w.plan, state_of(w.target, PLAN.below(w.mirror.name)), w.ledger())
+        ledger_store.keep(w.plan, state_of(w.target, PLAN.below(w.mirror.name)), w.ledger())
         state = state_of(w.target, notes.prefix(w.mirror.name))
         with w.maps() as maps:
             given = sides(w.plan, w.source, w.target, w.right(), ledger=w.ledger(), state=state, maps=maps)

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following.deciding import goal_of
 from airflow_mirror.sync.following.reading import Reading
@@ -157,7 +157,7 @@ def test_checkpoints_of_a_tail_that_is_killed_never_go_back_nor_beyond_the_copy(
     fields = {"checkpoint_interval_s": 0.1, "heartbeat_interval_s": 0.5, "sync_topics": False, "sync_log_starts": False}
     with world(source_cluster, target_cluster, topic_name, **fields) as w:
         state = state_of(w.target, PLAN.below(w.mirror.name))
-        kept.keep(w.plan, state, w.ledger())
+        ledger_store.keep(w.plan, state, w.ledger())
         write_plan(w.plan, tmp_path / "plan.json")
         (tmp_path / "mirror.json").write_text(json.dumps(w.mirror.to_dict()))
         stopping = threading.Event()

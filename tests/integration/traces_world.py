@@ -15,13 +15,13 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import begin, claim
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.sync.right import Right
-from airflow_mirror.sync.traces.follower import TraceFollower, TraceReport
-from airflow_mirror.sync.traces.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
-from airflow_mirror.sync.traces.heartbeats import Heart, HeartbeatReport
+from airflow_mirror.sync.mm2_topics.follower import TraceFollower, TraceReport
+from airflow_mirror.sync.mm2_topics.formats import Checkpoint, OffsetSync, read_checkpoint, read_offset_sync
+from airflow_mirror.sync.mm2_topics.heartbeats import Heart, HeartbeatReport
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -82,8 +82,8 @@ class World:
             copy(*self.clusters, ranges, mirror=self.mirror.name)
         self.token = lease.take(self.wire, self.mirror.name)
 
-    def right(self) -> Right:
-        return Right(lambda: self.token)
+    def right(self) -> WritePermit:
+        return WritePermit(lambda: self.token)
 
     def ledger(self) -> Ledger:
         return Ledger(self.target)

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.life import mark_cut_over
+from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclReport
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport

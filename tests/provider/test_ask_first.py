@@ -19,9 +19,9 @@ from markdown_it import MarkdownIt
 
 from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.forecast import Forecast
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import BACKED_OUT, RUNNING, CutoverReport, FenceRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import DrainTimedOut, InputError, TryAgain
 from airflow_mirror.hooks.home import report_dir
@@ -151,7 +151,7 @@ def test_retry_raises_no_second_fence_unless_asked(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, outcome: str, fenced: bool,
     again: bool, final: bool,
 ) -> None:  # fmt: skip
-    def cut_over(_request: CutoverRequest, _clusters: Clusters, kept: Kept, **_: Any) -> None:
+    def cut_over(_request: CutoverRequest, _clusters: Clusters, kept: ReportStore, **_: Any) -> None:
         report = CutoverReport(mirror="m", plan_hash=PLAN, outcome=outcome)
         if fenced:
             report.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 9, lifted=time.time())
@@ -185,7 +185,7 @@ def test_retry_after_a_kill_raises_no_second_fence_either(
     before = CutoverReport(mirror="m", plan_hash=PLAN, outcome=BACKED_OUT)
     if fenced:
         before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 30, lifted=time.time() - 21)
-    Kept(reports, "m", directory(mirror).name, None).save(before)
+    ReportStore(reports, "m", directory(mirror).name, None).save(before)
 
     def cut_over(*_: Any, additions: Additions, **__: Any) -> None:
         additions.require()

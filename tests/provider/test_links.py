@@ -17,7 +17,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.serialization.definitions import operatorlink
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -89,7 +89,7 @@ def test_page_of_a_cutover_is_linked_while_it_runs_and_afterwards(
     pushed, task, seen = Pushed(), cutover_of(mirror), []
     context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
 
-    def cut_over(_request: Any, _clusters: Any, kept: Kept, **_: Any) -> None:
+    def cut_over(_request: Any, _clusters: Any, kept: ReportStore, **_: Any) -> None:
         seen.append(pushed.shown_by(task, monkeypatch))
         assert kept.directory == served / "m" / "runs" / "manual__1"
         raise InputError("far enough")

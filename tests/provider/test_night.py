@@ -14,10 +14,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.checks import Finding
-from airflow_mirror.night.build import decide
-from airflow_mirror.night.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
+from airflow_mirror.readiness.build import decide
+from airflow_mirror.readiness.look import ReadinessFacts
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 
@@ -41,12 +41,12 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
 
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
     monkeypatch.setattr("airflow_mirror.plan.build", lambda *_, **__: made.plan)
-    monkeypatch.setattr("airflow_mirror.plan.again.decisions_of", lambda _: {})
-    monkeypatch.setattr("airflow_mirror.plan.life.begin", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.life.require_active", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.kept.last_between", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.kept.keep_on", lambda _, plan, *more: made.kept.append(plan))
-    monkeypatch.setattr("airflow_mirror.night.build.night_plan", night_plan)
+    monkeypatch.setattr("airflow_mirror.plan.recreated_topics.decisions_of", lambda _: {})
+    monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.ledger_store.last_between", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *more: made.kept.append(plan))
+    monkeypatch.setattr("airflow_mirror.readiness.build.night_plan", night_plan)
     return made
 
 

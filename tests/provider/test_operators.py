@@ -33,10 +33,10 @@ from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.failback import FailbackReport
 from airflow_mirror.drill.groups import GroupOutlook, Outlook
-from airflow_mirror.drill.kept import Drill, Drills
 from airflow_mirror.drill.page import render
 from airflow_mirror.drill.rehearsal import planned
 from airflow_mirror.drill.report import DrillReport
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.errors import BrokerError, InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.tail import TailView
@@ -71,8 +71,8 @@ from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, PlanDirectory
 from airflow_mirror.plan.amendment import next_amendment
-from airflow_mirror.plan.kept import amend, keep
-from airflow_mirror.plan.life import mark_cut_over
+from airflow_mirror.plan.ledger_store import amend, keep
+from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag

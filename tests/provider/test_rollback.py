@@ -14,9 +14,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, PlanOfAnother
 from airflow_mirror.hooks import kafka
@@ -39,7 +39,7 @@ from tests.unit.ledger.memory import MemoryState
 from tests.unit.rollback.world import REVERSE
 
 FIELDS = {"name": "flow", "source": "old", "target": "new"}
-KEPT = Kept(MemoryState(), "flow-reverse", "manual__1", Path("back"))
+KEPT = ReportStore(MemoryState(), "flow-reverse", "manual__1", Path("back"))
 ELSEWHERE = replace(REVERSE, mirror=replace(REVERSE.mirror, source="their-new", target="their-old"))  # who armed it
 
 
@@ -109,7 +109,7 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
     """What the core was asked for by a rollback."""
     found = WayBack(mirror="flow", plan=ELSEWHERE, decided=cast("Any", None), report_of=cast("Any", None))
 
-    def rolled(way: WayBack, request: CutoverRequest, clusters: Clusters, kept: Kept, **how: Any) -> CutoverReport:
+    def rolled(way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, **how: Any) -> CutoverReport:
         assert (request.plan, request.fence, request.alarm, kept) == (way.plan, "acl", "", KEPT)
         asked.append((way.plan, clusters.on.source.admin, clusters.on.target.admin, how))
         return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")

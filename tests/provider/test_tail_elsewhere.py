@@ -266,7 +266,7 @@ def test_supervision_ends_with_the_cutover(
 
     def cut_over() -> None:
         refused = MirrorCutOver("m", ["t"], "noon")
-        monkeypatch.setattr("airflow_mirror.plan.life.require_active", lambda *_: (_ for _ in ()).throw(refused))
+        monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: (_ for _ in ()).throw(refused))
         ends(ledger, state, "FAILED", error="lease lost", blame="human")
 
     happen([cut_over])

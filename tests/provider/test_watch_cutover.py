@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover.after import After, GroupAfter
-from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -29,8 +29,8 @@ def found(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> 
     """What the next looks see."""
     looks: list[After] = []
     monkeypatch.setattr("airflow_mirror.cutover.after.look_after", lambda *_: looks.pop(0))
-    monkeypatch.setattr("airflow_mirror.cutover.kept.reports_of", lambda *_: None)
-    monkeypatch.setattr(Kept, "load", lambda _: None)
+    monkeypatch.setattr("airflow_mirror.cutover.report_store.reports_of", lambda *_: None)
+    monkeypatch.setattr(ReportStore, "load", lambda _: None)
     monkeypatch.setattr(ClusterAdmin, "cluster_id", lambda _: "c")
     return looks
 

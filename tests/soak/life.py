@@ -17,7 +17,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.ownership import claim
 from demo.clients import Partition, commit_positions, group_positions
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends, read, wait_until, write

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from airflow_mirror import errors as e
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.write_permit import Stopped
 from airflow_mirror.wire import errors as w
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.kerberos.causes import Failure, KdcSilent, NoTicket

@@ -22,16 +22,16 @@ from airflow_mirror.jobs.health import judging
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.kafka.model import GroupInfo, Replicas
 from airflow_mirror.kafka.quotas import QuotaEntity
-from airflow_mirror.night.drift import drift
-from airflow_mirror.night.logs import Limits as Deleting
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.lacking import Lacking
 from airflow_mirror.plan.ledger_writers import Writer
+from airflow_mirror.plan.missing_acls import Lacking
 from airflow_mirror.plan.model import Capabilities, HoleEstimate
 from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
+from airflow_mirror.readiness.drift import drift
+from airflow_mirror.readiness.logs import Limits as Deleting
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.served import Without
 from tests.unit.adopt.test_limits import CLEAN
@@ -39,10 +39,10 @@ from tests.unit.cutover import test_check, test_preview
 from tests.unit.cutover.builders import Logs, a_run, want
 from tests.unit.drill.test_drill import a_drill
 from tests.unit.jobs import test_health
-from tests.unit.night import test_build
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 from tests.unit.plan.test_model import a_plan
+from tests.unit.readiness import test_build
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "findings.json"
 AWAY, SECRET = (

@@ -22,7 +22,7 @@ from airflow_mirror.cutover.decision import (
     stand_behind_open,
 )
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.errors import InputError, LedgerNewer
 from airflow_mirror.failover.decision import promote
 from airflow_mirror.failover.record import Record
@@ -34,13 +34,13 @@ from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger import chain, records
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.kinds import Newer, in_pieces
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.rollback.arm import armed
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.starts import sights
+from airflow_mirror.sync.log_starts import observations
 from airflow_mirror.verify.proof import Proofs
 from tests.builders import shut_again
 from tests.unit.cutover.builders import Topics
@@ -98,12 +98,12 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "active tail": ("active/m", lambda ledger: active_tail(ledger.values(), "m")),
     "start of a tail": ("active/m", lambda ledger: begin(ledger, ME, cast("Watch", None))),
     "take-over of a tail": ("active/m", lambda ledger: begin(ledger, ME, cast("Watch", None), takeover=True)),
-    "last plan": ("plan/m", lambda ledger: kept.last_hash(ledger.values(), "m")),
-    "new plan": ("plan/m", lambda ledger: kept.keep(PLAN, MemoryState(), ledger)),
-    "last amendment": (f"amended/m/{PLAN.hash}", lambda ledger: kept.revision(ledger.values(), "m", PLAN.hash)),
+    "last plan": ("plan/m", lambda ledger: ledger_store.last_hash(ledger.values(), "m")),
+    "new plan": ("plan/m", lambda ledger: ledger_store.keep(PLAN, MemoryState(), ledger)),
+    "last amendment": (f"amended/m/{PLAN.hash}", lambda ledger: ledger_store.revision(ledger.values(), "m", PLAN.hash)),
     "new amendment": (
         f"amended/m/{PLAN.hash}",
-        lambda ledger: kept.amend(next_amendment(PLAN, PLAN.topics, (), "now"), "m", MemoryState(), ledger),
+        lambda ledger: ledger_store.amend(next_amendment(PLAN, PLAN.topics, (), "now"), "m", MemoryState(), ledger),
     ),
     "fence": ("fence/m", lambda ledger: fence_state(ledger.values(), "m")),
     "fence that goes up": ("fence/m", lambda ledger: go_up(ledger, "m", FENCE, None, None)),
@@ -116,10 +116,10 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED, None)),
     "way back": ("direction/m", lambda ledger: armed("m", ledger.values())),
-    "topics for a way back": ("topic/orders", lambda ledger: life.adopt(ledger, PLAN, cast("Any", Topics()))),
-    "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
-    "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
-    "opening of a topic": ("topic/orders", lambda ledger: life.require_opened(ledger, PLAN)),
+    "topics for a way back": ("topic/orders", lambda ledger: ownership.adopt(ledger, PLAN, cast("Any", Topics()))),
+    "owner of a topic": ("topic/orders", lambda ledger: ownership.decided(ledger.values(), IDS)),
+    "hand-over of a topic": ("topic/orders", lambda ledger: ownership.mark_cut_over(ledger, PLAN, IDS, "noon")),
+    "opening of a topic": ("topic/orders", lambda ledger: ownership.require_opened(ledger, PLAN)),
 }  # fmt: skip
 
 
@@ -147,8 +147,8 @@ READ: dict[str, Callable[[bytes], object]] = {
     "rate": lambda value: Wishes.of({"wish/m/rate": value}, "m"),
     "report of a job": lambda value: reports.read(kept_as("run/m/1/now", value), "run/m/1"),
     "last report of a job": lambda value: reports.read(kept_as("run/m/1/last/0/1", value), "run/m/1"),
-    "plan": lambda value: kept.plan_in(in_pieces(f"plan/m/{PLAN.hash}", value), "m", PLAN.hash),
-    "amendment": lambda value: kept.amendments_in(in_pieces(f"plan/m/{PLAN.hash}+a", value), "m", PLAN.hash, "a"),
+    "plan": lambda value: ledger_store.plan_in(in_pieces(f"plan/m/{PLAN.hash}", value), "m", PLAN.hash),
+    "amendment": lambda value: ledger_store.amendments_in(in_pieces(f"plan/m/{PLAN.hash}+a", value), "m", PLAN.hash, "a"),
     "window": lambda value: WindowBook(kept_as(f"window/m/{SPAN.name}/0/1", value), "m").load(SPAN, IDS),
     "window before": lambda value: WindowBook(kept_as("window/m/0_0_0/0/1", value), "m").before(SPAN, IDS),
     "cut of a failover": lambda value: Record(kept_as("failover/m/1/cut/0/1", value), "m", "1").cut(),
@@ -168,7 +168,7 @@ def test_state_that_can_not_be_read_is_an_error_that_says_so(what: str, value: b
 
 SKIPPED: dict[str, Callable[[bytes], object]] = {
     "note about a group": notes.load,
-    "sight of a log start": lambda value: sights.load("starts/m/orders/1", value),
+    "sight of a log start": lambda value: observations.load("starts/m/orders/1", value),
 }
 
 
@@ -275,12 +275,14 @@ def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an
     """Whoever ends a mirror reads what was decided about all topics."""
     decisions, _ = every("others", v=99)
     ledger = ledger_with({**decisions, **every("m", **MORE)[0]})
-    life.require_opened(ledger, PLAN)
+    ownership.require_opened(ledger, PLAN)
     shut_again(ledger, "orders")
     assert ledger.values()["topic/theirs"] == decisions["topic/theirs"]
-    assert life.owned_topics(ledger).keys() == {"orders"} and life.owned_topics(ledger)["orders"].opened_by is None
-    assert life.release(ledger, "m", lambda: None) == ["orders"]
-    assert life.owners(ledger.values())[1].keys() == {"theirs"}
+    assert (
+        ownership.owned_topics(ledger).keys() == {"orders"} and ownership.owned_topics(ledger)["orders"].opened_by is None
+    )
+    assert ownership.release(ledger, "m", lambda: None) == ["orders"]
+    assert ownership.owners(ledger.values())[1].keys() == {"theirs"}
 
 
 def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.map_index import MapIndex
 from airflow_mirror.copy.offsets.pieces import Origin, Piece, Stored
-from airflow_mirror.copy.offsets.shelf import Shelf
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, TryAgain
 from airflow_mirror.kafka.permit import unfenced
@@ -86,7 +86,7 @@ class MapStore:
         self._mirror, self._many = mirror, many
         names = None if flows is None else {self._name(flow) for flow in flows}
         wanted = (lambda name: name.startswith(f"{mirror}/")) if names is None else names.__contains__
-        self._shelves = [Shelf(partition, wanted) for partition in range(MAP_PARTITIONS)]
+        self._shelves = [MapIndex(partition, wanted) for partition in range(MAP_PARTITIONS)]
         self._writers: dict[str, _Writer] = {}
         self._absent_until = 0.0
 
@@ -300,7 +300,7 @@ class MapStore:
     def _name(self, flow: str) -> str:
         return f"{self._mirror}/{flow}"
 
-    def _shelf(self, name: str) -> Shelf:
+    def _shelf(self, name: str) -> MapIndex:
         return self._shelves[zlib.crc32(name.encode()) % MAP_PARTITIONS]
 
     def _find(self, target: WireCluster, one: CopyRange) -> Stored | None:
@@ -311,7 +311,7 @@ class MapStore:
         name = self._name(one.map_key)
         return pieces.stored(self._shelf(name).keys(name), _topic_id(target, one.target_topic))
 
-    def _look(self, target: WireCluster, shelf: Shelf) -> bool:
+    def _look(self, target: WireCluster, shelf: MapIndex) -> bool:
         """Read on; return whether there is a maps topic at all."""
         if time.monotonic() < self._absent_until:
             return False

@@ -25,13 +25,13 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.again import decisions_of
-from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.decide import NOTHING
-from airflow_mirror.plan.kept import keep_on, last_between
-from airflow_mirror.plan.life import begin, require_active, topics_of
+from airflow_mirror.plan.ledger_store import keep_on, last_between
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.ownership import begin, require_active, topics_of
+from airflow_mirror.plan.recreated_topics import decisions_of
+from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.policy import MAPS, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.taking_over import taken_over

@@ -27,20 +27,20 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
-from airflow_mirror.sync.amending import TopicFollower
 from airflow_mirror.sync.config_follower import ConfigFollower
 from airflow_mirror.sync.ends import follower as ends
 from airflow_mirror.sync.ends import notes as end_notes
 from airflow_mirror.sync.following import notes as group_notes
 from airflow_mirror.sync.following.follower import GroupFollower
+from airflow_mirror.sync.log_starts import observations
+from airflow_mirror.sync.log_starts.deciding import EVERY_MS
+from airflow_mirror.sync.log_starts.follower import StartFollower
 from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.mm2_topics.follower import KINDS, TraceFollower
+from airflow_mirror.sync.mm2_topics.heartbeats import Heart
 from airflow_mirror.sync.passes import Pass, Sides
-from airflow_mirror.sync.right import Right
-from airflow_mirror.sync.starts import sights
-from airflow_mirror.sync.starts.deciding import EVERY_MS
-from airflow_mirror.sync.starts.follower import StartFollower
-from airflow_mirror.sync.traces.follower import KINDS, TraceFollower
-from airflow_mirror.sync.traces.heartbeats import Heart
+from airflow_mirror.sync.topic_discovery import TopicFollower
+from airflow_mirror.sync.write_permit import WritePermit
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 
@@ -81,7 +81,9 @@ FOLLOWERS = (
     ),
     Follow("acls", lambda mirror: mirror.sync_acls, lambda job: job.mirror.acl_interval_s, AclFollower, seen_acls.prefix),
     Follow(HEARTBEATS, lambda mirror: HEARTBEATS in mirror.traces, lambda job: job.mirror.heartbeat_interval_s, Heart),
-    Follow("log_starts", lambda mirror: mirror.sync_log_starts, lambda _: EVERY_MS / 1000, StartFollower, sights.prefix),
+    Follow(
+        "log_starts", lambda mirror: mirror.sync_log_starts, lambda _: EVERY_MS / 1000, StartFollower, observations.prefix
+    ),
     Follow(
         "groups", lambda mirror: mirror.sync_groups, lambda job: job.mirror.group_interval_s,
         GroupFollower, group_notes.prefix, of_topics=True,
@@ -134,7 +136,7 @@ def followers(
                 thread.renew()
 
     @contextmanager
-    def connected(row: Follow, right: Right) -> Iterator[OnePass]:
+    def connected(row: Follow, right: WritePermit) -> Iterator[OnePass]:
         job, keeps = copying.job, [row.keeps(copying.job.mirror.name)] if row.keeps else []
         clusters = load(job.source, "source"), load(job.target, "target")
         with (
@@ -152,7 +154,7 @@ def followers(
             yield row.make(sides).follow
 
     def thread(row: Follow) -> Recurring:
-        right = Right(lambda: held.token)
+        right = WritePermit(lambda: held.token)
         interval_s = row.interval_s(copying.job)
         return Recurring(row.name, partial(connected, row, right), right, interval_s, partial(status.report, row.name))
 

@@ -27,13 +27,13 @@ from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
+from airflow_mirror.jobs.driver.lease_recovery import LeaseRecovery
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, prepare, require_still_ours, wait_until, writer_lease
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
 from airflow_mirror.jobs.driver.turns import Stream, Tail
 from airflow_mirror.jobs.driver.watches import Watches
-from airflow_mirror.jobs.driver.way_back import WayBack
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.runner.guarding import guarded
@@ -165,7 +165,7 @@ def _copy_on(
     :param start: makes a stream.
     :raises TryAgain: tasks are lost again and again.
     """
-    failed, back = 0, WayBack(there, held, status, tail.stopping)
+    failed, back = 0, LeaseRecovery(there, held, status, tail.stopping)
     while True:
         _rest_while_paused(tail, there, watches, status)
         if tail.deposed is not None:

@@ -29,7 +29,7 @@ from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.life import decided
+from airflow_mirror.plan.ownership import decided
 from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.kept import fetch_rule, with_amendments
-from airflow_mirror.plan.life import claim, claimed_ids, require_active, target_ids
+from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
+from airflow_mirror.plan.ownership import claim, claimed_ids, require_active, target_ids
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -168,7 +168,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
 def require_still_ours(job: CopyJob) -> None:
     """Return if the topics are still the mirror's; call it when the lease is held. Its holder may have decided otherwise.
 
-    :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
+    :raises MirrorCutOver: :raises TopicsOwned: see :func:`.ownership.require_active`.
     """
     with ClusterAdmin(load(job.target, "target")) as target, _unless_unknown(LedgerMissing, LedgerLost):
         require_active(Ledger(target), job.plan, target)

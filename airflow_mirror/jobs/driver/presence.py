@@ -39,8 +39,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
-from airflow_mirror.plan import Plan, kept
-from airflow_mirror.plan.life import require_active
+from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.policy import STATE
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Presence:
         """Return if this job is decided to be the mirror's tail, and the topics are still the mirror's.
 
         :raises LedgerMissing: nobody has decided that. :raises TailReplaced: another job is.
-        :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
+        :raises MirrorCutOver: :raises TopicsOwned: see :func:`.ownership.require_active`.
         """
         if self._me is None:
             raise LedgerMissing()
@@ -155,7 +155,7 @@ class Presence:
 
     def _keep(self, plans: State) -> None:
         """See that the target has the plan: without it nobody could fail the mirror over."""
-        if kept.keep_again(self.plan(), plans):
+        if ledger_store.keep_again(self.plan(), plans):
             log.error("topic %s had lost the plan by which this tail copies: it is written again", STATE)
 
     def _attempt(self, step: Callable[[], object]) -> bool:

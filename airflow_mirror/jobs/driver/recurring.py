@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.sync.passes import PassReport
-from airflow_mirror.sync.right import Right, Stopped
+from airflow_mirror.sync.write_permit import Stopped, WritePermit
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Recurring:
     """
 
     def __init__(
-        self, name: str, connect: Callable[[], AbstractContextManager[OnePass]], right: Right, interval_s: float,
+        self, name: str, connect: Callable[[], AbstractContextManager[OnePass]], right: WritePermit, interval_s: float,
         tell: Callable[[dict[str, Any]], None],
     ) -> None:  # fmt: skip
         self._name, self._connect, self._right, self._interval_s, self._tell = name, connect, right, interval_s, tell

@@ -35,7 +35,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
-from airflow_mirror.plan.life import target_ids
+from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
+from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, Submit, spark_home
-from airflow_mirror.jobs.runner.elsewhere import Elsewhere
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -28,7 +28,7 @@ _PATIENCE_S = 120.0
 
 
 class Kubernetes(Elsewhere):
-    """See the module, :class:`.elsewhere.Elsewhere` and :class:`.place.Place`.
+    """See the module, :class:`.cluster_mode.Elsewhere` and :class:`.place.Place`.
 
     :param master: ``k8s://...``. :param namespace: of the pods.
     """
@@ -43,12 +43,12 @@ class Kubernetes(Elsewhere):
         self._master, self._namespace = master, namespace
 
     def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        """See :class:`.elsewhere.Elsewhere`. Executors read their own Secrets if they have some."""
+        """See :class:`.cluster_mode.Elsewhere`. Executors read their own Secrets if they have some."""
         has_secrets = all(_reference("executor", variable) in spec.spark_conf for variable in _VARIABLES)
         return ("--settings-from", "executor") if has_secrets else ()
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
-        """See :class:`.elsewhere.Elsewhere`.
+        """See :class:`.cluster_mode.Elsewhere`.
 
         :raises InvalidField: a setting is missing, would show a password, or would hide the pod.
         """
@@ -78,15 +78,15 @@ class Kubernetes(Elsewhere):
         return {"spark.kubernetes.submission.waitAppCompletion": "false"} | dict(conf) | {_POD: pod_of(job)}
 
     def hand_over(self, secrets: Mapping[str, ClientConfig]) -> tuple[dict[str, str], tuple[int, ...]]:
-        """See :class:`.elsewhere.Elsewhere`: the values stay here."""
+        """See :class:`.cluster_mode.Elsewhere`: the values stay here."""
         return {}, ()
 
     def ask(self, job: str) -> bool | None:
-        """See :class:`.elsewhere.Elsewhere`."""
+        """See :class:`.cluster_mode.Elsewhere`."""
         return None
 
     def kill(self, job: str) -> bool:
-        """See :class:`.elsewhere.Elsewhere`. Deletes the pod; its executors follow.
+        """See :class:`.cluster_mode.Elsewhere`. Deletes the pod; its executors follow.
 
         :raises ClusterManagerSilent: Kubernetes does not answer, or refuses.
         """
@@ -106,7 +106,7 @@ class Kubernetes(Elsewhere):
         return [submit, "--master", self._master, "--kill", f"{self._namespace}:{pod_of(job)}"]
 
     def why(self, job: str) -> str:
-        """See :class:`.elsewhere.Elsewhere`."""
+        """See :class:`.cluster_mode.Elsewhere`."""
         return ""
 
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from airflow_mirror import tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
+from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
-from airflow_mirror.jobs.runner.elsewhere import Elsewhere
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.jobs.runner.spec import JobSpec
 
@@ -43,20 +43,20 @@ class Application:
 
 
 class Yarn(Elsewhere):
-    """See the module, :class:`.elsewhere.Elsewhere` and :class:`.place.Place`."""
+    """See the module, :class:`.cluster_mode.Elsewhere` and :class:`.place.Place`."""
 
     name = "yarn"
     references = f"hadoop:{_SECRETS['source']}", f"hadoop:{_SECRETS['target']}"
 
     def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        """See :class:`.elsewhere.Elsewhere`.
+        """See :class:`.cluster_mode.Elsewhere`.
 
         Executors get the same credentials, so that the driver need not send them once more over Spark's connections.
         """
         return ("--settings-from", "executor")
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
-        """See :class:`.elsewhere.Elsewhere`.
+        """See :class:`.cluster_mode.Elsewhere`.
 
         :raises InvalidField: a setting would start the driver twice; nothing says where YARN is.
         """
@@ -73,7 +73,7 @@ class Yarn(Elsewhere):
         return defaults | dict(spec.spark_conf) | ours
 
     def hand_over(self, secrets: Mapping[str, ClientConfig]) -> tuple[dict[str, str], tuple[int, ...]]:
-        """See :class:`.elsewhere.Elsewhere`. The token file is in memory: it is gone with the submitting process.
+        """See :class:`.cluster_mode.Elsewhere`. The token file is in memory: it is gone with the submitting process.
 
         :raises InvalidField: this process has credentials of its own, which would be lost.
         """
@@ -89,12 +89,12 @@ class Yarn(Elsewhere):
         return {tokens.FILE_VARIABLE: f"/proc/self/fd/{descriptor}"}, (descriptor,)
 
     def ask(self, job: str) -> bool | None:
-        """See :class:`.elsewhere.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
         found = self._find(job)
         return found is not None and found.state not in _ENDED
 
     def kill(self, job: str) -> bool:
-        """See :class:`.elsewhere.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
         found = self._find(job)
         if found is None or found.state in _ENDED:
             return False
@@ -102,7 +102,7 @@ class Yarn(Elsewhere):
         return True
 
     def why(self, job: str) -> str:
-        """See :class:`.elsewhere.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
         found = self._find(job)
         if found is None:
             return ""

@@ -17,7 +17,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets, same
-from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.write_permit import Stopped
 
 _LOOK_S = 0.001  # between two looks, for each partition: 10,000 are asked for in 0.3 s
 _NOTE_S = 0.003  # between two notes, for each partition: those of 10,000 take 30 kB, and a ledger is to stay small

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.sync.traces.formats import read_checkpoint
+from airflow_mirror.sync.mm2_topics.formats import read_checkpoint
 from sandbox import Cluster
 from tests.integration.copying import read
 from tests.integration.java_clients import compiled, java_client

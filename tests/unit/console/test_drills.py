@@ -14,8 +14,8 @@ import pytest
 from airflow_mirror.console import drills as command
 from airflow_mirror.console.main import main
 from airflow_mirror.drill import clean_up as module
-from airflow_mirror.drill import kept
-from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.drill import store
+from airflow_mirror.drill.store import Drill, Drills
 from tests.unit.ledger.memory import MemoryState
 
 FIGURES = {
@@ -33,7 +33,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
         yield None
 
     monkeypatch.setattr(command, "target_of", target_of)
-    monkeypatch.setattr(kept, "state_of", lambda *_, **__: one)
+    monkeypatch.setattr(store, "state_of", lambda *_, **__: one)
     monkeypatch.setattr(command, "state_of", lambda *_, **__: one)
     Drills(one, "dr-drill").save(Drill(run="monday", at_ms=1_790_000_000_000, figures=FIGURES, missed=["RPO"]))
     Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["mirror-drill.1"], source_id="id"))

@@ -14,7 +14,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import clusters
 from airflow_mirror.console import lift_fence as command
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover import kept, lifting
+from airflow_mirror.cutover import lifting, report_store
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
 from airflow_mirror.cutover.fence import AclFence, CallableFence, _named, name_of
@@ -26,7 +26,7 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.kept import keep as keep_plan
+from airflow_mirror.plan.ledger_store import keep as keep_plan
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.builders import Acls
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -116,7 +116,7 @@ def fenced(target: Target, run: str, phase: str = UP, plan_hash: str = PLAN.hash
     report.outcome = changes.pop("outcome", reports.RUNNING)
     for name, value in changes.items():
         setattr(record, name, value)
-    kept.Kept(target, "flow", run, None).save(report)
+    report_store.ReportStore(target, "flow", run, None).save(report)
     state = FenceState(
         run=run, attempt=1, id=run, plan=plan_hash, revision=plan_hash, owner="o", max_fence_s=60.0, kind="callable",
         phase=phase, intent=Intent(topics=("orders",)).value(),
@@ -146,7 +146,7 @@ def test_a_killed_cutovers_fence_is_lifted_from_a_host_without_files(
     assert lift(tmp_path) == 0
     assert phase(target) == LIFTED and CALLS == ["source:9092"]
     assert capsys.readouterr().out.splitlines() == ["run monday: lifted: callable, topics orders"]
-    found = kept.Kept(target, "flow", "monday", None).load()
+    found = report_store.ReportStore(target, "flow", "monday", None).load()
     assert found is not None and found.outcome == reports.BACKED_OUT
     assert lift(tmp_path) == 0
     assert "no fence of mirror 'flow' is up" in capsys.readouterr().out and len(CALLS) == 1
@@ -190,7 +190,7 @@ def test_fence_comes_down_by_the_file_where_the_target_is_away(
 ) -> None:
     """Producers must be able to write to the source again, whatever became of the target."""
     fenced(target, "monday")
-    report = kept.Kept(target, "flow", "monday", None).load()
+    report = report_store.ReportStore(target, "flow", "monday", None).load()
     assert report is not None
     report.save(tmp_path / "flow" / "runs" / "monday")
     target.is_away = True

@@ -15,8 +15,8 @@ import pytest
 from airflow_mirror.checks import Finding
 from airflow_mirror.console import night_plan as command
 from airflow_mirror.console.main import main
-from airflow_mirror.night.build import decide
-from airflow_mirror.night.look import ReadinessFacts
+from airflow_mirror.readiness.build import decide
+from airflow_mirror.readiness.look import ReadinessFacts
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

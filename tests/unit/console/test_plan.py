@@ -17,10 +17,10 @@ from airflow_mirror.console.main import main
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.plan import kept
-from airflow_mirror.plan.begun import Begun
-from airflow_mirror.plan.life import Owned
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.start_offsets import Begun
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 
@@ -113,7 +113,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
         assert (plan_hash, name, target.config.role) == ("abc", "flow", "target")
         return last
 
-    monkeypatch.setattr(kept, "fetch", fetch)
+    monkeypatch.setattr(ledger_store, "fetch", fetch)
     monkeypatch.setattr(command, "begun_at", lambda *_: Begun({"by hand": {}}))
     seen.ledger = Decided(last="abc", orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--start", "latest"]) == 0
@@ -127,7 +127,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
     def gone(*_: object) -> Plan:
         raise PlanNotKept("flow", "abc")
 
-    monkeypatch.setattr(kept, "fetch", gone)
+    monkeypatch.setattr(ledger_store, "fetch", gone)
     assert main(seen.words) == 0 and seen.known == {"orders": "identical", "users": "identical"}
 
 

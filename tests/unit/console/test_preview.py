@@ -19,7 +19,7 @@ from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
-from airflow_mirror.plan.kept import keep
+from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.rollback import foresee
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState

@@ -12,8 +12,8 @@ import pytest
 
 from airflow_mirror.console import report as command
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from tests.unit.ledger.memory import MemoryState
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +48,7 @@ def cut_over(state: MemoryState, name: str, error: str = "", **fence: float) -> 
     report.steps = [StepRecord(name="fence", status="running", started=1_790_000_000.0)]
     if fence:
         report.fence = FenceRecord(kind="acl", intent={"topics": []}, **fence)  # type: ignore[arg-type]
-    Kept(state, "m", name, None).save(report)
+    ReportStore(state, "m", name, None).save(report)
 
 
 def test_every_run_is_listed_the_last_one_last(state: MemoryState, run: Run) -> None:

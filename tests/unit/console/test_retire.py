@@ -16,17 +16,17 @@ from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, note_copy
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.records import KINDS
-from airflow_mirror.plan import kept
-from airflow_mirror.plan.life import Owned
-from airflow_mirror.plan.traces import mark, marked
+from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan.mm2_topics import mark, marked
+from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.policy import STATE, WISHES
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -142,7 +142,7 @@ def test_topics_of_traces_stay_and_stay_marked(
 ) -> None:
     """Others may write there too; and a mirror from the target must never copy them."""
     plan = replace(PLANNED, mirror=a_mirror(name="m", source_alias="A", traces="heartbeats"))
-    monkeypatch.setattr(kept, "fetch", lambda *_: plan)
+    monkeypatch.setattr(ledger_store, "fetch", lambda *_: plan)
     monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
     there = {*plan.mirror.trace_topics_of("heartbeats"), *plan.mirror.trace_topics_of("checkpoints")}
     monkeypatch.setattr(target, "topics", lambda names: {n: TopicInfo(n, "x", 1, 1) for n in there.intersection(names)})
@@ -164,7 +164,7 @@ def test_newer_decision_about_another_mirrors_topic_is_no_obstacle(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own plan never had that topic. It is listed, and stays as it is."""
-    monkeypatch.setattr(kept, "fetch", lambda *_: PLANNED)
+    monkeypatch.setattr(ledger_store, "fetch", lambda *_: PLANNED)
     monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
     own(target, "m", "t")
     target.ledger.decide(lambda _: {"topic/theirs": NEWER, "active/other": NEWER, "plan/m": {"v": 1, "hash": "h"}})
@@ -187,7 +187,7 @@ def test_newer_decision_that_may_be_the_mirrors_keeps_it(
     has_plan: bool,
 ) -> None:  # fmt: skip
     """Without a plan nobody can tell."""
-    monkeypatch.setattr(kept, "fetch", lambda *_: PLANNED)
+    monkeypatch.setattr(ledger_store, "fetch", lambda *_: PLANNED)
     own(target, "m", "u")
     target.ledger.decide(lambda _: {"plan/m": {"v": 1, "hash": "h"}} if has_plan else {"future/y": 1})
     target.ledger.decide(lambda _: {key: NEWER})
@@ -248,9 +248,9 @@ def test_copy_of_a_topic_that_later_plans_lack_is_taken_off_hold(
         for of in ({"stays": "1", "goes": "2"}, {"stays": "3", "goes": "4"}, {"stays": "5"})
     ]
     for plan in plans:
-        kept.keep(plan, target.state, target.ledger)
+        ledger_store.keep(plan, target.state, target.ledger)
     whole = {plan.hash: plan for plan in plans}
-    monkeypatch.setattr(kept, "fetch", lambda plan_hash, *_: whole[plan_hash])
+    monkeypatch.setattr(ledger_store, "fetch", lambda plan_hash, *_: whole[plan_hash])
     monkeypatch.setattr(target, "delete_topics", lambda *_: None, raising=False)
     target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
     set_to: list[str] = []
@@ -321,7 +321,7 @@ def fenced(target: Target, phase: str) -> None:
         process={"host": "w-3"},
     )  # fmt: skip
     note_copy(target.ledger, "m", state)
-    Kept(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x"))
+    ReportStore(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x"))
 
 
 def test_fence_of_a_killed_cutover_keeps_the_mirror(

@@ -16,7 +16,7 @@ from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.kept import keep as keep_plan
+from airflow_mirror.plan.ledger_store import keep as keep_plan
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.builders import Acls
 from tests.unit.ledger.memory import MemoryLedger, MemoryState

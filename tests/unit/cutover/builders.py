@@ -14,9 +14,9 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import FenceState, fence_state
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.acls import OPERATIONS
@@ -192,9 +192,9 @@ def dir_of(run: Run) -> Path:
     return run.kept.directory
 
 
-def kept_in(run_dir: Path) -> Kept:
+def kept_in(run_dir: Path) -> ReportStore:
     """The report of that cutover, as a new process finds it."""
-    return Kept(target_of(run_dir), "flow", run_dir.name, run_dir)
+    return ReportStore(target_of(run_dir), "flow", run_dir.name, run_dir)
 
 
 class GivenSide(Side):

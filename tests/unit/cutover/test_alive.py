@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover import alive
+from airflow_mirror.cutover import heartbeat
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import FenceState
@@ -39,7 +39,7 @@ class Target(MemoryState):
         super().__init__()
         self.clock, self.is_away = 0.0, False
         self.each_second: Callable[[], object] = lambda: None
-        monkeypatch.setattr(alive, "state_of", lambda *_, **__: self)
+        monkeypatch.setattr(heartbeat, "state_of", lambda *_, **__: self)
         monkeypatch.setattr(Side, "watch_cutover", lambda *_: self.watch())
 
     def read(self) -> dict[str, bytes]:
@@ -48,10 +48,10 @@ class Target(MemoryState):
         return super().read()
 
     def watch(self) -> Watch:
-        return Watch(self, lambda: self.clock, self._pause, alive.SILENCE_S, alive.SIGN_EVERY_S)
+        return Watch(self, lambda: self.clock, self._pause, heartbeat.SILENCE_S, heartbeat.SIGN_EVERY_S)
 
     def require_over(self, by: dict[str, Any]) -> None:
-        alive.require_over(self.watch(), "flow", replace(A_FENCE, process=by))
+        heartbeat.require_over(self.watch(), "flow", replace(A_FENCE, process=by))
 
     def _pause(self, seconds: float) -> None:
         self.clock += seconds
@@ -160,10 +160,10 @@ def test_signs_are_given_until_the_end_and_say_it(target: Target, monkeypatch: p
         first.set()
 
     monkeypatch.setattr(target, "write", heard)
-    monkeypatch.setattr(alive, "SIGN_EVERY_S", 0.0)
-    monkeypatch.setattr(alive, "ClusterAdmin", lambda _: nullcontext())
+    monkeypatch.setattr(heartbeat, "SIGN_EVERY_S", 0.0)
+    monkeypatch.setattr(heartbeat, "ClusterAdmin", lambda _: nullcontext())
     report = CutoverReport(mirror="flow", plan_hash="p")
-    with alive.signs_of_life(CLUSTER, report):
+    with heartbeat.signs_of_life(CLUSTER, report):
         assert report.process is not None and report.process["where"] == process.here()
         assert first.wait(30) and again.wait(30)
     states = [sign.state for sign in given if sign is not None]

@@ -31,7 +31,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan.direction import Direction, turn
-from airflow_mirror.plan.kept import keep
+from airflow_mirror.plan.ledger_store import keep
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_plan, a_run, dir_of, go_up, ledger_of, target_of
 

@@ -31,10 +31,10 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.traces import mark
+from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.sync import groups as sync
-from airflow_mirror.sync.traces import last
-from airflow_mirror.sync.traces.formats import Checkpoint, read_checkpoint
+from airflow_mirror.sync.mm2_topics import last
+from airflow_mirror.sync.mm2_topics.formats import Checkpoint, read_checkpoint
 from tests.unit.cutover.builders import Described, Logs, a_run, go_up, want
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.ledger.records import REPORT
 from tests.unit.ledger.memory import MemoryState
@@ -20,14 +20,14 @@ def a_report(text: str = "", mirror: str = "m", **fence: object) -> CutoverRepor
     return CutoverReport(mirror=mirror, plan_hash="p", fence=record, error=text)
 
 
-def elsewhere(state: MemoryState, run: str = "monday", mirror: str = "m") -> Kept:
+def elsewhere(state: MemoryState, run: str = "monday", mirror: str = "m") -> ReportStore:
     """The same run on a host that has no file of it."""
-    return Kept(state, mirror, run, None)
+    return ReportStore(state, mirror, run, None)
 
 
 def test_report_is_found_where_no_file_is(tmp_path: Path) -> None:
     state = MemoryState()
-    here = Kept(state, "m", "monday", tmp_path)
+    here = ReportStore(state, "m", "monday", tmp_path)
     assert here.load() is None
     for text in ("first", "second"):
         here.save(a_report(text))
@@ -41,12 +41,12 @@ def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.M
     monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
     for fatal in range(100):
         state = MemoryState()
-        Kept(state, "m", "monday", None).save(a_report("first"))
+        ReportStore(state, "m", "monday", None).save(a_report("first"))
         pieces = len(state.read())
         assert pieces > 2
         state.fails_at = pieces + fatal
         try:
-            Kept(state, "m", "monday", None).save(a_report("second " * 50))
+            ReportStore(state, "m", "monday", None).save(a_report("second " * 50))
         except KeyboardInterrupt:
             state.fails_at = None
             new = len(state.read()) - pieces  # before the old ones are removed
@@ -81,13 +81,13 @@ def test_full_disk_is_no_reason_to_stop(
 
     monkeypatch.setattr(CutoverReport, "save", full)
     state = MemoryState()
-    Kept(state, "m", "monday", tmp_path).save(a_report("first"))
+    ReportStore(state, "m", "monday", tmp_path).save(a_report("first"))
     assert elsewhere(state).load() is not None and "could not be written" in caplog.text
 
 
 def test_page_is_as_fresh_as_the_file_after_each_writing(tmp_path: Path) -> None:
     """A process that is killed leaves both as they were at its last writing."""
-    kept = Kept(MemoryState(), "m", "monday", tmp_path)
+    kept = ReportStore(MemoryState(), "m", "monday", tmp_path)
     for text in ("first", "second"):
         kept.save(a_report(text))
         assert text in (tmp_path / "report.html").read_text() and text in (tmp_path / "report.json").read_text()
@@ -99,9 +99,9 @@ def test_page_that_can_not_be_drawn_ends_no_cutover(
     def broken(_: object) -> str:
         raise ZeroDivisionError("a page")
 
-    monkeypatch.setattr("airflow_mirror.cutover.kept.render", broken)
+    monkeypatch.setattr("airflow_mirror.cutover.report_store.render", broken)
     state = MemoryState()
-    Kept(state, "m", "monday", tmp_path).save(a_report("first"))
+    ReportStore(state, "m", "monday", tmp_path).save(a_report("first"))
     assert elsewhere(state).load() is not None and CutoverReport.load(tmp_path) is not None
     assert "could not be written" in caplog.text and "a page" in caplog.text
 
@@ -116,12 +116,12 @@ class Away(MemoryState):
 def test_file_counts_only_where_the_target_has_none(tmp_path: Path) -> None:
     state = MemoryState()
     a_report("in the file").save(tmp_path)
-    found = Kept(state, "m", "monday", tmp_path).load()
+    found = ReportStore(state, "m", "monday", tmp_path).load()
     assert found is not None and found.error == "in the file"
     with pytest.raises(TryAgain):
-        Kept(Away(), "m", "monday", tmp_path).load()  # a cutover that begins must know
+        ReportStore(Away(), "m", "monday", tmp_path).load()  # a cutover that begins must know
     elsewhere(state).save(a_report("on the target"))
-    found = Kept(state, "m", "monday", tmp_path).load()
+    found = ReportStore(state, "m", "monday", tmp_path).load()
     assert found is not None and found.error == "on the target"
 
 

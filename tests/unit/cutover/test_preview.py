@@ -18,7 +18,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.lacking import Lacking
+from airflow_mirror.plan.missing_acls import Lacking
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TIMES = Times(

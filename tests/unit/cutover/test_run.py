@@ -26,11 +26,11 @@ from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OP
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept, text_in
 from airflow_mirror.cutover.lifting import lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
@@ -549,14 +549,14 @@ def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
         add(*arguments)
         die()
 
-    def write_or_die(kept: Kept, report: CutoverReport) -> None:
+    def write_or_die(kept: ReportStore, report: CutoverReport) -> None:
         (die if report.seal is not None else lambda: write(kept, report))()
 
-    write = Kept._write
+    write = ReportStore._write
     with monkeypatch.context() as patched:
         at_work(ends(reports.BACKED_OUT))
         if dies == "before the writing":
-            patched.setattr(Kept, "_write", write_or_die)
+            patched.setattr(ReportStore, "_write", write_or_die)
         else:
             patched.setattr(chain, "add", die if dies.startswith("before") else add_and_die)
         with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from airflow_mirror.cutover.spared import Spared, spare
+from airflow_mirror.cutover.mirror_only_fence import Spared, spare
 from airflow_mirror.errors import FenceNotSwapped
 from airflow_mirror.kafka.acls import letting_write
 from airflow_mirror.kafka.model import Acl

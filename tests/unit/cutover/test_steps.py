@@ -21,9 +21,9 @@ from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.run import recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
 from airflow_mirror.errors import (
@@ -262,14 +262,14 @@ AWAY = TryAgain("no broker answered")
 
 def away(monkeypatch: pytest.MonkeyPatch, when: Callable[[CutoverReport], bool]) -> None:
     """Let the target answer no writing of a report that is chosen."""
-    save = Kept.save
+    save = ReportStore.save
 
-    def fails(self: Kept, report: CutoverReport) -> None:
+    def fails(self: ReportStore, report: CutoverReport) -> None:
         if when(report):
             raise AWAY
         save(self, report)
 
-    monkeypatch.setattr(Kept, "save", fails)
+    monkeypatch.setattr(ReportStore, "save", fails)
 
 
 def test_target_that_is_away_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,9 +315,9 @@ def test_end_that_could_not_be_recorded_is_gone_on_with(
 ) -> None:
     """That the target is open is decided; if the fence were lifted, both clusters would be open."""
     fence = Recorder(tmp_path)
-    save, gone = Kept.save, list[str]()
+    save, gone = ReportStore.save, list[str]()
 
-    def gone_at_the_end(self: Kept, report: CutoverReport) -> None:
+    def gone_at_the_end(self: ReportStore, report: CutoverReport) -> None:
         if report.outcome == reports.DONE or gone:
             if arrives and not gone:
                 save(self, report)
@@ -326,7 +326,7 @@ def test_end_that_could_not_be_recorded_is_gone_on_with(
         save(self, report)
 
     with monkeypatch.context() as patched, pytest.raises(TryAgain, match="no broker answered"):
-        patched.setattr(Kept, "save", gone_at_the_end)
+        patched.setattr(ReportStore, "save", gone_at_the_end)
         walk(a_run(tmp_path, fence), fence.steps())
     assert "lift" not in fence.calls
     found, calls = next_process(tmp_path)
@@ -648,7 +648,7 @@ def test_fence_that_may_be_open_is_told_of_although_one_of_another_kind_was_lift
     other = CutoverReport.load(tmp_path / "saturday")
     assert other is not None and other.fence is not None
     other.fence.kind = "callable"
-    Kept(None, "flow", "saturday", tmp_path / "saturday").save_here(other)  # type: ignore[arg-type]
+    ReportStore(None, "flow", "saturday", tmp_path / "saturday").save_here(other)  # type: ignore[arg-type]
     on = platform_in(run_dir, source, None, Away())
     with pytest.raises(MayBeOpen, match="about to be opened"):
         lift_leftover_fence(on, "flow", CallableFence(print, lambda: off.append("off")), runs=tmp_path)
@@ -670,12 +670,12 @@ def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     """The first process dies right before, or after, its n-th writing arrives. Its host is lost with it."""
-    save, killed = Kept.save, 0
+    save, killed = ReportStore.save, 0
     for fatal in range(60):
         run_dir = tmp_path / f"run-{fatal}"
         first, writings = Recorder(run_dir), 0
 
-        def save_or_die(self: Kept, report: CutoverReport, fatal: int = fatal) -> None:
+        def save_or_die(self: ReportStore, report: CutoverReport, fatal: int = fatal) -> None:
             nonlocal writings
             writings += 1
             if written or writings <= fatal:
@@ -684,7 +684,7 @@ def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
                 raise SystemExit
 
         with monkeypatch.context() as patched, suppress(SystemExit, FenceNotLifted):
-            patched.setattr(Kept, "save", save_or_die)
+            patched.setattr(ReportStore, "save", save_or_die)
             patched.setattr(steps, "back_out", lambda *_, **__: None)  # nobody lives to do that
             walk(a_run(run_dir, first), first.steps())
         found, calls = next_process(run_dir)
@@ -739,7 +739,7 @@ def test_decision_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> No
     run: Run = a_run(tmp_path, dead)
     with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
         killed.setattr(steps, "back_out", lambda *_, **__: None)
-        killed.setattr(Kept, "save", lambda *_: None)  # it died before its first report
+        killed.setattr(ReportStore, "save", lambda *_: None)  # it died before its first report
         killed.setattr(Recorder, "on_record", lambda _: {"id": run.me})
         walk(run, [*dead.steps()[:1], replace(dead.steps()[1], do=lambda _: raising(RuntimeError("killed"))())])  # type: ignore[arg-type, return-value]
     fence = Recorder(tmp_path)

@@ -18,9 +18,9 @@ from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverTakenOver,
@@ -294,7 +294,7 @@ def test_killed_before_its_lease_is_on_record_wants_a_tail(
         def die(*_: object) -> None:
             raise KeyboardInterrupt
 
-        killed.setattr(Kept, "save", die)
+        killed.setattr(ReportStore, "save", die)
         writers.stop_writers(world.run)
     left = kept_in(dir_of(world.run)).load()
     assert leases.taken == 1 and left is not None and left.lease is None
@@ -383,15 +383,15 @@ def test_fence_of_an_opening_whose_report_is_lost_comes_down_at_a_persons_word(w
 def test_target_away_after_it_was_opened_undoes_nothing(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, gone = Kept.save, list[str]()
+    save, gone = ReportStore.save, list[str]()
 
-    def away(self: Kept, report: CutoverReport) -> None:
+    def away(self: ReportStore, report: CutoverReport) -> None:
         if report.outcome == reports.DONE or gone:
             gone.append("")
             raise TryAgain("no broker answered")
         save(self, report)
 
-    monkeypatch.setattr(Kept, "save", away)
+    monkeypatch.setattr(ReportStore, "save", away)
     sealed(world.run)
     with pytest.raises(TryAgain, match="no broker answered"):
         steps.walk(world.run, steps.STEPS[-1:])

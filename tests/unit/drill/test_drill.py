@@ -12,8 +12,8 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.drill import disaster, failover, reading
 from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.kept import Drill
 from airflow_mirror.drill.report import failures, measure, over
+from airflow_mirror.drill.store import Drill
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.drill import kept, page
-from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.drill import page, store
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.drill.trend import charts
 from tests.unit.ledger.memory import MemoryState
 
@@ -36,7 +36,7 @@ def test_each_task_of_a_run_adds_to_what_is_kept() -> None:
 
 
 def test_drill_that_left_a_topic_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "KEEP", 2)
+    monkeypatch.setattr(store, "KEEP", 2)
     drills = Drills(MemoryState(), "m")
     for day in range(1, 6):
         drills.save(Drill(run=str(day), at_ms=day, topics=["left"] if day == 1 else []))
@@ -44,7 +44,7 @@ def test_drill_that_left_a_topic_is_not_forgotten(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_last_hundred_drills_of_a_mirror_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "KEEP", 3)
+    monkeypatch.setattr(store, "KEEP", 3)
     drills = Drills(MemoryState(), "m")
     for at_ms in (40, 10, 30, 20, 50):
         drills.save(Drill(run=f"run-{at_ms}", at_ms=at_ms))

@@ -18,16 +18,16 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
-from airflow_mirror.cutover import alive, kept, steps
+from airflow_mirror.cutover import heartbeat, report_store, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.errors import (
     CutoverTakenOver,
@@ -43,7 +43,7 @@ from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import owned_topics
+from airflow_mirror.plan.ownership import owned_topics
 from airflow_mirror.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
@@ -137,7 +137,7 @@ class World:
             self.when_called(call)
 
         with self.platform() as on:
-            kept = Kept(on.target.reports(PLAN.mirror.name), PLAN.mirror.name, self.run_dir.name, self.run_dir)
+            kept = ReportStore(on.target.reports(PLAN.mirror.name), PLAN.mirror.name, self.run_dir.name, self.run_dir)
             return cut_over(
                 on, PLAN, kept, fence=CallableFence(lambda: note("on"), lambda: note("off")),
                 verify=lambda _: [], limits=LIMITS,
@@ -149,7 +149,7 @@ class World:
         target = Admin(self.target.config)
         with closing(target.wire):
             state = reports_of(target, PLAN.mirror.name)  # type: ignore[arg-type]
-            found = Kept(state, PLAN.mirror.name, self.run_dir.name, None).load()
+            found = ReportStore(state, PLAN.mirror.name, self.run_dir.name, None).load()
         assert found is not None
         return found
 
@@ -250,7 +250,7 @@ def full(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the fence on; nobody waits for it without an end."""
-    for module in (kept, alive):
+    for module in (report_store, heartbeat):
         monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE_S", 0.3)  # of its decisions
 

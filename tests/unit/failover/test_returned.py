@@ -16,10 +16,10 @@ from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
@@ -133,7 +133,7 @@ class Returns(World):
         return f"failover-{self.fail_over().direction.attempt}"
 
     def report(self) -> CutoverReport:
-        found = Kept(self.reports(), "m", self.run(), None).load()
+        found = ReportStore(self.reports(), "m", self.run(), None).load()
         assert found is not None
         return found
 

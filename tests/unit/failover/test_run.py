@@ -23,14 +23,14 @@ from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
-from airflow_mirror.plan.traces import mark
+from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.notes import Note
-from airflow_mirror.sync.traces import last
-from airflow_mirror.sync.traces.formats import read_checkpoint
+from airflow_mirror.sync.mm2_topics import last
+from airflow_mirror.sync.mm2_topics.formats import read_checkpoint
 from tests.builders import plan_of
 from tests.unit.failover.world import A0, A1, B0, PLAN, WRITERS, Part, World
 from tests.unit.plan.builders import a_mirror
@@ -218,24 +218,24 @@ def test_two_failovers_at_once_are_one(world: World) -> None:
     assert report.direction.attempt == first[0]
     record = Record(Part(world.state, ("failover/m/",)), "m", first[0])
     assert record.cut().offsets == {A0: 50, A1: 40, B0: 30}
-    assert {one.opened_by for one in life.owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
+    assert {one.opened_by for one in ownership.owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
 
 
 def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
     """Neither a new plan's nor the finished one's, nor what follows the data."""
     world.fail_over()
     ledger, target = world.ledger(), world.target
-    for refused in (life.require_active, life.claim):
+    for refused in (ownership.require_active, ownership.claim):
         with pytest.raises(MirrorCutOver):
             refused(ledger, PLAN, target)  # type: ignore[operator]
-    assert life.active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
+    assert ownership.active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
 
 
 def test_topics_that_a_cutover_has_handed_over_stay_open_since_then(world: World) -> None:
-    life.mark_cut_over(world.ledger(), PLAN, {"a": "id-a"}, "noon")
+    ownership.mark_cut_over(world.ledger(), PLAN, {"a": "id-a"}, "noon")
     world.fail_over()
     assert world.outcome()["open"] == {"a", "b"}
-    assert life.owned_topics(world.ledger())["a"].opened_at == "noon"
+    assert ownership.owned_topics(world.ledger())["a"].opened_at == "noon"
 
 
 def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:
@@ -272,11 +272,11 @@ def test_a_tail_that_begins_right_before_the_decision_ends_it(world: World) -> N
 
 
 def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "_AT_ONCE", 1)
+    monkeypatch.setattr(ownership, "_AT_ONCE", 1)
     assert world.dies(4, after=False)  # between the two decisions
     assert world.outcome()["open"] == {"a"} and world.outcome()["direction"]
     with pytest.raises(MirrorCutOver):
-        life.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
+        ownership.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
     world.fail_over()
     assert world.outcome()["open"] == {"a", "b"}
 

@@ -23,7 +23,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import SourceEnds
@@ -222,8 +222,8 @@ class World:
         self.now_ms = 1_000_000
         self.heard = RUNNING
         ledger = self.ledger()
-        kept.keep(plan, Part(self.state, (records.PLAN.below("m"),)), ledger)
-        life.claim(ledger, plan, self.target)  # type: ignore[arg-type]
+        ledger_store.keep(plan, Part(self.state, (records.PLAN.below("m"),)), ledger)
+        ownership.claim(ledger, plan, self.target)  # type: ignore[arg-type]
         self.tail = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs="", directory="", host="far")
         ledger.decide(lambda _: {"active/m": self.tail.value()})
         self.sign(unseen_s=60.0)
@@ -277,7 +277,7 @@ class World:
     def outcome(self) -> dict[str, Any]:
         """What everybody can see afterwards."""
         values = self.ledger().values()
-        owned = life.owned_topics(self.ledger())
+        owned = ownership.owned_topics(self.ledger())
         return {
             "open": {topic for topic, one in owned.items() if one.opened_by is not None},
             "direction": "direction/m" in values,

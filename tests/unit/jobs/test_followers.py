@@ -23,7 +23,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.sync import right as rights
+from airflow_mirror.sync import write_permit as rights
 from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
 from tests.builders import plan_of, topic_plan
 from tests.unit.jobs.test_recurring import FakeProof

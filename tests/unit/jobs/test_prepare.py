@@ -10,10 +10,10 @@ import pytest
 
 from airflow_mirror.errors import LedgerLost, MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
-from airflow_mirror.plan.life import claim, mark_cut_over
+from airflow_mirror.plan.ownership import claim, mark_cut_over
 from tests.unit.ledger.memory import MemoryLedger
-from tests.unit.plan.test_life import NOON, ids, there
 from tests.unit.plan.test_model import a_plan
+from tests.unit.plan.test_ownership import NOON, ids, there
 
 
 def test_topics_opened_while_a_job_waited_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:

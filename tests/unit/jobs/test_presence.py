@@ -23,7 +23,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import kept
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amendment import amended, next_amendment
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -130,8 +130,8 @@ def test_tail_writes_its_plan_again_where_the_target_has_lost_it(
         for _ in range(2):
             until(lambda: whole(target.state.read(), f"plan/m/{plan.hash}+{amendment.hash}") is not None)
             found = target.state.read()
-            assert kept.plan_in(found, "m", plan.hash) == target.plan
-            assert kept.amendments_in(found, "m", plan.hash, plan.revision) == [amendment]
+            assert ledger_store.plan_in(found, "m", plan.hash) == target.plan
+            assert ledger_store.amendments_in(found, "m", plan.hash, plan.revision) == [amendment]
             target.state.write(dict.fromkeys(target.state.read()))
     assert "had lost the plan by which this tail copies" in caplog.text
 

@@ -12,9 +12,9 @@ import pytest
 from airflow_mirror.errors import ClusterUnreachable, LeaseLost
 from airflow_mirror.jobs.driver import recurring
 from airflow_mirror.jobs.driver.recurring import Recurring
-from airflow_mirror.sync import right as rights
+from airflow_mirror.sync import write_permit as rights
 from airflow_mirror.sync.following.follower import FollowReport
-from airflow_mirror.sync.right import Right, Stopped
+from airflow_mirror.sync.write_permit import Stopped, WritePermit
 
 Pass = Callable[[int], FollowReport]
 
@@ -48,7 +48,7 @@ class World:
         self.token: Any = "first"
         self.left, self.told = list(passes), list[dict[str, Any]]()
         self.came, self.opened, self.closed = threading.Condition(), 0, 0
-        self.right = Right(lambda: self.token)
+        self.right = WritePermit(lambda: self.token)
         self.thread = Recurring("groups", self.connect, self.right, 0.01, self.tell)
 
     @contextmanager

@@ -15,9 +15,9 @@ from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
 from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.partition import TopicPartition as TP
-from airflow_mirror.plan import kept
-from airflow_mirror.plan.life import Owned, owned_topics
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import Owned, owned_topics
 from airflow_mirror.sync.following import notes
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -48,7 +48,7 @@ class World:
     def __init__(self) -> None:
         self.ledger, self.state = MemoryLedger(), MemoryState()
         self.log: list[str] = []
-        kept.keep(WHOLE, self.state, self.ledger)
+        ledger_store.keep(WHOLE, self.state, self.ledger)
         self.tail = ActiveTail(mirror=WHOLE.mirror.to_dict(), plan=WHOLE.hash, inputs="i", directory="d")
         self.ledger.decide(lambda _: {"active/all": self.tail.value()})
         for topic in WHOLE.known_topics:
@@ -71,7 +71,7 @@ class World:
         self.ledger.decide(lambda _: {f"topic/{topic}": one.value()})
 
     def split(self, part: Plan | None = None, **changed: Any) -> Split:
-        whole = kept.plan_in(self.state.read(), "all", str(kept.last_hash(self.ledger.values(), "all")))
+        whole = ledger_store.plan_in(self.state.read(), "all", str(ledger_store.last_hash(self.ledger.values(), "all")))
         part = part or part_of(WHOLE, ["or.ders", "pay"], "wave")
         given: dict[str, Any] = {
             "mirror": "all", "part": part, "rest": rest_of(whole, part), "ledger": self.ledger, "state": self.state,
@@ -113,9 +113,9 @@ def require_passed(world: World) -> None:
         "proof/wave/dc1.pay": b"compared", "configs/wave/dc1.pay": b"seen", "starts/wave/dc1.or.ders/1": b"sight",
     }  # fmt: skip
     part = part_of(WHOLE, ["or.ders", "pay"], "wave")
-    assert kept.last_hash(world.ledger.values(), "wave") == part.hash
-    assert kept.plan_in(world.state.read(), "wave", part.hash).known_topics == dict.fromkeys(MOVED, "identical")
-    rest = kept.plan_in(world.state.read(), "all", str(kept.last_hash(world.ledger.values(), "all")))
+    assert ledger_store.last_hash(world.ledger.values(), "wave") == part.hash
+    assert ledger_store.plan_in(world.state.read(), "wave", part.hash).known_topics == dict.fromkeys(MOVED, "identical")
+    rest = ledger_store.plan_in(world.state.read(), "all", str(ledger_store.last_hash(world.ledger.values(), "all")))
     assert (rest.topics, rest.known_topics) == (WHOLE.topics[2:], {"dc1.users": "identical"})
     assert rest.positions == {"mail": WHOLE.positions["mail"]}
     assert rest.mirror.exclude_topics == ("x", r"or\.ders", "pay")
@@ -221,7 +221,7 @@ def other(topic: str, mirror: str, **more: Any) -> Callable[[World], None]:
 
 
 def another_plan(world: World) -> None:
-    kept.keep(replace(WHOLE, mirror=replace(WHOLE.mirror, name="wave")), world.state, world.ledger)
+    ledger_store.keep(replace(WHOLE, mirror=replace(WHOLE.mirror, name="wave")), world.state, world.ledger)
 
 
 def nobodys(world: World) -> None:

@@ -18,7 +18,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.ownership import claim
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.cutover.alive import owner_of
 from airflow_mirror.cutover.decision import FenceState, fence_state
-from airflow_mirror.cutover.kept import Kept, newest_reports
+from airflow_mirror.cutover.heartbeat import owner_of
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
-from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.cutover.report_store import ReportStore, newest_reports
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.failover.record import Cut, Record
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
@@ -40,13 +40,13 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import Kind as Row
 from airflow_mirror.ledger.records import kind_of
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life, traces
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.policy import DECISIONS as TOPIC
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.starts import sights
+from airflow_mirror.sync.log_starts import observations
 from airflow_mirror.verify.proof import Proofs
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -144,11 +144,11 @@ KINDS = [
     Kind({"active/m": ME.value()}, lambda v: active_tail(v, "m")),
     Kind({"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
     Kind({"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
-    Kind(decided_by(lambda one: life.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: life.owners(v)[0]
+    Kind(decided_by(lambda one: ownership.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: ownership.owners(v)[0]
     ),
-    Kind(decided_by(lambda one: traces.mark(one, ["heartbeats"])), traces.marked),
-    Kind({"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: kept.last_hash(v, "m")),
-    Kind({f"amended/m/{PLAN.hash}": {"v": 1, "hash": "a"}}, lambda v: kept.revision(v, "m", PLAN.hash)),
+    Kind(decided_by(lambda one: mm2_topics.mark(one, ["heartbeats"])), mm2_topics.marked),
+    Kind({"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: ledger_store.last_hash(v, "m")),
+    Kind({f"amended/m/{PLAN.hash}": {"v": 1, "hash": "a"}}, lambda v: ledger_store.revision(v, "m", PLAN.hash)),
     Kind(decided_by(lambda one: chain.add(one, "m", "run", "digest")), lambda v: chain.links(v, "m")),
     Kind({"job/m/mine/sign": Sign(number=4, state=RUNNING, notes=("n",)).encode()},
          lambda v: Watch(state_with(v)).sign(ME)),
@@ -182,15 +182,15 @@ KINDS = [
          lambda v: seen_configs.last_seen(PLAN, v)),
     Kind({"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},
          lambda v: notes.load(v["groups/m/g"])),
-    Kind({"starts/m/orders/1": sights.dump(
-        sights.Sight(number=1, at_ms=5, ids=("s", "t"), retention=sights.Retention(1, 2), seen={0: sights.Seen(1, 1)}))},
-         lambda v: sights.load("starts/m/orders/1", v["starts/m/orders/1"])),
+    Kind({"starts/m/orders/1": observations.dump(observations.Sight(
+        number=1, at_ms=5, ids=("s", "t"), retention=observations.Retention(1, 2), seen={0: observations.Seen(1, 1)}))},
+         lambda v: observations.load("starts/m/orders/1", v["starts/m/orders/1"])),
     Kind(dict(ENDS.dump("m")), lambda v: ends.load("m", v)),
     Kind(written_by(lambda one: Proofs(one, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})),
          lambda v: Proofs(state_with(v), "m").ends(PLAN, IDS, "records")),
     Kind(written_by(lambda one: Drills(one, "m").save(Drill(run="one", at_ms=5))),
          lambda v: Drills(state_with(v), "m").all()),
-    Kind(written_by(lambda one: Kept(one, "m", "run", None).save(REPORT)),
+    Kind(written_by(lambda one: ReportStore(one, "m", "run", None).save(REPORT)),
          report_of, ("fence", "steps", "groups", "process")),
 ]  # fmt: skip
 MORE = {"later": {"deep": [1]}, "and": None}

@@ -13,7 +13,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.policy import MAPS, STATE, lease_id, marker_id, progress_group, scratch_topic, starts_group
 from tests.unit.ledger.kinds import PLAN
 
@@ -69,7 +69,11 @@ def test_what_mirrors_have_left_makes_it_a_lost_one(what: str) -> None:
     """Nothing is begun beside it, not even by a mirror of other topics, which are empty."""
     target: Any
     target, name = LEFT[what]
-    for ask in (Ledger(target).values, lambda: Ledger(target).decide(lambda _: None), lambda: life.begin(PLAN, target)):
+    for ask in (
+        Ledger(target).values,
+        lambda: Ledger(target).decide(lambda _: None),
+        lambda: ownership.begin(PLAN, target),
+    ):
         with pytest.raises(LedgerLost, match=f"{name}.*delete none.*ledger restore"):
             ask()
     assert target.created == []

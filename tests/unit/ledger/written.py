@@ -26,9 +26,9 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, go_up
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
-from airflow_mirror.drill.kept import Drill, Drills
+from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.failover.record import Cut, Record
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
@@ -40,13 +40,13 @@ from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import LOOK, WISH_LOOK
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import kept, life, traces
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.starts import sights
+from airflow_mirror.sync.log_starts import observations
 from airflow_mirror.verify.proof import Proofs
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -118,13 +118,13 @@ def _shares_topic(ledger: MemoryLedger, _: MemoryState) -> None:
     alone = {"sync_groups": False, "sync_configs": False, "sync_acls": False}
     shared = replace(PLAN, mirror=replace(PLAN.mirror, ownership="shared", delivery="transactional", **alone))
     other = replace(shared, mirror=replace(shared.mirror, name="o"), source_cluster_id="s2")
-    life.claim(ledger, shared, cast("Any", _Target()))
-    life.claim(ledger, other, cast("Any", _Target()), lambda _: ["s3", "s2"])
+    ownership.claim(ledger, shared, cast("Any", _Target()))
+    ownership.claim(ledger, other, cast("Any", _Target()), lambda _: ["s3", "s2"])
 
 
 def _plans(ledger: MemoryLedger, state: MemoryState) -> None:
-    kept.keep(PLAN, state, ledger)
-    kept.amend(AMENDED, "m", state, ledger)
+    ledger_store.keep(PLAN, state, ledger)
+    ledger_store.amend(AMENDED, "m", state, ledger)
 
 
 def _fences(ledger: MemoryLedger, _: MemoryState) -> None:
@@ -178,10 +178,14 @@ def _seen(_: MemoryLedger, state: MemoryState) -> None:
     state.write({f"{seen_configs.prefix('m')}orders": seen_configs.dump({"b": "5", "a": "größe"}, 7)})
     note = notes.Note(5, {ORDERS: ((7, "d"), (8, "")), TopicPartition("other", 1): ((0, ""),)})
     state.write({notes.key("m", "größe/2"): notes.dump(note)})
-    sight = sights.Sight(
-        number=1, at_ms=5, ids=("s", "t"), retention=sights.Retention(1, sights.FOREVER), seen={0: sights.Seen(2, 1)}
+    sight = observations.Sight(
+        number=1,
+        at_ms=5,
+        ids=("s", "t"),
+        retention=observations.Retention(1, observations.FOREVER),
+        seen={0: observations.Seen(2, 1)},
     )
-    state.write({sights.key("m", "orders", 1): sights.dump(sight)})
+    state.write({observations.key("m", "orders", 1): observations.dump(sight)})
     looked = ends.SourceEnds(at_ms=0).after({ORDERS: (5, 7)}, [ORDERS], 2000).after({ORDERS: (9, 9)}, [ORDERS], 4000)
     state.write(dict(looked.dump("m")))
     Proofs(state, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})
@@ -194,7 +198,7 @@ def _cutover(ledger: MemoryLedger, state: MemoryState) -> None:
         fence=FenceRecord(kind="acl", intent={"topics": ["orders"]}, requested=1.0),
         groups=[GroupRecord(group="größe", settled="empty", source_state="Empty")],
     )  # fmt: skip
-    one = Kept(state, "m", "run", None)
+    one = ReportStore(state, "m", "run", None)
     one.save(report)
     one.add_to_chain(report, ledger, None, lambda *what: None)
 
@@ -208,9 +212,9 @@ def _maps(_: MemoryLedger, state: MemoryState) -> None:
 
 WRITERS: list[Callable[[MemoryLedger, MemoryState], object]] = [
     lambda ledger, _: _Begins(ledger).adopt(),
-    lambda ledger, _: life.mark_cut_over(ledger, PLAN, IDS, "noon"),
+    lambda ledger, _: ownership.mark_cut_over(ledger, PLAN, IDS, "noon"),
     _shares_topic,
-    lambda ledger, _: traces.mark(ledger, ["heartbeats"]),
+    lambda ledger, _: mm2_topics.mark(ledger, ["heartbeats"]),
     lambda ledger, state: begin(ledger, TAIL, Watch(state)),
     _plans,
     _fences,

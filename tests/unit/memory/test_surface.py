@@ -24,7 +24,8 @@ PACKAGE = Path(airflow_mirror.__file__).parent
 CODE = [
     *(file for name in ("cutover", "failover", "rollback") for file in sorted((PACKAGE / name).glob("*.py"))),
     *(PACKAGE / name for name in (
-        "plan/kept.py", "plan/lacking.py", "plan/life.py", "sync/groups.py", "sync/lag.py", "sync/right.py",
+        "plan/ledger_store.py", "plan/missing_acls.py", "plan/ownership.py", "sync/groups.py", "sync/lag.py",
+        "sync/write_permit.py",
         "verify/partition.py", "copy/writer/lease.py", "jobs/runner/active.py",
     )),
 ]  # fmt: skip

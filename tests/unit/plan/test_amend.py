@@ -12,8 +12,8 @@ from airflow_mirror.plan.amend import changes, decide_each, draft
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory
-from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import HoleEstimate
+from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.policy import Policy

@@ -7,9 +7,9 @@ import pytest
 from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
 from airflow_mirror.ledger import kinds, state
-from airflow_mirror.plan import Plan, kept
+from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.amendment import added_since, amended, chain, next_amendment
-from airflow_mirror.plan.kept import amend, amendments_in, keep, revision, with_amendments
+from airflow_mirror.plan.ledger_store import amend, amendments_in, keep, revision, with_amendments
 from airflow_mirror.plan.model import Amendment
 from tests.builders import topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -163,7 +163,7 @@ def test_what_a_newer_version_amended_is_refused(target: Target) -> None:
 
 
 def test_amendments_go_with_their_plan_and_not_before(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "KEEP", 2)
+    monkeypatch.setattr(ledger_store, "KEEP", 2)
     target.amend(adding(target.plan, "a"))
     second, third = a_plan(end=60001), a_plan(end=60002)
     keep(second, target.plans, target.ledger)

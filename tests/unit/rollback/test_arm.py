@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_mirror.checks import Finding
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
@@ -24,7 +24,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.failover import check
-from airflow_mirror.plan import kept, life
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback.arm import armed, cutover_of, require_not_older
@@ -45,9 +45,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def is_armed(world: World) -> bool:
     """The reverse mirror may write to the old source, by decisions on both sides, and applications may not."""
     decided = armed("flow", world.new.ledger.values())
-    owned = life.owned_topics(world.old.ledger).get("orders")
+    owned = ownership.owned_topics(world.old.ledger).get("orders")
     assert decided is not None and owned is not None
-    life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+    ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
     assert (decided.generation, decided.primary, decided.attempt, decided.plan) == (1, "new", "monday", REVERSE.hash)
     assert (owned.mirror, owned.topic_id, owned.opened_by) == ("flow-reverse", "id-old", None)
     assert not may_write(world.old.acls, "User:shop", "orders")
@@ -57,7 +57,7 @@ def is_armed(world: World) -> bool:
 def test_armed_way_back_is_decided_on_both_clusters(world: World) -> None:
     found = world.arm()
     assert is_armed(world) and found.plan == REVERSE and world.built == [reverse_of(MIRROR)]
-    assert kept.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
+    assert ledger_store.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
     before = world.changes.left
     assert world.arm().direction == found.direction and world.changes.left == before, "a second call changes nothing"
 
@@ -83,10 +83,10 @@ def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, m
         assert armed("flow", world.new.ledger.values()) is not None
         raise Died
 
-    monkeypatch.setattr(life, "adopt", killed)
+    monkeypatch.setattr(ownership, "adopt", killed)
     with pytest.raises(Died):
         world.arm()
-    assert life.owned_topics(world.old.ledger) == {}
+    assert ownership.owned_topics(world.old.ledger) == {}
 
 
 def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     assert "mirror 'flow-reverse' is ended" in lines[-1]
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
-        life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
-    assert life.ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
+        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+    assert ownership.ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
 
@@ -129,14 +129,14 @@ def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
     ended: list[str] = []
     monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
     (tmp_path / "monday").mkdir()
-    Kept(world.new.state, "flow", "monday", tmp_path / "monday").save(world.report)  # type: ignore[arg-type]
+    ReportStore(world.new.state, "flow", "monday", tmp_path / "monday").save(world.report)  # type: ignore[arg-type]
     world.arm()
     world.old.shut = False
     monkeypatch.setattr(world.new.ledger, "values", lambda: raise_(TryAgain("away")))
     assert lift_leftover_fence(world.on, "flow", kept_too=True, runs=tmp_path)
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")} and ended == ["flow-reverse"]
     with pytest.raises(MirrorCutOver):
-        life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def raise_(error: Exception) -> None:
@@ -149,7 +149,7 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
 ) -> None:
     """Right before the topics are the reverse mirror's, or right after."""
     monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
-    adopt = life.adopt
+    adopt = ownership.adopt
 
     def lifted() -> None:
         world.old.shut = False
@@ -162,12 +162,12 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
         if not before:
             lifted()
 
-    monkeypatch.setattr(life, "adopt", adopted)
+    monkeypatch.setattr(ownership, "adopt", adopted)
     for _ in range(2):  # and whoever arms again
         with pytest.raises(NoWayBack, match="fence of the old source is gone"):
             world.arm()
         with pytest.raises(MirrorCutOver):
-            life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+            ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def test_check_changes_nothing(world: World) -> None:
@@ -278,7 +278,7 @@ def test_failover_whose_source_nobody_has_fenced_is_told_the_next_step() -> None
 
 def test_topics_of_another_mirror_are_not_taken(world: World) -> None:
     theirs = replace(PLAN, mirror=replace(MIRROR, name="other"), source_cluster_id="third")
-    life.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
+    ownership.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
     with pytest.raises(TopicsOwned):
         world.arm()
 
@@ -286,9 +286,9 @@ def test_topics_of_another_mirror_are_not_taken(world: World) -> None:
 def test_topics_that_were_once_handed_over_there_are_taken_back(world: World) -> None:
     """The old source was itself the target of a migration once."""
     theirs = replace(PLAN, mirror=replace(MIRROR, name="first"), source_cluster_id="third")
-    life.mark_cut_over(world.old.ledger, theirs, {"orders": "id-old"}, "long ago")
+    ownership.mark_cut_over(world.old.ledger, theirs, {"orders": "id-old"}, "long ago")
     with pytest.raises(MirrorCutOver):
-        life.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
+        ownership.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
     world.arm()
     assert is_armed(world)
 
@@ -340,7 +340,7 @@ def test_reverse_of_the_reverse_is_the_mirrors_name() -> None:
 
 def test_direction_of_a_cutover_is_no_failover_to_complete(world: World) -> None:
     """A failover of that mirror finds its plan, and is refused because its cutover has finished."""
-    kept.keep(PLAN, world.new.state, world.new.ledger)
+    ledger_store.keep(PLAN, world.new.state, world.new.ledger)
     world.arm()
     plan, decided, _ = check.mirror_of(world.on.target, "flow")
     assert decided is None and plan == PLAN
@@ -353,7 +353,7 @@ class Returned:
         self.world, self.levels, self.created = world, list[str | None](), list[str]()
         failed = Direction(generation=2, primary="new", by="failover", attempt="x", plan=PLAN.hash, at="noon")
         world.new.ledger.decide(lambda _: turn("flow", failed))
-        self.kept = Kept(world.new.state, "flow", "failover-x", None)
+        self.kept = ReportStore(world.new.state, "flow", "failover-x", None)
         self.kept.save(world.report)
         world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], "run": "failover-x"}})
         self.verdicts = [Verdict(topic="orders", topic_id="id-old", verdict="delta")]

@@ -11,14 +11,14 @@ import pytest
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, name_of
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback import run as running
@@ -59,7 +59,7 @@ class Back(World):
             one.config = None  # type: ignore[attr-defined]
 
     def _cut_over(
-        self, request: CutoverRequest, clusters: Clusters, kept: Kept, *, additions: Additions, **_: Any
+        self, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, additions: Additions, **_: Any
     ) -> CutoverReport:
         on: Any = clusters.on
         mirror, plan = request.plan.mirror, request.plan
@@ -75,7 +75,7 @@ class Back(World):
         return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
 
     def roll_back(self, *still: str, **how: Any) -> CutoverReport:
-        kept, way = Kept(self.old.state, "flow-reverse", "back", None), way_back("flow", self.on)
+        kept, way = ReportStore(self.old.state, "flow-reverse", "back", None), way_back("flow", self.on)
         fence: Any = None
         clusters = Clusters(on=self.on.turned(), fence=fence, verify=lambda _: [])
         return roll_back(way, CutoverRequest(plan=way.plan, accept_still_groups=still), clusters, kept, **how)
@@ -97,7 +97,7 @@ def test_one_record_decides_fence_direction_topics_and_tail(back: Back) -> None:
     assert len(ledger.records) == records + 1
     assert turned_to is not None and (turned_to.generation, turned_to.primary, turned_to.by) == (2, "old", "rollback")
     assert fence is not None and fence.phase == OPENED
-    assert life.owned_topics(ledger)["orders"].opened_by == REVERSE.hash
+    assert ownership.owned_topics(ledger)["orders"].opened_by == REVERSE.hash
     assert values.get("active/flow-reverse") is None
 
 
@@ -149,7 +149,7 @@ def test_what_was_rolled_back_is_not_armed_again(back: Back) -> None:
     back.roll_back()
     with pytest.raises(NoWayBack, match="decided to be the primary"):
         back.arm()
-    assert life.owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
+    assert ownership.owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
 
 
 def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,14 +162,14 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
     report.fence.intent, report.fence.lifted, report.fence.kept = as_recorded(intent), None, True
     fence.raise_(intent, name_of("flow-reverse", "back", "me"), unfenced)
     report.id = "me"
-    report_of = Kept(back.old.state, "flow-reverse", "back", None)
+    report_of = ReportStore(back.old.state, "flow-reverse", "back", None)
     report_of.save(report)
     forward = replace(PLAN, mirror=reverse_of(REVERSE.mirror))
     monkeypatch.setattr(arming, "build", lambda *_, **__: forward)
     back.new.state.write(in_pieces(f"plan/flow/{forward.hash}", forward.to_json().encode()))
     found = arming.arm(back.on.turned(), report_of, REVERSE)
     assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
-    assert life.owned_topics(back.new.ledger)["orders"].opened_by is None
+    assert ownership.owned_topics(back.new.ledger)["orders"].opened_by is None
     assert way_back("flow-reverse", back.on.turned()).plan == forward
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import OPENED, FenceState
 from airflow_mirror.cutover.fence import AclFence, name_of
-from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.kafka.model import Acl, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import life
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback.reverse import reverse_of
@@ -156,7 +156,7 @@ class World:
             ])],
         )  # fmt: skip
         self.kept().save(self.report)
-        life.mark_cut_over(self.new.ledger, PLAN, {"orders": "id-new"}, "noon")
+        ownership.mark_cut_over(self.new.ledger, PLAN, {"orders": "id-new"}, "noon")
         monkeypatch.setattr(arming, "Ledger", lambda admin, *_: admin.ledger)
         self.on = Platform(*(GivenSide(one, one.ledger, one.state) for one in (self.old, self.new)))
         for one in (self.on.source, self.on.target):
@@ -171,8 +171,8 @@ class World:
             raise self.reverse
         return self.reverse
 
-    def kept(self) -> Kept:
-        return Kept(self.new.state, "flow", "monday", None)
+    def kept(self) -> ReportStore:
+        return ReportStore(self.new.state, "flow", "monday", None)
 
     def save(self) -> None:
         self.kept().save(self.report)

@@ -11,7 +11,7 @@ from airflow_mirror.kafka.permit import Permit, unfenced
 
 
 class Confirmed:
-    """Stands for :class:`airflow_mirror.sync.right.Right`; ``left`` requests are confirmed."""
+    """Stands for :class:`airflow_mirror.sync.write_permit.Right`; ``left`` requests are confirmed."""
 
     def __init__(self) -> None:
         self.left = 1000

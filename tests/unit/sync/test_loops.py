@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.errors import LedgerLost, MirrorLoop, TryAgain
-from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync import loops
 from airflow_mirror.sync.loops import LoopWatch
 from tests.unit.plan.test_upstream import NOON, World

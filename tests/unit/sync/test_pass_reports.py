@@ -16,13 +16,13 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.sync.acl_follower import AclFollowReport
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclReport
-from airflow_mirror.sync.amending import AmendingReport
 from airflow_mirror.sync.config_follower import ConfigReport
 from airflow_mirror.sync.ends.follower import EndsReport
 from airflow_mirror.sync.following.follower import FollowReport
-from airflow_mirror.sync.starts.follower import StartsReport
-from airflow_mirror.sync.traces.follower import TraceReport
-from airflow_mirror.sync.traces.heartbeats import HeartbeatReport
+from airflow_mirror.sync.log_starts.follower import StartsReport
+from airflow_mirror.sync.mm2_topics.follower import TraceReport
+from airflow_mirror.sync.mm2_topics.heartbeats import HeartbeatReport
+from airflow_mirror.sync.topic_discovery import AmendingReport
 from tests.builders import rule
 from tests.unit.jobs.test_followers import every_follower
 

@@ -12,7 +12,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.follower import EndsFollower
 from airflow_mirror.sync.ends.notes import End
-from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.write_permit import Stopped
 from airflow_mirror.wire import requests
 from tests.builders import plan_of, topic_plan
 from tests.followed import sides

@@ -15,8 +15,8 @@ from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.following import follower, notes
 from airflow_mirror.sync.following.deciding import REFRESH_MS
 from airflow_mirror.sync.following.follower import FollowReport, GroupFollower

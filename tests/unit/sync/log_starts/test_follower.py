@@ -1,0 +1,595 @@
+"""A pass over all log starts, on clusters in memory: what may be deleted, and what never is."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight, TryAgain
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.ownership import claim, mark_cut_over
+from airflow_mirror.sync.log_starts import follower, observations
+from airflow_mirror.sync.log_starts.follower import StartFollower, StartsReport
+from airflow_mirror.sync.write_permit import WritePermit
+from airflow_mirror.wire import requests
+from airflow_mirror.wire.fetch import READ_COMMITTED
+from tests.builders import plan_of, topic_plan
+from tests.followed import sides
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror, configs
+
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = 1_800_000_000_000
+P0 = TopicPartition("orders", 0)
+SHARED: dict[str, Any] = {
+    "ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False, "sync_acls": False,
+}  # fmt: skip
+_WHAT = {-2: "start", -1: "end"}
+
+
+class Log:
+    """Record times by offset; a byte each."""
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        self.times, self.start = list(times), 0
+
+    @property
+    def end(self) -> int:
+        return len(self.times)
+
+
+class Side:
+    """A cluster with one topic. It is its own connection."""
+
+    def __init__(self, role: str) -> None:
+        self.role, self.wire, self.write_timeout_ms = role, self, 1000
+        self.logs = {P0: Log(), TopicPartition("orders", 1): Log()}
+        self.settings: dict[str, str] = {"retention_ms": str(DAY)}
+        self.ids = {"orders": f"id-on-{role}"}
+        self.leaderless: set[TopicPartition] = set()
+        self.refuses_sizes, self.uncut = False, 0
+        self.deleted: list[tuple[TopicPartition, int]] = []
+
+    def topic_names(self) -> list[str]:
+        return []
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, self.ids[name], 2, 1) for name in names if name in self.ids}
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        pass
+
+    def topic_id(self, topic: str) -> str:
+        return self.ids[topic]
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: configs(**self.settings) for name in names}
+
+    def partitions(self, topic: str) -> int:
+        return 2
+
+    def alter_topic_configs(self, topic: str, permit: Callable[[], None], wanted: dict[str, str]) -> None:
+        permit()
+        self.settings |= {key.replace(".", "_"): value for key, value in wanted.items()}
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if self.refuses_sizes:
+            raise MissingRight("sizes", "CLUSTER_AUTHORIZATION_FAILED", "User:m")
+        return {tp: self.logs[tp].end - self.logs[tp].start + self.uncut for tp in tps}
+
+    def ask_each(self, what: str, tps: Iterable[TopicPartition], ask: Callable[..., Any], operation: str) -> Any:
+        tps = list(tps)
+        errors = {tp: BrokerError(what, 5, "LEADER_NOT_AVAILABLE") for tp in tps if tp in self.leaderless}
+        led = [(tp, None) for tp in tps if tp not in errors]
+        return {tp: value for tp, _, value in ask(self, led)} if led else {}, errors
+
+
+def list_offsets(side: Side, led: Any, timestamp: int, isolation: int) -> Iterable[tuple[TopicPartition, int, int]]:
+    for tp, _ in led:
+        log = side.logs[tp]
+        if timestamp in _WHAT:
+            yield tp, 0, getattr(log, _WHAT[timestamp])
+            continue
+        assert timestamp >= 0
+        yield tp, 0, next((at for at in range(log.start, log.end) if log.times[at] >= timestamp), -1)
+
+
+def delete_records(side: Side, led: Any, goals: Any, timeout_ms: int, check: Callable[[], None]) -> Any:
+    check()
+    for tp, _ in led:
+        assert goals[tp] <= side.logs[tp].end
+        side.deleted.append((tp, goals[tp]))
+        side.logs[tp].start = max(side.logs[tp].start, goals[tp])
+        yield tp, 0, side.logs[tp].start
+
+
+def last_batch(side: Side, tp: TopicPartition, start: int, end: int, isolation: int, passed_over: Any) -> Any:
+    """Batches of five records."""
+    assert isolation == READ_COMMITTED, "the next opening compares the last one that was not aborted"
+    return SimpleNamespace(first_offset=max(start, (end - 1) // 5 * 5)) if end > start else None
+
+
+class Maps:
+    """The stored maps of the topic's partitions."""
+
+    def __init__(self) -> None:
+        self.maps: dict[int, OffsetMap] = {}
+        self.loads = 0
+        self.error: MirrorError | None = None
+
+    def of(self, partition: int) -> OffsetMap:
+        return self.maps.setdefault(partition, OffsetMap(0, 0))
+
+    def load(self, target: Any, one: CopyRange) -> OffsetMap | None:
+        self.loads += 1
+        if self.error is not None:
+            raise self.error
+        return self.maps.get(one.partition)
+
+
+class FakeRight:
+    """The lease; ``lost_at``: somebody else has it when it is confirmed, or looked at, for the n-th time."""
+
+    granted = WritePermit.granted
+
+    def __init__(self) -> None:
+        self.writing, self.lost_at, self.asked = threading.Lock(), ("", 0), Counter[str]()
+
+    def confirm(self, target: Any) -> None:
+        self._ask("confirm")
+
+    def check(self) -> None:
+        self._ask("check")
+
+    def _ask(self, how: str) -> None:
+        self.asked[how] += 1
+        if (how, self.asked[how]) == self.lost_at:
+            raise LeaseLost("airflow-mirror.flow", 1, "epoch 2")
+
+
+class World:
+    def __init__(
+        self, mode: str = "identical", source_id: str = "id-on-source", compacted: bool = False, **mirror: Any
+    ) -> None:
+        own = {"retention.ms": str(10 * DAY), "cleanup.policy": "delete"}  # counts with `keep_configs` only
+        one = topic_plan(
+            "orders", {0: 0, 1: 0}, mode=mode, source_topic_id=source_id, configs=own, compacted=compacted
+        )  # fmt: skip
+        self.mirror = a_mirror(**mirror)
+        self.plan = plan_of(self.mirror, one)
+        self.source, self.target, self.right = Side("source"), Side("target"), FakeRight()
+        self.state, self.ledger = MemoryState(), MemoryLedger()
+        claim(self.ledger, self.plan, self.target)
+        self.maps = Maps() if mode == "mapped" else None
+        self.now, self.restart = NOW, self.start
+        self.start()
+
+    def start(self) -> None:
+        """A new process."""
+        maps: Any = self.maps
+        self.follower = StartFollower(
+            sides(
+                lambda: self.plan, self.source, self.target, self.right, mirror=self.mirror, state=self.state,
+                ledger=self.ledger,
+            ),
+            maps=maps, clock=lambda: self.now / 1000,
+        )  # fmt: skip
+
+    def produce(self, count: int, tp: TopicPartition = P0) -> None:
+        """With mapped offsets, what is not copied lies before the records: twice as much."""
+        here, there = (side.logs[tp] for side in (self.source, self.target))
+        if self.maps is not None and count:
+            here.times += [self.now] * 2 * count
+            self.maps.of(tp.partition).add(here.end, there.end, count)
+        for log in (here, there):
+            log.times += [self.now] * count
+
+    def retain(self) -> None:
+        """What the source's broker does every few minutes."""
+        limit = int(self.source.settings["retention_ms"])
+        for log in self.source.logs.values() if limit >= 0 else ():
+            while log.start < log.end and log.times[log.start] < self.now - limit:
+                log.start += 1
+
+    def passes(self, hours: float) -> StartsReport:
+        report = StartsReport()
+        for _ in range(int(hours)):
+            self.now += HOUR
+            self.retain()
+            report = self.follower.follow(self.now)
+        return report
+
+    @property
+    def start_there(self) -> int:
+        return self.target.logs[P0].start
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "list_offsets", list_offsets)
+    monkeypatch.setattr(requests, "delete_records", delete_records)
+    monkeypatch.setattr(follower, "last_data_batch", last_batch)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_target_deletes_a_day_after_the_sources_retention(world: World) -> None:
+    for _ in range(60):
+        world.produce(10)
+        world.passes(1)
+    assert (world.source.logs[P0].start, world.start_there) == (360, 120)
+    assert 24 <= len(world.state.read()) <= 27  # a sight an hour, for a day
+
+
+def test_what_somebody_deleted_at_the_source_is_kept_and_said(world: World) -> None:
+    world.produce(100)
+    world.source.settings["retention_ms"] = str(30 * DAY)
+    world.source.logs[P0].start = 60
+    report = world.passes(3)
+    assert report.kept == [
+        "orders-0: the source has lost offsets 0 to 59, and retention does not explain it; the target keeps them"
+    ]
+    assert report.kept[0] in report.to_dict()["said"][0]
+    world.passes(28 * 24)
+    assert world.start_there == 0
+    world.produce(100)
+    report = world.passes(5 * 24)  # they are older than the retention by now
+    assert world.start_there == 100 and report.kept == []
+
+
+def test_source_that_never_deletes_by_itself_is_followed_never(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    assert len(world.passes(100).kept) == 1 and world.target.deleted == []
+
+
+def test_size_limit_explains_what_the_target_has_beyond_it(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    assert world.passes(30).kept  # a segment less, as the target can't tell what lies in the first one
+    assert world.start_there == 57
+    world.source.logs[P0].start = 95  # somebody: the log holds less than it may
+    world.passes(30)
+    assert world.start_there == 57
+    world.produce(50)
+    world.passes(30)
+    assert world.start_there == 95
+
+
+def test_log_that_its_broker_has_not_cut_yet_tells_no_size() -> None:
+    """Its size is still that of all that was deleted a moment ago: the limit would seem to lie further on."""
+    world = World(log_start_delay_s=3600)
+
+    def passes(count: int) -> None:
+        """One after the other, as soon as the delay lets them be made."""
+        for _ in range(count):
+            world.now += 150_000
+            world.follower.follow(world.now)
+
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    while world.start_there == 0:
+        passes(1)
+    world.target.uncut = 57
+    world.source.logs[P0].start = 95
+    passes(3)
+    world.target.uncut = 0
+    passes(60)
+    assert world.start_there == 57
+
+
+def test_size_limit_is_followed_each_hour_while_records_arrive(world: World) -> None:
+    """Each pass deletes. The broker has cut that long before the next one."""
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    starts = []
+    for _ in range(60):
+        world.produce(10)
+        log = world.source.logs[P0]
+        log.start = max(log.start, log.end - 40)
+        world.passes(1)
+        starts.append(world.start_there)
+    assert [later - earlier for earlier, later in zip(starts[-6:], starts[-5:], strict=False)] == [10] * 5
+
+
+def test_sizes_that_may_not_be_read_explain_nothing(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    world.target.refuses_sizes = True
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    assert "retention.bytes" in world.passes(30).left_alone[0] and world.start_there == 0
+
+
+def test_backup_keeps_what_its_own_retention_says() -> None:
+    world = World(keep_configs=["retention.ms"])
+    world.produce(100)
+    assert "longer" in world.passes(30).longer[0]
+    world.produce(100)
+    world.passes(24 * 9)
+    assert world.source.logs[P0].start == 200 and world.start_there == 0
+    world.passes(24 * 2)
+    assert world.start_there == 100
+
+
+def test_last_batch_of_records_stays_as_the_journal(world: World) -> None:
+    world.produce(23)
+    world.passes(60)
+    assert world.source.logs[P0].start == 23
+    assert world.start_there == 20
+
+
+def test_a_copy_that_is_behind_holds_back_its_own_log_start(world: World) -> None:
+    """The source deleted more than was copied."""
+    world.produce(100)
+    world.target.logs[P0].times = world.target.logs[P0].times[:40]
+    world.passes(60)
+    assert world.start_there == 35
+
+
+@pytest.mark.parametrize("when", ["source", "target"])
+def test_topic_that_was_created_again_begins_anew(world: World, when: str) -> None:
+    world.produce(100)
+    world.passes(47)
+    getattr(world, when).ids["orders"] = "another"
+    report = world.passes(1)
+    assert report.left_out and world.target.deleted == []
+    if when == "target":
+        claim(world.ledger, world.plan, world.target)
+        world.passes(20)
+        assert world.target.deleted == [] and all(b'"another"' in value for value in world.state.read().values())
+
+
+def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> None:
+    world.produce(100)
+    world.passes(40)
+    world.source.logs[P0].start = 50
+    world.source.settings["retention_ms"] = "-1"
+    assert "began at 100 before, and at 50 now" in world.passes(20).left_alone[0]
+    assert world.target.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("world", "cause"),
+    [
+        (World(mode="mapped", delivery="transactional"), "markers of transactions look like records of others"),
+        (World(source_id=""), "no topic id"),
+        (World(partitioning="by_key"), "partitioned by key"),
+        (World(**SHARED), "mirrors of other sources"),
+    ],
+)
+def test_what_can_not_follow_is_listed_with_its_cause(world: World, cause: str) -> None:
+    world.produce(100)
+    assert cause in world.passes(60).left_out[0] and world.target.deleted == []
+
+
+def test_mapped_log_start_follows_through_the_map() -> None:
+    """A day later, as others; the map is read again only when the source's log start has moved."""
+    world = World("mapped")
+    for _ in range(60):
+        world.produce(10)
+        world.passes(1)
+    assert world.source.logs[P0].start == 3 * 360
+    assert world.start_there == 120
+    assert world.maps is not None
+    loads, world.retain = world.maps.loads, lambda: None  # type: ignore[method-assign]
+    world.passes(5)
+    assert world.maps.loads == loads and world.start_there > 120
+
+
+def test_mapped_log_start_in_a_hole_goes_to_the_next_record() -> None:
+    world = World("mapped")
+    world.produce(10)
+    world.produce(10)
+    world.produce(10)
+    world.source.logs[P0].times = [NOW - 3 * DAY] * 90
+    world.target.logs[P0].times = [NOW - 3 * DAY] * 30
+    world.retain = lambda: None  # type: ignore[method-assign]
+    world.source.logs[P0].start = 35  # the second ten lie from 50 on
+    world.passes(30)
+    assert world.start_there == 10
+
+
+def test_records_of_others_among_mapped_ones_are_never_deleted() -> None:
+    """Before the mirror began, or between its records: nobody knows how long they have to stay."""
+    for early, between in ((5, 0), (0, 5)):
+        world = World("mapped")
+        world.target.logs[P0].times += [NOW] * early
+        world.produce(50)
+        world.target.logs[P0].times += [NOW] * between
+        world.produce(50)
+        report = world.passes(60)
+        assert "lie records of others, or of before the mirror began" in report.left_alone[0]
+        assert world.target.deleted == []
+
+
+def test_mapped_partition_without_a_map_waits_and_is_listed() -> None:
+    world = World("mapped")
+    world.produce(100)
+    assert world.maps is not None
+    kept, world.maps.maps = world.maps.maps, {}
+    assert world.passes(50).left_alone == ["orders-0: no offset map is stored yet"]
+    world.maps.maps, world.maps.error = kept, TryAgain("away")
+    assert world.passes(1).failed == ["orders-0: away"] and world.target.deleted == []
+
+
+def test_mapped_topic_that_the_source_compacts_is_listed() -> None:
+    world = World("mapped", compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(10)
+    assert "not compacted while it is on hold" in world.passes(3).not_compacted[0]
+    assert "cleanup_policy" not in world.target.settings
+
+
+def test_topic_in_production_or_of_nobody_is_never_touched(world: World) -> None:
+    world.produce(100)
+    world.passes(47)
+    mark_cut_over(world.ledger, world.plan, world.target.ids, "2026-01-01")
+    assert "not in production" in world.passes(9).left_out[0]
+    world.ledger.records.clear()
+    other = World()
+    other.ledger = MemoryLedger()
+    other.start()
+    other.produce(100)
+    assert "this mirror's" in other.passes(60).left_out[0]
+    assert world.target.deleted == other.target.deleted == []
+
+
+@pytest.mark.parametrize("lost_at", [("confirm", 1), ("confirm", 2), ("confirm", 3), ("check", 1)])
+def test_a_lost_lease_deletes_nothing(world: World, lost_at: tuple[str, int]) -> None:
+    """Lost before the pass, before the sight is written, before the request is made, or right before its bytes."""
+    world.produce(100)
+    world.passes(48)
+    noted = dict(world.state.read())
+    world.right.asked.clear()
+    world.right.lost_at = lost_at
+    with pytest.raises(LeaseLost):
+        world.passes(2)
+    assert world.target.deleted == [] and (world.state.read() == noted) is (lost_at in [("confirm", 1), ("confirm", 2)])
+
+
+def test_compaction_comes_back_when_the_backlog_has_arrived() -> None:
+    world = World(compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(100)
+    world.target.logs[P0].times = world.target.logs[P0].times[:40]
+    world.passes(5)
+    assert "cleanup_policy" not in world.target.settings
+    world.target.logs[P0].times = list(world.source.logs[P0].times)
+    assert len(world.passes(1).compacted) == 1
+    assert world.target.settings["cleanup_policy"] == "compact,delete" and world.passes(9).compacted == []
+    world.source.settings["cleanup_policy"] = "delete"
+    world.passes(1)
+    assert world.target.settings["cleanup_policy"] == "delete"
+
+
+def test_a_lost_lease_changes_no_policy() -> None:
+    world = World(compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(10)
+    world.passes(1)
+    world.right.asked.clear()
+    world.right.lost_at = ("confirm", 3)  # before the pass, before the sight, before the settings
+    with pytest.raises(LeaseLost):
+        world.passes(1)
+    assert "cleanup_policy" not in world.target.settings
+
+
+def test_partition_without_a_leader_holds_up_no_other(world: World) -> None:
+    one = TopicPartition("orders", 1)
+    world.produce(100)
+    world.produce(100, one)
+    world.passes(47)
+    world.target.leaderless = {P0}
+    report = world.passes(5)
+    assert report.failed and world.target.logs[one].start == 95 and world.start_there == 0
+    world.target.leaderless = set()
+    world.now -= HOUR - 60_000  # with the next pass, not in an hour
+    world.passes(1)
+    assert world.start_there == 95
+
+
+def test_a_new_process_goes_on_with_what_the_old_one_saw(world: World) -> None:
+    world.produce(100)
+    for _ in range(60):
+        world.restart()
+        world.passes(1)
+    assert world.start_there == 95
+
+
+def test_state_that_is_lost_lets_the_waiting_begin_anew(world: World) -> None:
+    world.produce(100)
+    world.passes(47)
+    world.state = MemoryState()
+    world.restart()
+    world.passes(24)
+    assert world.start_there == 0
+    world.passes(3)
+    assert world.start_there == 95
+
+
+def test_topic_whose_sights_a_newer_version_wrote_is_left_alone(world: World) -> None:
+    """They may have a longer retention. Nothing of them is replaced, and nothing is deleted by the older ones."""
+    world.passes(hours=30)
+    key = observations.key(world.mirror.name, "orders", 31)
+    world.state.write({key: b'{"v":99}'})
+    noted, deleted = dict(world.state.read()), list(world.target.deleted)
+    world.retain()
+    report = world.passes(hours=30)
+    assert any("newer version" in line for line in report.left_out)
+    assert (world.state.read(), world.target.deleted) == (noted, deleted)
+
+
+def test_state_that_takes_no_writes_deletes_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.produce(100)
+    world.passes(47)
+
+    def away(_: Any) -> None:
+        raise TryAgain("away")
+
+    monkeypatch.setattr(world.state, "write", away)
+    with pytest.raises(TryAgain):
+        world.passes(5)
+    assert world.target.deleted == []
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("mode", ["identical", "mapped"])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.faults) for n in range(3, 20))])
+def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int, mode: str) -> None:
+    """Retention that changes, people who delete, processes that rest, a target that forgets what it has deleted."""
+    rng = random.Random(seed)
+    keep_ms = rng.choice([0, 10 * DAY])
+    world = World(mode, keep_configs=["retention.ms"] if keep_ms else [])
+
+    def on_target(offset: int) -> int:
+        return offset if world.maps is None else world.maps.of(0).to_target(offset).offset
+
+    here, there = world.source.logs[P0], world.target.logs[P0]
+    gone: dict[int, int] = {}  # when the source lost a record
+    once: set[int] = set()  # deleted before
+    for _ in range(150):
+        world.now += rng.choice([60_000, HOUR, HOUR, HOUR, 3 * HOUR]) * (30 if rng.random() < 0.01 else 1)
+        if rng.random() < 0.05:
+            world.source.settings["retention_ms"] = str(rng.choice([60_000, HOUR, DAY, DAY, 3 * DAY]))
+        world.produce(rng.choice([0, 1, 7]))
+        if rng.random() < 0.02:
+            here.start = rng.randint(here.start, here.end)
+        world.retain()
+        gone |= {at: world.now for at in range(on_target(here.start)) if at not in gone}
+        if rng.random() < 0.1:
+            world.restart()
+        if rng.random() < 0.03:
+            there.start = rng.randint(0, there.start)  # a broker that died within a minute
+        before = there.start
+        world.follower.follow(world.now)
+        assert there.start <= on_target(here.start)
+        noted = [one for key, value in world.state.read().items() if (one := observations.load(key, value))]
+        held = [one.retention.ms for one in noted if one.at_ms > world.now - DAY]
+        for at in set(range(before, there.start)) - once:
+            assert world.now - gone[at] >= DAY
+            assert there.times[at] < world.now - DAY - max(*held, int(world.source.settings["retention_ms"]), keep_ms)
+        once |= set(range(there.start))
+
+
+def test_clock_that_jumps_ahead_deletes_nothing_early(world: World) -> None:
+    world.produce(100)
+    world.retain = lambda: None  # type: ignore[method-assign]
+    world.source.logs[P0].start = 100
+    for hours in (1, 1, 400 * 24, 1, 1, 1):
+        world.now += hours * HOUR
+        world.follower.follow(world.now)
+    assert world.target.deleted == []
