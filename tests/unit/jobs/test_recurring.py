@@ -184,5 +184,5 @@ def test_log_says_what_changes_and_not_every_pass(caplog: pytest.LogCaptureFixtu
     world.thread.start()
     world.wait_for(lambda _: len(world.told) > 9)
     world.thread.stop()
-    said = ["groups: 0 follow", f"groups don't follow now: {error}", "groups: 7 follow"]
+    said = ["groups: 0 groups kept level", f"groups don't follow now: {error}", "groups: 7 groups kept level"]
     assert [record.message for record in caplog.records] == said

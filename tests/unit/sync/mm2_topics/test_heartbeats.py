@@ -61,7 +61,7 @@ def test_flow_and_source_are_alive(world: Alive) -> None:
     assert (report.topics, report.seen, report.failed) == (2, True, [])
     world.heart.follow(2)
     assert world.beats() == {OWN: [1, 2], OF_SOURCE: [1, 2]}
-    assert str(report) == "written to 2 topic(s)" and report.to_dict()["said"] == []
+    assert str(report) == "written to 2 topics" and report.to_dict()["said"] == []
 
 
 def test_a_source_that_is_gone_is_left_in_peace_and_stands_still(world: Alive) -> None:
