@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from airflow_mirror import tokens
+from airflow_mirror.common import tokens
 from airflow_mirror.compat import stores
+from airflow_mirror.compat.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
-from airflow_mirror.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 
 # Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
 SECRET_KEYS = frozenset(

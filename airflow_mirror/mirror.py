@@ -14,11 +14,22 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from airflow_mirror.errors import InputError, InvalidField
-from airflow_mirror.knobs import anything, knob, knobs_of, names, of_several, one_of, seconds, share, switch, text, whole
-from airflow_mirror.nearest import nearest
-from airflow_mirror.patterns import matches
-from airflow_mirror.policy import (
+from airflow_mirror.common.knobs import (
+    anything,
+    knob,
+    knobs_of,
+    names,
+    of_several,
+    one_of,
+    seconds,
+    share,
+    switch,
+    text,
+    whole,
+)
+from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.patterns import matches
+from airflow_mirror.common.policy import (
     OWN_GROUPS,
     TRACES,
     Policy,
@@ -28,6 +39,7 @@ from airflow_mirror.policy import (
     is_topic_name,
     trace_topics,
 )
+from airflow_mirror.errors import InputError, InvalidField
 
 __all__ = ["Mirror"]
 
@@ -138,7 +150,7 @@ class Mirror:
     policy: str = knob(
         "identity", anything(),
         "topic names on the target: identity keeps them, prefix prepends source_alias and separator, module:Class names "
-        "them itself (airflow_mirror.policy.Policy)",
+        "them itself (airflow_mirror.common.policy.Policy)",
         "--policy", "identity|prefix|MODULE:CLASS",
     )  # fmt: skip
     source_alias: str | None = knob(
@@ -149,7 +161,7 @@ class Mirror:
     principals: Mapping[str, str] = knob(
         {}, anything(),
         "names on the target of the source's principals, for ACLs, quotas and SCRAM users "
-        "(airflow_mirror.policy.Principals). The others keep their names",
+        "(airflow_mirror.common.policy.Principals). The others keep their names",
     )  # fmt: skip
     own_principals: Mapping[str, str] = knob(
         {}, anything(),

@@ -29,10 +29,10 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from airflow_mirror.adopt import examine, matching
 from airflow_mirror.console.main import main as airflow_mirror
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.extras.adopt import examine, matching
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic

@@ -30,6 +30,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -47,7 +48,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import build
 from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import Plan

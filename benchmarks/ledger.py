@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import STATE
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import restore
 from airflow_mirror.ledger.records import REPORT, SIGN
 from airflow_mirror.ledger.state import WISHED, State, state_of
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import STATE
 from benchmarks.ledger_model import (
     DAY_S,
     DECISION_KINDS,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.maps import EVERY_S
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
@@ -21,11 +22,11 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, fence_state, go_up
+from airflow_mirror.cutover.failover import record as failovers
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.drill import store as drills
-from airflow_mirror.drill.groups import GroupOutlook, Outlook
-from airflow_mirror.failover import record as failovers
+from airflow_mirror.extras.drill import store as drills
+from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.arguments import TURN_S
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
@@ -51,7 +52,6 @@ from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan

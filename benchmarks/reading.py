@@ -6,7 +6,7 @@ import selectors
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.batch import scan
 from airflow_mirror.wire.cluster import WireCluster

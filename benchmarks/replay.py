@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import produce
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection

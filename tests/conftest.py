@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror import signals
+from airflow_mirror.common import signals
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger

@@ -11,10 +11,10 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Offsets, Verify
+from airflow_mirror.cutover.rollback.run import WayBack, roll_back
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.rollback.run import WayBack, roll_back
 from airflow_mirror.sync.groups import Translate
 
 

@@ -24,7 +24,8 @@ TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil", "statsd
 # They read the package's files as the repository has them.
 OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
 WANTED = (
-    "py.typed", "page.html.jinja", "cutover/report.html.jinja", "readiness/night.html.jinja", "drill/drill.html.jinja",
+    "py.typed", "common/page.html.jinja", "cutover/report.html.jinja", "extras/readiness/night.html.jinja",
+    "extras/drill/drill.html.jinja",
     "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py",
 )  # fmt: skip
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from airflow_mirror.addresses import parse_bootstrap
+from airflow_mirror.common.addresses import parse_bootstrap
+from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat import kerberos, login, stores
 from airflow_mirror.compat.rows import Noticed, Table
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.nearest import nearest
 
 # Settings that keep their value.
 _NAMES = {

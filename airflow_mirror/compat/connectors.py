@@ -11,13 +11,13 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
 from airflow_mirror.compat.providers import references
 from airflow_mirror.compat.rows import Noticed
 from airflow_mirror.errors import InputError
-from airflow_mirror.nearest import nearest
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
 SOURCE, CHECKPOINT, HEARTBEAT = (f"Mirror{kind}Connector" for kind in ("Source", "Checkpoint", "Heartbeat"))

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 
+from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.client_keys import ADMIN, COMMON, CONSUMER, PRODUCER, is_basic, is_secret
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
 from airflow_mirror.compat.properties import Entry
 from airflow_mirror.compat.rows import Fate, Noticed, Row
-from airflow_mirror.nearest import nearest
 
 _CLIENTS = {"consumer.": CONSUMER, "producer.": PRODUCER, "admin.": ADMIN}
 _BEHIND_A_VALUE = re.compile(r"\s+#.*", re.DOTALL)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.compat.rows import Fate, Noticed, Table, honoured, mapped, no_effect, refused
 from airflow_mirror.errors import InputError
-from airflow_mirror.nearest import nearest
 
 _HANDLER = (
     "it is code of Java, which can't run here. Records pass as bytes; names are changed by --prefix, or by a policy "

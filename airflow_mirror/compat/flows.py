@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from airflow_mirror import patterns
+from airflow_mirror.common import patterns
+from airflow_mirror.common.policy import HEARTBEATS, OWN_GROUPS, TRACES, is_topic_name, trace_topics
 from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER, is_basic
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.declared import Given
 from airflow_mirror.compat.keys import DEFAULTS, FLOW, LIKE_RETENTION, POLICIES
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.policy import HEARTBEATS, OWN_GROUPS, TRACES, is_topic_name, trace_topics
 
 T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}

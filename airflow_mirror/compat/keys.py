@@ -6,8 +6,8 @@ a flow that came along behaves as before, also where a Mirror's own default is a
 
 from __future__ import annotations
 
+from airflow_mirror.common.policy import TRACES
 from airflow_mirror.compat.rows import Table, honoured, mapped, no_effect, refused
-from airflow_mirror.policy import TRACES
 
 POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.adopt import file, groups
-from airflow_mirror.adopt.examine import Adoption, Limits, examine
-from airflow_mirror.adopt.mirrormaker import Flow
-from airflow_mirror.adopt.report import lines, to_dict
-from airflow_mirror.adopt.take import take
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
 from airflow_mirror.errors import InputError, NotAdoptable
+from airflow_mirror.extras.adopt import file, groups
+from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine
+from airflow_mirror.extras.adopt.mirrormaker import Flow
+from airflow_mirror.extras.adopt.report import lines, to_dict
+from airflow_mirror.extras.adopt.take import take
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror

@@ -10,8 +10,8 @@ from typing import Any
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.rollback.arm import arm, cutover_of
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.rollback.arm import arm, cutover_of
 
 _TEXT = """\
 Arm the way back after a cutover that has kept its fence; without --yes only say what would be changed. The fence is

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command
@@ -22,7 +23,6 @@ from airflow_mirror.jobs.plain import options, run
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.signals import stop_by_signals
 from airflow_mirror.sync.holding import sync_plan
 
 _SAME = (

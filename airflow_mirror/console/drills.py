@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, command
-from airflow_mirror.drill.clean_up import PREFIX, clean_up_drill
-from airflow_mirror.drill.page import render
-from airflow_mirror.drill.store import Drill, Drills, drills_of
 from airflow_mirror.errors import DrillLeftBehind, InputError
-from airflow_mirror.files import replace_file
+from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill
+from airflow_mirror.extras.drill.page import render
+from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import DRILL
 from airflow_mirror.ledger.state import state_of

@@ -11,8 +11,8 @@ from typing import Any
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.rollback.failback import failback
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.rollback.failback import failback
 
 _TEXT = """\
 Say what became of each topic of a source that returned after a failover and is fenced (fence-returned):

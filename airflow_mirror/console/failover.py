@@ -9,11 +9,11 @@ from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_yes, command
+from airflow_mirror.cutover.failover.after import after, to_dict
+from airflow_mirror.cutover.failover.check import check
+from airflow_mirror.cutover.failover.run import run
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
-from airflow_mirror.failover.after import after, to_dict
-from airflow_mirror.failover.check import check
-from airflow_mirror.failover.run import run
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 _TEXT = """\

@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
 from airflow_mirror.console.command import add_json, command
+from airflow_mirror.cutover.failover.returned import watch
 from airflow_mirror.cutover.signing import load_signer
-from airflow_mirror.failover.returned import watch
 
 _TEXT = """\
 Ask the source of a mirror that was failed over every second. When it answers, fence its topics: producers that nobody has

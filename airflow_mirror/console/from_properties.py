@@ -14,12 +14,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.compat import files
+from airflow_mirror.compat.known_settings import of_properties
 from airflow_mirror.compat.rows import Noticed
 from airflow_mirror.console.command import command
 from airflow_mirror.errors import InputError
-from airflow_mirror.files import replace_file
-from airflow_mirror.known_settings import of_properties
 from airflow_mirror.mirror import Mirror
 
 _TEXT = """\

@@ -14,11 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import add_json
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
-from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.plan.ownership import Owned, owned_topics, owners, release, shares

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.plan import planned, said
-from airflow_mirror.files import replace_file
+from airflow_mirror.extras.readiness.build import night_plan
+from airflow_mirror.extras.readiness.drift import drift
+from airflow_mirror.extras.readiness.sections import html, markdown
+from airflow_mirror.extras.readiness.trial import SECONDS
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.readiness.build import night_plan
-from airflow_mirror.readiness.drift import drift
-from airflow_mirror.readiness.sections import html, markdown
-from airflow_mirror.readiness.trial import SECONDS
 
 _TEXT = """\
 Read both clusters and print the plan for the night: which topics and groups have to be cut over together, and because of

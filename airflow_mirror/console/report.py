@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError
-from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.records import REPORT
 from airflow_mirror.ledger.state import state_of
 

@@ -9,13 +9,13 @@ from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_
 from airflow_mirror.console.command import add_json
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
+from airflow_mirror.cutover.rollback.arm import cutover_of
+from airflow_mirror.cutover.rollback.run import WayBack, way_back
 from airflow_mirror.errors import InputError, UnknownMirror
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.ledger_store import fetch, last_hash
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.rollback.arm import cutover_of
-from airflow_mirror.rollback.run import WayBack, way_back
 from airflow_mirror.verify.result import LEVELS
 
 # Of Limits; the others are those of an operator's page alone, or of tests.

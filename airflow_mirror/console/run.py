@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.compat import files
 from airflow_mirror.compat.keys import RETENTION
 from airflow_mirror.compat.rows import Fate
@@ -28,7 +29,6 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.signals import stop_by_signals
 
 _TEXT = """\
 Keep a tail running for each enabled flow of a connect-mirror-maker.properties, or of the files of MirrorMaker 2's three

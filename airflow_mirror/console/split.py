@@ -10,20 +10,20 @@ from typing import Any
 
 import yaml
 
+from airflow_mirror.common.patterns import matches, parse
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
+from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.decommission import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
-from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.patterns import matches, parse
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.ownership import target_ids
 

@@ -28,8 +28,8 @@ from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.drill.store import is_over
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
+from airflow_mirror.extras.drill.store import is_over
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, LocalRunner

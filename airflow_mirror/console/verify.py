@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
 from airflow_mirror.console.command import command
@@ -19,7 +20,6 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.proof import Proofs
 
 _TEXT = """\

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.partition import TopicPartition
 
 SHARE = 16
 LISTS_PER_SLOT = 4

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import xxhash
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.tiers import Corrupt
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, RawBatch

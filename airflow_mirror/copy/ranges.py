@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 
 IDENTICAL, MAPPED = "identical", "mapped"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
@@ -18,7 +19,6 @@ from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wording import count, some
 
 

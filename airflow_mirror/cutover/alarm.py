@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from airflow_mirror.dotted import function_at
+from airflow_mirror.common.dotted import function_at
 from airflow_mirror.errors import InvalidField
 
 _LOG = logging.getLogger("airflow_mirror.alarm")

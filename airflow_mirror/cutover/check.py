@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror import __version__
-from airflow_mirror.checks import Checks, Finding, worst_first
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
@@ -27,6 +26,7 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.plan.amendment import added_since
+from airflow_mirror.plan.findings import Checks, Finding, worst_first
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.ownership import require_active, require_alone
 from airflow_mirror.wire.served import release_of

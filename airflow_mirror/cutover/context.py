@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, permit
 from airflow_mirror.cutover.fence import Fence
@@ -27,7 +28,6 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster

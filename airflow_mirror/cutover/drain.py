@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import PartitionComparison, differences
 from airflow_mirror.wording import count
 

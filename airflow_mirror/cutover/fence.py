@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
+from airflow_mirror.common.dotted import function_at
+from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover.intent import ACL, Intent, line
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
 from airflow_mirror.cutover.platform import Clock
-from airflow_mirror.dotted import function_at
 from airflow_mirror.errors import (
     FencedByAnother,
     FenceNotLifted,
@@ -37,7 +38,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.policy import COLON
 from airflow_mirror.wire.error_codes import ErrorCode
 
 __all__ = ["CallableFence"]

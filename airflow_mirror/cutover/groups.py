@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.context import Run, Settled
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
@@ -43,7 +44,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave

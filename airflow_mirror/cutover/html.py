@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.common.page import MOST_ROWS, template
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import timeline
-from airflow_mirror.page import MOST_ROWS, template
 
 _OUTCOMES = {
     "cut_over": "Cut over",

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import lock
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Log, Run
@@ -50,7 +51,6 @@ from airflow_mirror.errors import (
     TryAgain,
     first_of,
 )
-from airflow_mirror.files import lock
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan import ledger_store as plans

@@ -10,13 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.checks import BLOCK, PASS, WARN, Checks, Finding, Judged, block, several, warn, well, worst_first
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.seen import CutoverFacts
 from airflow_mirror.errors import CutoverBlocked
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
 from airflow_mirror.jobs.runner.state import is_active
+from airflow_mirror.plan.findings import (
+    BLOCK,
+    PASS,
+    WARN,
+    Checks,
+    Finding,
+    Judged,
+    block,
+    several,
+    warn,
+    well,
+    worst_first,
+)
 from airflow_mirror.wording import count, size, some
 
 CHECKS = Checks[CutoverFacts, Limits]("both clusters", hidden=WARN)

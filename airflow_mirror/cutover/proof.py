@@ -20,10 +20,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.errors import FenceGone, FenceUnproven
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.served import unproven
 from airflow_mirror.wording import some

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.open_transactions import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import FenceGone, FenceLeaks, PlanOutdated, TransactionsOpen
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import some

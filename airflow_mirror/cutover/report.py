@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import replace_file
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import InputError
-from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import REPORT
-from airflow_mirror.partition import TopicPartition
 
 JSON_NAME, HTML_NAME = "report.json", "report.html"
 _LAG_EVERY_S = 1.0

@@ -17,11 +17,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import HTML_NAME, CutoverReport
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.files import replace_file
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.decisions import Decisions

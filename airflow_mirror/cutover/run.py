@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
 )
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.signals import set_in_handler
+from airflow_mirror.plan.findings import Finding
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _AGAIN_S = 1.0

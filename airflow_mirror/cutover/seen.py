@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from airflow_mirror.checks import Questions
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS, STATE
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import compare_watched, positions
@@ -25,11 +26,10 @@ from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.kafka.transactions import OpenTransaction
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.missing_acls import Lacking
 from airflow_mirror.plan.missing_acls import lacking as lacking_rights
 from airflow_mirror.plan.rights import CUTOVER
-from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.verify.result import differences
 from airflow_mirror.wire.batch import BatchHeader

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.nearest import nearest
+from airflow_mirror.common.nearest import nearest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

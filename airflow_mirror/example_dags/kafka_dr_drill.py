@@ -16,9 +16,9 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
-from airflow_mirror.drill.clean_up import PREFIX
-from airflow_mirror.drill.rehearsal import FAULTS
 from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.extras.drill.clean_up import PREFIX
+from airflow_mirror.extras.drill.rehearsal import FAULTS
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailBackDrillOperator,

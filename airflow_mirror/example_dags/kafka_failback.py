@@ -14,6 +14,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
+from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import end_red_unless_done
 from airflow_mirror.example_dags.forms import known_params_only
 from airflow_mirror.operators.cutover import LiftFenceOperator
@@ -21,7 +22,6 @@ from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
-from airflow_mirror.rollback.reverse import reverse_name
 from airflow_mirror.wording import plain
 
 __all__ = ["dag"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from airflow_mirror.common.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
@@ -26,7 +27,6 @@ from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned
-from airflow_mirror.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
 from airflow_mirror.wording import count

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import (
@@ -44,7 +45,6 @@ from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.session import AdminSession
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing
 

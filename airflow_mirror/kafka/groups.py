@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, TryAgain
 from airflow_mirror.kafka.model import CONNECT, NO_MEMBERS, STREAMS, GroupCommit, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply, chunks
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ConnectionLost

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.partition import TopicPartition
 
 COORDINATORS = "__transaction_state"  # the topic whose leaders are the coordinators of transactions
 

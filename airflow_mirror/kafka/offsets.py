@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.acls import describe_acls
 from airflow_mirror.kafka.model import COORDINATORS, Acl
 from airflow_mirror.kafka.session import AdminSession, Reply, chunks
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.session import AdminSession, Reply
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing

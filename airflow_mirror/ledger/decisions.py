@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from airflow_mirror.common.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
@@ -23,7 +24,6 @@ from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
 from airflow_mirror.ledger.records import BEGIN
 from airflow_mirror.ledger.topic import create
-from airflow_mirror.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wording import some

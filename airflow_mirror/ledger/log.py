@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import BrokerError, LedgerLost
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

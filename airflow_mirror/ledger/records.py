@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, dense, spaced
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
 
 PASSES, IN_PART, STEP, STAYS = Split.PASSES, Split.IN_PART, Split.STEP, Split.STAYS
 REMOVED, FENCED, STEP_OF, KEPT = Retire.REMOVED, Retire.FENCED, Retire.STEP, Retire.STAYS

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
+from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.errors import BrokerError, InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import WISH
 from airflow_mirror.ledger.topic import TopicLog, batch_of, create
-from airflow_mirror.policy import STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.log import mask_secret
 
-from airflow_mirror.dotted import function_at
+from airflow_mirror.common.dotted import function_at
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json

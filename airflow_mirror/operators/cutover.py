@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.operators.base import (
@@ -22,7 +23,6 @@ from airflow_mirror.operators.base import (
 )
 from airflow_mirror.operators.links import ReportLink, show_links
 from airflow_mirror.operators.summaries import compact
-from airflow_mirror.signals import set_in_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -152,9 +152,9 @@ class PreviewCutoverOperator(_OfACutover):
 
         :raises CutoverBlocked: lists everything that keeps the mirror from being cut over.
         """
+        from airflow_mirror.cutover.rollback.foresee import with_way_back
         from airflow_mirror.cutover.run import preview_cutover
         from airflow_mirror.jobs.runner.directory import write_json
-        from airflow_mirror.rollback.foresee import with_way_back
 
         request = self._request(mirror, context)
         with self._connected(request, mirror, context) as (clusters, kept):

@@ -1,4 +1,4 @@
-"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.drill`."""
+"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.extras.drill`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.drill.clean_up import PREFIX
-from airflow_mirror.drill.page import JSON_NAME
-from airflow_mirror.drill.rehearsal import (
-    KILL_TAIL,
-    NOTICE_S,
-    RECREATE_TOPIC,
-    kill_tail,
-    names_of,
-    planned,
-    recreate_topic,
-    rehearse,
-)
 from airflow_mirror.errors import (
     BrokerError,
     DrillLeftBehind,
@@ -30,6 +18,18 @@ from airflow_mirror.errors import (
     JobNotRunning,
     MirrorError,
     ObjectiveMissed,
+)
+from airflow_mirror.extras.drill.clean_up import PREFIX
+from airflow_mirror.extras.drill.page import JSON_NAME
+from airflow_mirror.extras.drill.rehearsal import (
+    KILL_TAIL,
+    NOTICE_S,
+    RECREATE_TOPIC,
+    kill_tail,
+    names_of,
+    planned,
+    recreate_topic,
+    rehearse,
 )
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_mirror.checks import Finding
-    from airflow_mirror.drill.store import Drill
+    from airflow_mirror.extras.drill.store import Drill
     from airflow_mirror.hooks.tail import TailView
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.findings import Finding
 
 __all__ = [
     "CleanUpDrillOperator", "FailBackDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator",
@@ -78,8 +78,8 @@ class _DrillOperator(MirrorOperator):
 
         :raises TryAgain: the target takes no writes. The files have it by then.
         """
-        from airflow_mirror.drill import page
-        from airflow_mirror.drill.store import Drill, drills_of
+        from airflow_mirror.extras.drill import page
+        from airflow_mirror.extras.drill.store import Drill, drills_of
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         directory = report_dir(mirror, context["ti"].run_id)
@@ -113,7 +113,7 @@ class RehearseGroupsOperator(_DrillOperator):
 
         :raises InputError: the target knows no such mirror, or it copies from another source.
         """
-        from airflow_mirror.drill.groups import look
+        from airflow_mirror.extras.drill.groups import look
         from airflow_mirror.hooks.kafka import admins_of
 
         name = "" if self.groups_of is None else str(self.groups_of)
@@ -164,9 +164,9 @@ class OpenDrillOperator(_DrillOperator):
         :raises InvalidField: the topic exists, so it is not the drill's (a drill deletes its topic); or offsets are
             mapped, or a login is by Kerberos, which a drill can't use.
         """
-        from airflow_mirror.drill.clean_up import clean_up_earlier
-        from airflow_mirror.drill.clients import check_logins
-        from airflow_mirror.drill.store import drills_of
+        from airflow_mirror.extras.drill.clean_up import clean_up_earlier
+        from airflow_mirror.extras.drill.clients import check_logins
+        from airflow_mirror.extras.drill.store import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
         from airflow_mirror.wire.error_codes import ErrorCode
@@ -229,7 +229,7 @@ class LoseSourceOperator(PlannedOperator):
         :raises DrillMissed: writing stopped before the tail was killed, or the tail had ended by then.
         :raises InputError: the plan maps offsets.
         """
-        from airflow_mirror.drill.disaster import warm_up, write_canaries
+        from airflow_mirror.extras.drill.disaster import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
 
         seconds, per_s = number("seconds", self.seconds), number("per_second", self.per_second, least=1)
@@ -291,8 +291,8 @@ class FailOverDrillOperator(_DrillOperator):
 
         :raises InputError: no canaries were written in this DAG run.
         """
-        from airflow_mirror.drill.canaries import Canaries
-        from airflow_mirror.drill.failover import fail_over
+        from airflow_mirror.extras.drill.canaries import Canaries
+        from airflow_mirror.extras.drill.failover import fail_over
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         directory = report_dir(mirror, context["ti"].run_id)
@@ -323,8 +323,8 @@ class FailBackDrillOperator(_DrillOperator):
 
         :raises InputError: no canaries were written in this DAG run.
         """
-        from airflow_mirror.drill.canaries import Canaries
-        from airflow_mirror.drill.failback import fail_back
+        from airflow_mirror.extras.drill.canaries import Canaries
+        from airflow_mirror.extras.drill.failback import fail_back
         from airflow_mirror.hooks.kafka import configs_of
 
         if not flag("failback", self.failback):
@@ -363,7 +363,7 @@ class RehearseFaultsOperator(_DrillOperator):
 
         :raises JobNotRunning: no tail runs. :raises JobElsewhere: it can't be killed from here.
         """
-        from airflow_mirror.drill.failback import TIMEOUT_S, create_again
+        from airflow_mirror.extras.drill.failback import TIMEOUT_S, create_again
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.hooks.tail import TailView
         from airflow_mirror.kafka.model import NewTopicSpec
@@ -412,8 +412,8 @@ class CleanUpDrillOperator(_DrillOperator):
         :raises DrillMissed: nothing was measured, the way back was not exact, the group skipped records or read some
             twice, or a fault was not noticed.
         """
-        from airflow_mirror.drill.clean_up import clean_up_drill
-        from airflow_mirror.drill.report import failures, over
+        from airflow_mirror.extras.drill.clean_up import clean_up_drill
+        from airflow_mirror.extras.drill.report import failures, over
         from airflow_mirror.hooks.kafka import configs_of
 
         with self.kept(mirror, context) as drill:

@@ -48,9 +48,9 @@ class FailoverOperator(BaseOperator):
             return self._run()
 
     def _run(self) -> dict[str, Any]:
+        from airflow_mirror.cutover.failover.check import check
+        from airflow_mirror.cutover.failover.run import run
         from airflow_mirror.cutover.platform import Side
-        from airflow_mirror.failover.check import check
-        from airflow_mirror.failover.run import run
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         name, force = str(self.mirror_name), flag("force", self.force)  # native rendering makes a number of "7"
@@ -98,7 +98,7 @@ class FenceReturnedSourceOperator(BaseOperator):
             return self._run()
 
     def _run(self) -> dict[str, Any]:
-        from airflow_mirror.failover.returned import watch
+        from airflow_mirror.cutover.failover.returned import watch
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         known = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.checks import BLOCK
 from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.remembered import last_plan
@@ -13,6 +12,7 @@ from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, number
 from airflow_mirror.operators.summaries import compact
+from airflow_mirror.plan.findings import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

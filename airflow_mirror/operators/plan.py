@@ -55,14 +55,14 @@ class PlanMirrorOperator(MirrorOperator):
         :raises TopicsOwned: target topics belong to another mirror.
         :raises LedgerMissing: target topics hold data, and there is no ledger.
         """
+        from airflow_mirror.extras.readiness.build import night_plan
+        from airflow_mirror.extras.readiness.sections import write
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan import build
         from airflow_mirror.plan.ledger_store import keep_on, last_between
         from airflow_mirror.plan.ownership import begin, require_active
         from airflow_mirror.plan.recreated_topics import decisions_of
-        from airflow_mirror.readiness.build import night_plan
-        from airflow_mirror.readiness.sections import write
         from airflow_mirror.sync.taking_over import begun_before
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))

@@ -58,8 +58,8 @@ class PrepareFailbackOperator(MirrorOperator):
         from pathlib import Path
 
         from airflow_mirror.cutover.platform import Platform, Side
+        from airflow_mirror.cutover.rollback.failback import failback, is_to_prepare
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.rollback.failback import failback, is_to_prepare
 
         with admins_of(mirror) as (source, target):
             if not is_to_prepare(mirror.name, Side(target)):
@@ -101,8 +101,8 @@ class ArmReverseMirrorOperator(MirrorOperator):
         :raises NoWayBack: with every reason.
         """
         from airflow_mirror.cutover.platform import Platform
+        from airflow_mirror.cutover.rollback.arm import arm, cutover_of
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.rollback.arm import arm, cutover_of
 
         with admins_of(mirror) as admins:
             on = Platform.of(*admins)
@@ -147,11 +147,11 @@ class RollbackCutoverOperator(CutoverOperator):
         """Count, or roll back.
 
         :raises NoWayBack: none was armed. :raises RollbackRefused: before anything was touched.
-        :raises MirrorError: after backing out; see :func:`airflow_mirror.rollback.run.roll_back`.
+        :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.rollback.run.roll_back`.
         """
         from airflow_mirror.cutover.platform import Platform
+        from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.rollback.run import counted, roll_back, way_back
 
         accepted = names(self.accept_groups)
         again, signer = flag("fence_again", self.fence_again), report_signer()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
-from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

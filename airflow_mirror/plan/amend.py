@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from airflow_mirror.checks import WARN, Finding
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import TOLD_ONCE
+from airflow_mirror.plan.findings import WARN, Finding
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics
 from airflow_mirror.plan.model import Plan, TopicPlan

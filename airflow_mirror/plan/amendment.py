@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 
 

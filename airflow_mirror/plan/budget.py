@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from airflow_mirror.checks import Finding, block, warn
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.findings import Finding, block, warn
 from airflow_mirror.plan.model import Capabilities, HoleEstimate
 from airflow_mirror.wording import duration, size, some
 

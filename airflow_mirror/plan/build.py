@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import scratch_topic
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
@@ -39,7 +40,6 @@ from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.plan.upstream import read_upstream
-from airflow_mirror.policy import scratch_topic
 from airflow_mirror.wire.served import Without
 
 

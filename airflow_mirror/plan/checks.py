@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_mirror.checks import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan import hole_checks, room_checks, selection, topic_checks
 from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wording import count, some

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import budget, configs
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import Capabilities, HoleEstimate, TopicPlan
 

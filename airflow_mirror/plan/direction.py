@@ -20,9 +20,9 @@ class Direction:
     """What was decided about a mirror.
 
     :param primary: id of the cluster that applications write to. :param by: what decided it:
-        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.rollback`); ``armed`` where the other cluster
-        is the primary, and a mirror copies here what applications write there.
-    :param attempt: names the record of it (:mod:`airflow_mirror.failover.record`), or the run.
+        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.cutover.rollback`); ``armed`` where the other
+        cluster is the primary, and a mirror copies here what applications write there.
+    :param attempt: names the record of it (:mod:`airflow_mirror.cutover.failover.record`), or the run.
     :param plan: hash of the plan whose topics are open; by a cutover, of the plan that copies back.
     :param at: ISO 8601.
     """

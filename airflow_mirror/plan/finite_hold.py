@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import HoldTooShort, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 
 TO_BEGIN, TO_GO_ON = 0.9, 0.95  # shares of the hold: how old the first record may be

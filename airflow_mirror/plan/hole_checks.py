@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from airflow_mirror.checks import BLOCK, Checks, Finding, block, warn, well
 from airflow_mirror.plan import budget
 from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.findings import BLOCK, Checks, Finding, block, warn, well
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wording import count, duration, size

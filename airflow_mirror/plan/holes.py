@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MissingRight, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.inventory import TopicState
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.wire import batch as wire_batch

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.patterns import is_name
+from airflow_mirror.common.policy import is_internal, is_reserved, is_topic_name
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.mirror import Mirror, time_ms
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.patterns import is_name
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.upstream import Upstream, read_upstream
-from airflow_mirror.policy import is_internal, is_reserved, is_topic_name
 from airflow_mirror.wire.errors import ApiNotServed
 
 

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE
 from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.acls import EVERYBODY, OPEN_BY_DEFAULT, covers, letting_write, open_by_default
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import DECISIONS, MAPS, STATE
 from airflow_mirror.wire.error_codes import ErrorCode
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_mirror.checks import LEVELS, Finding
+from airflow_mirror.plan.findings import LEVELS, Finding
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Plan, TopicPlan
 from airflow_mirror.wording import count, duration, plain, size
 

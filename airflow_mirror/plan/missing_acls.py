@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.rights import NEWEST, RIGHTS, SOURCE, TARGET
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.wording import some
 
 _KINDS = {"groups": "group", "cluster": "cluster"}

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from airflow_mirror.common.policy import HEARTBEATS
 from airflow_mirror.errors import LedgerNewer, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import TRACE
 from airflow_mirror.plan.ownership import decided
-from airflow_mirror.policy import HEARTBEATS
 
 SETTINGS = {"cleanup.policy": "compact"}
 

@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.checks import LEVELS, Finding, Judged
+from airflow_mirror.common.policy import Planned
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.ledger.records import AMENDMENT, PLAN
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import Planned
+from airflow_mirror.plan.findings import LEVELS, Finding, Judged
 
 VERSION = PLAN.version
 

@@ -14,14 +14,14 @@ import re
 import time
 from collections.abc import Callable
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import SCRATCH_PREFIX, marker_id, scratch_topic
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
-from airflow_mirror.policy import SCRATCH_PREFIX, marker_id, scratch_topic
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, refusal

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from airflow_mirror.common.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
@@ -19,7 +20,6 @@ from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # What a target has against a topic, and says so: it would say the same each time.

@@ -11,10 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_mirror.kafka.model import COORDINATORS, Acl
-from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
-from airflow_mirror.policy import (
+from airflow_mirror.common.policy import (
     DECISIONS,
     HEARTBEATS,
     MAPS,
@@ -25,6 +22,9 @@ from airflow_mirror.policy import (
     scratch_topic,
     starts_group,
 )
+from airflow_mirror.kafka.model import COORDINATORS, Acl
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
 
 Version = tuple[int, ...]
 PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_mirror.checks import Checks, Finding, block, warn
+from airflow_mirror.plan.findings import Checks, Finding, block, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import duration, size, some
 

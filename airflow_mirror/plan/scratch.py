@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import time
 
+from airflow_mirror.common.policy import SCRATCH_PREFIX
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.policy import SCRATCH_PREFIX
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 

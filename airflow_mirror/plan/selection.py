@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from airflow_mirror.checks import Checks, Finding, block, several, warn, well
+from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.patterns import is_name, matches
+from airflow_mirror.common.policy import is_reserved
 from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.kafka.held import Held
-from airflow_mirror.nearest import nearest
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.patterns import is_name, matches
 from airflow_mirror.plan.configs import EXCLUDED
+from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well
 from airflow_mirror.plan.inventory import internal_topics
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.policy import is_reserved
 from airflow_mirror.wording import count, some
 
 CHECKS = Checks[Situation]()

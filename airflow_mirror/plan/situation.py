@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from airflow_mirror.checks import Finding, warn
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.findings import Finding, warn
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.model import Capabilities, TopicPlan
 from airflow_mirror.plan.refusals import Refusal

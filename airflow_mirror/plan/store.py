@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.errors import InputError, PlanOfAnother
-from airflow_mirror.files import replace_file
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import Plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow_mirror.checks import BLOCK, WARN, Checks, Finding, block, several, warn
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, several, warn
 from airflow_mirror.plan.finite_hold import TO_BEGIN
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.recreated_topics import sentence

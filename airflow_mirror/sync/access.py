@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
 from airflow_mirror.sync.acls import PHASES, AclReport, sync_acls
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas

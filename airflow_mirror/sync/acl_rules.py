@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from airflow_mirror.common.policy import EVERYBODY, OWN_IDS
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.policy import EVERYBODY, OWN_IDS
 from airflow_mirror.sync.acl_scope import (
     ALL_NAMES,
     GROUP,

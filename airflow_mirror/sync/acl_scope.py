@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+from airflow_mirror.common.policy import OWN_IDS, Principals, is_internal
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import OWN_IDS, Principals, is_internal
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
 Pattern = tuple[str, str]  # (pattern type, name)

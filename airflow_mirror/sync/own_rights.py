@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from airflow_mirror.common.policy import DECISIONS, OWN_IDS
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.policy import DECISIONS, OWN_IDS
 from airflow_mirror.sync.acl_scope import (
     GROUP,
     TOPIC,

@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.ownership import active_topics, not_active
 from airflow_mirror.sync.maps import OffsetMaps

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity, Quotas
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
 
 _USER = "User:"  # quotas are for names; authorizers have the type before them

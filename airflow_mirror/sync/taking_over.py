@@ -14,12 +14,12 @@ from types import MappingProxyType
 
 import xxhash
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import InputError, TakeOverUnclear
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
 from airflow_mirror.mirror import Mirror, time_ms
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.sync.overlap import Overlap, is_spread, overlap

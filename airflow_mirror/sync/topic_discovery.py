@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
 from airflow_mirror.kafka.model import TopicInfo
@@ -31,6 +30,7 @@ from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.ownership import claim, not_ours
 from airflow_mirror.plan.store import differing_fields

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync.topics import settle
 
 # Target user -> its new secret; None: there is none.

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap, Where
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compaction import Gaps

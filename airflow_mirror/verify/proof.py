@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import State, Values
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.verify.result import LEVELS, check_level
 

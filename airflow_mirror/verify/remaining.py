@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import map_source

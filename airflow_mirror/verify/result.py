@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.records import Record
 
 LEVELS = ("offsets", "batches", "records")

@@ -10,10 +10,10 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from airflow_mirror.addresses import Address, parse_bootstrap
+from airflow_mirror.common.addresses import Address, parse_bootstrap
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name

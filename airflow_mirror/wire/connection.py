@@ -27,9 +27,9 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from airflow_mirror.addresses import parse_bootstrap
+from airflow_mirror.common.addresses import parse_bootstrap
+from airflow_mirror.common.signals import pause
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.signals import pause
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, StoppedByQuota, TlsRefused
 from airflow_mirror.wire.login import log_in

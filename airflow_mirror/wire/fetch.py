@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
 
 API_KEY, OLDEST, NEWEST = 1, 4, 11

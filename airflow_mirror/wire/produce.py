@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, CorruptBatch, NothingFetched, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster

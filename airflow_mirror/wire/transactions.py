@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name

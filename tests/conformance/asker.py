@@ -35,8 +35,8 @@ from kafka.protocol.producer import (
     WriteTxnMarkersRequest,
 )
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster

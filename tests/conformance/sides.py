@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError
@@ -22,7 +23,6 @@ from airflow_mirror.kafka.model import Acl, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import count_data
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sides"

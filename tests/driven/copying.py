@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -17,8 +19,6 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import WAIT_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import legacy
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
@@ -19,7 +20,6 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.ownership import begin, claim, require_active
 from airflow_mirror.sync.ends import notes

@@ -6,11 +6,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.failover import run as failing_over
+from airflow_mirror.cutover.failover.returned import fence_returned
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
     FenceGone,
@@ -21,15 +25,11 @@ from airflow_mirror.errors import (
     TransactionsOpen,
     TryAgain,
 )
-from airflow_mirror.failover import run as failing_over
-from airflow_mirror.failover.returned import fence_returned
 from airflow_mirror.jobs.driver import presence
 from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger.records import SIGN
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ownership
-from airflow_mirror.rollback.run import way_back
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
 from tests.cutting_over import cut_over, go_back

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy import task
 from airflow_mirror.copy.loop import steps
 from airflow_mirror.copy.loop.loop import CopyLoop
@@ -33,7 +34,6 @@ from airflow_mirror.jobs.driver.prepare import require_still_ours, wait_until, w
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.content import Writer
 from tests.driven.copying import create_maps, id_of, ranges_of

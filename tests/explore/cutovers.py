@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
+from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.report import DONE
-from airflow_mirror.failover.returned import RUN
 from tests.explore import actors
 from tests.explore.deviations import REST, Deviation
 from tests.explore.invariants import ALL

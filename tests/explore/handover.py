@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from tests.explore.deviations import REST, Deviation
 from tests.explore.scenario import Invariant, Scenario
 from tests.explore.scheduler import Actor, Asked, Scheduler

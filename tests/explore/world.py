@@ -11,22 +11,22 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
+from airflow_mirror.cutover.failover.decision import promote
+from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, text_in
+from airflow_mirror.cutover.rollback.reverse import reverse_of
 from airflow_mirror.cutover.swap import swap_fence
-from airflow_mirror.failover.decision import promote
-from airflow_mirror.failover.record import Cut, Record
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import records
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
-from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.explore.platform import ActorPlatform, ActorSide, GuardProcess, keys
 from tests.explore.scheduler import Actor

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from airflow_mirror.adopt import take
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.extras.adopt import take
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan import ledger_store
 

@@ -19,6 +19,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
@@ -28,8 +30,6 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster

@@ -17,6 +17,7 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as WireTopicPartition
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -32,7 +33,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import write as write_plan

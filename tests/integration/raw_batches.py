@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import crc32c
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import produce, records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches

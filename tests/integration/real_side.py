@@ -9,13 +9,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import State, state_of
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import DECISIONS
 from sandbox import Cluster
 from tests.conformance.sides import Side, Transaction
 

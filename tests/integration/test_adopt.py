@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ownership import owned_topics
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
@@ -21,7 +22,6 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.maps import MapSource, mapped_range
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair

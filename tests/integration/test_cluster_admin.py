@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPosition
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     AuthenticationFailed,
@@ -25,7 +26,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 from tests.builders import rule

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster

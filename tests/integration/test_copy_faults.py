@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import loop as copy_loop
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -29,7 +30,6 @@ from airflow_mirror.copy.writer import padding
 from airflow_mirror.copy.writer.padding import Filling, Padder
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import LEVELS, PartitionPair
 from airflow_mirror.wire.cluster import WireCluster

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.main import main as console
 from airflow_mirror.copy.writer import lease
@@ -56,7 +57,6 @@ from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import owned_topics
 from airflow_mirror.verify.remaining import verify_rest

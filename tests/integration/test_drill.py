@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.disaster import warm_up, write_canaries
-from airflow_mirror.drill.failback import create_again, fail_back
-from airflow_mirror.drill.failover import fail_over
-from airflow_mirror.drill.reading import Read, patiently, read_to
-from airflow_mirror.drill.rehearsal import Fault, kill_tail, recreate_topic, rehearse
 from airflow_mirror.errors import ClusterUnreachable
+from airflow_mirror.extras.drill.canaries import Canaries
+from airflow_mirror.extras.drill.disaster import warm_up, write_canaries
+from airflow_mirror.extras.drill.failback import create_again, fail_back
+from airflow_mirror.extras.drill.failover import fail_over
+from airflow_mirror.extras.drill.reading import Read, patiently, read_to
+from airflow_mirror.extras.drill.rehearsal import Fault, kill_tail, recreate_topic, rehearse
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.drill import health_of
-from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster
 from tests.integration.copying import config, copier_process, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit

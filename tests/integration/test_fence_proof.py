@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
@@ -24,7 +25,6 @@ from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import COORDINATORS
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.kinds import in_pieces
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
@@ -20,7 +21,6 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ownership import begin, claim, mark_cut_over
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes

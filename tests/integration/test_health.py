@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.checks import BLOCK, Finding
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.health.gathering import gather
 from airflow_mirror.jobs.health.judging import Facts, Limits, judge
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build
+from airflow_mirror.plan.findings import BLOCK, Finding
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends, properties_of, wait_until
 from tests.integration.test_spark_jobs import end_job, submit

@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS, lease_id
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import DECISIONS, lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS, STATE
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.failover.check import check
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
-from airflow_mirror.failover.check import check
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import decisions
@@ -31,11 +33,9 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import SETTINGS as SETTINGS_OF_STATE
 from airflow_mirror.ledger.state import WISHED, state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ledger_store import fetch, keep, last_hash
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, require_active
-from airflow_mirror.policy import DECISIONS, STATE
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying, plain

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import LedgerLost, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.fold import Fold, Verdict
 from airflow_mirror.ledger.log import DecisionLog
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.cluster import WireCluster
 from tests.faults import ProxiedNodes
 from tests.integration.copying import config, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.partition import TopicPartition
 from benchmarks.planning import fill
 from sandbox import Cluster, clusters
 from tests.integration.copying import config, create, properties_of, wait_until

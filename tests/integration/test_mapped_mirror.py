@@ -17,6 +17,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 import pytest
 from confluent_kafka import Consumer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.jobs.translate import main as translate_main
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -29,7 +30,6 @@ from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends, read, write, write_transactions

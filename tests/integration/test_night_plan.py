@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import scratch_topic
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.extras.readiness import trial
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import scratch_topic
-from airflow_mirror.readiness import trial
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until, write

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster, jars
 from tests.integration.copying import config, create, ends, wait_until, write
 from tests.integration.test_spark_jobs import driver_of, end_job, stop, submit

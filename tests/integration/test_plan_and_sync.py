@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     ClusterUnreachable,
@@ -22,7 +23,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.store import write as write_plan

@@ -8,6 +8,18 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import (
+    DECISIONS,
+    MAPS,
+    STATE,
+    WISHES,
+    is_internal,
+    lease_id,
+    marker_id,
+    own_ids,
+    scratch_topic,
+)
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
@@ -17,12 +29,10 @@ from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.plan.probe import probe
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES, is_internal, lease_id, marker_id, own_ids, scratch_topic
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync.quotas import sync_quotas
 from airflow_mirror.sync.users import sync_users
 from sandbox import Cluster

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import starts_group
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
@@ -23,11 +25,9 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build, ledger_store
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.ownership import claim, mark_cut_over, owned_topics
-from airflow_mirror.policy import starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import LEDGER
 from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.loop import retries
@@ -32,6 +34,7 @@ from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import MirrorError, PlanBlocked
+from airflow_mirror.extras.readiness.build import night_plan
 from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, wishes_at_start, writer_lease
@@ -43,15 +46,12 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, PROOF, SIGN, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.ledger_store import fetch, keep
 from airflow_mirror.plan.ownership import begin, require_active
 from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import COMMANDS, RIGHTS, ROLES, SIDES, rights_of
 from airflow_mirror.plan.store import write as write_plan
-from airflow_mirror.policy import LEDGER
-from airflow_mirror.readiness.build import night_plan
 from airflow_mirror.sync import lag, seen_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.rights import SOURCE, TARGET, rights_of
 from airflow_mirror.wire.cluster import WireCluster

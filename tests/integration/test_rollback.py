@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -22,6 +23,9 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.arm import arm, cutover_of
+from airflow_mirror.cutover.rollback.foresee import foresee
+from airflow_mirror.cutover.rollback.run import counted, way_back
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
@@ -29,12 +33,8 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.ownership import begin, claim
-from airflow_mirror.rollback.arm import arm, cutover_of
-from airflow_mirror.rollback.foresee import foresee
-from airflow_mirror.rollback.run import counted, way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster

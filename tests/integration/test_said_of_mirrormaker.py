@@ -17,10 +17,10 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster
 from sandbox.process import Child
 from tests.integration.copying import abort_transaction, config, create, ends, read, wait_until, write

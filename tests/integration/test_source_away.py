@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster
 from sandbox.cluster import start_all, stop_all
 from tests.integration import plain

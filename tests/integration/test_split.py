@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover import preview
+from airflow_mirror.cutover.failover.check import mirror_of
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform, Side
 from airflow_mirror.errors import VerificationFailed
-from airflow_mirror.failover.check import mirror_of
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
@@ -28,7 +29,6 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.ownership import begin, claim, owned_topics, require_active, target_ids
 from airflow_mirror.plan.store import write as write_plan

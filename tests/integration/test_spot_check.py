@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.referee import Place, SpotCheck, Stretch, second_look, spot_check
+from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, second_look, spot_check
 from demo.clients import admin, create_topics, delete_topic
 from demo.faults import inflict
 from demo.filling import Writer, write_in_batches

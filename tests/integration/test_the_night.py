@@ -14,6 +14,8 @@ from airflow_mirror.cutover.after import After
 from airflow_mirror.cutover.check import precheck
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.rollback.arm import arm
+from airflow_mirror.cutover.rollback.run import roll_back
 from airflow_mirror.cutover.run import recover, run_cutover
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.kafka.permit import unfenced
@@ -22,8 +24,6 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.ownership import claim
-from airflow_mirror.rollback.arm import arm
-from airflow_mirror.rollback.run import roll_back
 from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.cutover_world import Tail, World, wait_for, writer_lease

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
 from airflow_mirror.wire.cluster import WireCluster

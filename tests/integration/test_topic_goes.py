@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.platform import Platform
@@ -19,7 +20,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.ledger_store import keep_on, last_between
 from airflow_mirror.plan.ownership import begin, owned_topics

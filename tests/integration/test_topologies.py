@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -27,11 +29,9 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, owned_topics, release
 from airflow_mirror.plan.upstream import upstream_of
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest

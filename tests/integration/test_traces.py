@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import preview
+from airflow_mirror.cutover.failover.run import run as fail_over
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.failover.run import run as fail_over
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import GroupFollower

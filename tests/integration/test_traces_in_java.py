@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following.deciding import goal_of

@@ -19,6 +19,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
 
+from airflow_mirror.common.policy import lease_id
 from airflow_mirror.jobs.runner.active import active_tail, ask_to_stop
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
@@ -26,7 +27,6 @@ from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator
-from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
 from tests.integration.airflow_worker import Store, Task

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.policy import lease_id
 from airflow_mirror.jobs.runner.active import Watch, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster

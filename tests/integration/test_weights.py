@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.driver.weights import OPENING, bytes_to_copy
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import rule

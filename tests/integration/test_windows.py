@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.loop import CopyOptions  # type: ignore[attr-defined]
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
@@ -19,7 +20,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster

@@ -22,11 +22,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, MirrorError, TryAgain
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TlsRefused
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers

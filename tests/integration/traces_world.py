@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.sync.maps import OffsetMaps

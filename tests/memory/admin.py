@@ -26,8 +26,8 @@ from tests.memory.rules import OPERATIONS, matches
 from tests.memory.wire import MemoryWire, out_of_reach
 
 if TYPE_CHECKING:
+    from airflow_mirror.common.partition import TopicPartition
     from airflow_mirror.kafka.permit import Permit
-    from airflow_mirror.partition import TopicPartition
     from tests.memory.cluster import MemoryCluster
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from tests.driven.refused import Refused

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition
 from airflow_mirror.ledger.fold import Fold
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven import records
 from tests.driven.clock import Clock as DrivenClock

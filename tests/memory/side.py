@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from tests.conformance.sides import Side, Transaction
 from tests.memory.admin import MemoryAdmin

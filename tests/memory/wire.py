@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import handover
 from airflow_mirror.copy.writer.lease import _FIRST_END_MS, _FIRST_MARK_MS
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic, refusal
 from airflow_mirror.wire.topology import Leader

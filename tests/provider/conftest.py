@@ -91,7 +91,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
     one = MemoryState()
     for module in (
         "airflow_mirror.ledger.state",
-        "airflow_mirror.drill.store",
+        "airflow_mirror.extras.drill.store",
         "airflow_mirror.cutover.platform",
         "airflow_mirror.cutover.request",
         "airflow_mirror.sync.holding",

@@ -17,7 +17,6 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from markdown_it import MarkdownIt
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import BACKED_OUT, RUNNING, CutoverReport, FenceRecord
@@ -30,6 +29,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.markdown import finding_row, table
 from tests.provider.conftest import PLAN
 from tests.unit.ledger.memory import MemoryState
@@ -43,7 +43,7 @@ BLOCK = Finding("block", "lag", "orders-0", "stands still", "Look there.")
 @pytest.fixture(autouse=True)
 def _clusters(connections: Callable[..., None], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
-    monkeypatch.setattr("airflow_mirror.rollback.foresee.foresee", lambda *_: BACK)
+    monkeypatch.setattr("airflow_mirror.cutover.rollback.foresee.foresee", lambda *_: BACK)
 
 
 def seen(*findings: Finding) -> Preview:
@@ -86,7 +86,7 @@ def test_preview_says_why_there_will_be_no_way_back(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda *_, **__: seen(WARN))
-    monkeypatch.setattr("airflow_mirror.rollback.foresee.foresee", lambda *_: NO_WAY)
+    monkeypatch.setattr("airflow_mirror.cutover.rollback.foresee.foresee", lambda *_: NO_WAY)
     found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
     assert found["no_way_back"] == NO_WAY.evidence and found["lines"][-1].startswith("warn: way_back: old source: no way")
 

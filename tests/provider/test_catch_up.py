@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.hooks import lag as hook_lag
 from airflow_mirror.jobs.runner.active import Heartbeat, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators.mirror import StartMirrorOperator
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.sensors import catch_up as catch_up_sensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor

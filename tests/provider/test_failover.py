@@ -11,8 +11,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.cutover.failover import check, returned, run
 from airflow_mirror.errors import SourceStillSeen, TryAgain
-from airflow_mirror.failover import check, returned, run
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from tests.provider.test_dags import DAGS

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import lifting
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, go_up
 from airflow_mirror.cutover.platform import Platform
@@ -24,7 +25,6 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import health
 from airflow_mirror.operators.health import CheckMirrorOperator
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.lag import PartitionLag
 from tests.builders import rule

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.extras.readiness.build import decide
+from airflow_mirror.extras.readiness.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
-from airflow_mirror.readiness.build import decide
-from airflow_mirror.readiness.look import ReadinessFacts
+from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 
@@ -46,7 +46,7 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
     monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ledger_store.last_between", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *more: made.kept.append(plan))
-    monkeypatch.setattr("airflow_mirror.readiness.build.night_plan", night_plan)
+    monkeypatch.setattr("airflow_mirror.extras.readiness.build.night_plan", night_plan)
     return made
 
 

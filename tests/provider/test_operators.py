@@ -26,18 +26,18 @@ from airflow.sdk.execution_time.task_runner import _run_execute_callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.request import CutoverRequest, Limits
-from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.failback import FailbackReport
-from airflow_mirror.drill.groups import GroupOutlook, Outlook
-from airflow_mirror.drill.page import render
-from airflow_mirror.drill.rehearsal import planned
-from airflow_mirror.drill.report import DrillReport
-from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.errors import BrokerError, InputError, InvalidField, PlanNotKept, TryAgain
+from airflow_mirror.extras.drill.canaries import Canaries
+from airflow_mirror.extras.drill.failback import FailbackReport
+from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
+from airflow_mirror.extras.drill.page import render
+from airflow_mirror.extras.drill.rehearsal import planned
+from airflow_mirror.extras.drill.report import DrillReport
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.health.judging import TailFacts
@@ -68,9 +68,9 @@ from airflow_mirror.operators.spark_job import bounds
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, PlanDirectory
 from airflow_mirror.plan.amendment import next_amendment
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import amend, keep
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
@@ -1213,7 +1213,7 @@ def test_tail_on_another_host_makes_no_disaster(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot be killed from here, and no canary is written."""
-    monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
+    monkeypatch.setattr("airflow_mirror.extras.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
     job = Path(tail["dir"], "job.json")
     job.write_text(json.dumps({**tail, "host": "another", "where": "another"}))
     monkeypatch.setattr(LocalRunner, "status", lambda *_: "RUNNING")
@@ -1228,8 +1228,8 @@ def test_tail_that_died_before_its_disaster_is_no_measurement(
 ) -> None:
     """Else its own fault would be the disaster's loss."""
     statuses = iter(["RUNNING", "FAILED"])
-    monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: 0.0)
-    monkeypatch.setattr("airflow_mirror.drill.disaster.write_canaries", lambda *_, disaster, **__: disaster())
+    monkeypatch.setattr("airflow_mirror.extras.drill.disaster.warm_up", lambda *_: 0.0)
+    monkeypatch.setattr("airflow_mirror.extras.drill.disaster.write_canaries", lambda *_, disaster, **__: disaster())
     monkeypatch.setattr(LocalRunner, "status", lambda *_: next(statuses))
     with pytest.raises(AirflowFailException, match="drill: the tail was FAILED before it was killed"):
         LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
@@ -1247,7 +1247,7 @@ def test_groups_of_a_real_mirror_are_in_the_drills_report(
         one = GroupOutlook(group="app", partitions=1, reread=5, unplaced=["t-0: why"])
         return Outlook(mirror=name, at_ms=7, groups=(one,), left_behind=())
 
-    monkeypatch.setattr("airflow_mirror.drill.groups.look", look)
+    monkeypatch.setattr("airflow_mirror.extras.drill.groups.look", look)
     assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of="").execute(context) == {}
     assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of=None).execute(context) == {}  # type: ignore[arg-type]
     assert asked == [] and state.read() == {}
@@ -1267,7 +1267,7 @@ def test_what_a_drill_measured_is_kept_before_it_fails(
         topic="t", acknowledged=9, on_target=8, lost=1, rpo_s=6.0, rto_s=2.0, first_read_s=1.0, first_write_s=2.0,
         skipped=0, reread=0,
     )  # fmt: skip
-    monkeypatch.setattr("airflow_mirror.drill.failover.fail_over", lambda *_: figures)
+    monkeypatch.setattr("airflow_mirror.extras.drill.failover.fail_over", lambda *_: figures)
     Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
     note(state, Drill(run="manual__1", at_ms=7, wanted={"rpo_s": 5.0, "rto_s": 120.0}))
     assert FailOverDrillOperator(task_id="t", mirror=mirror).execute(context)["rpo_s"] == 6.0
@@ -1289,7 +1289,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         topics.append(topic)
         return ["target: no broker answered"] if topic.endswith("stuck") else []
 
-    monkeypatch.setattr("airflow_mirror.drill.clean_up.clean_up", clean_up)
+    monkeypatch.setattr("airflow_mirror.extras.drill.clean_up.clean_up", clean_up)
     return topics
 
 
@@ -1326,7 +1326,7 @@ def test_way_back_is_kept_and_can_be_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A source before 3.0 can't be a target."""
-    monkeypatch.setattr("airflow_mirror.drill.failback.fail_back", lambda *_: FailbackReport(**BACK))  # type: ignore[arg-type]
+    monkeypatch.setattr("airflow_mirror.extras.drill.failback.fail_back", lambda *_: FailbackReport(**BACK))  # type: ignore[arg-type]
     Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
     expected = BACK if wanted == "True" else {"left_out": True}
     assert FailBackDrillOperator(task_id="t", mirror=mirror, failback=wanted).execute(context) == expected

@@ -18,6 +18,12 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest
+from airflow_mirror.cutover.rollback import arm, failback, run
+from airflow_mirror.cutover.rollback.arm import Armed
+from airflow_mirror.cutover.rollback.divergence import Divergence
+from airflow_mirror.cutover.rollback.failback import Prepared
+from airflow_mirror.cutover.rollback.parted import Verdict
+from airflow_mirror.cutover.rollback.run import WayBack
 from airflow_mirror.errors import NoWayBack, PlanOfAnother
 from airflow_mirror.hooks import kafka
 from airflow_mirror.mirror import Mirror
@@ -27,12 +33,6 @@ from airflow_mirror.operators.rollback import (
     PrepareFailbackOperator,
     RollbackCutoverOperator,
 )
-from airflow_mirror.rollback import arm, failback, run
-from airflow_mirror.rollback.arm import Armed
-from airflow_mirror.rollback.divergence import Divergence
-from airflow_mirror.rollback.failback import Prepared
-from airflow_mirror.rollback.parted import Verdict
-from airflow_mirror.rollback.run import WayBack
 from tests.provider.conftest import store_plan
 from tests.provider.test_dags import DAGS
 from tests.unit.ledger.memory import MemoryState

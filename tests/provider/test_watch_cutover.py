@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.after import After, GroupAfter
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sensors.after import WatchCutoverSensor
 
 

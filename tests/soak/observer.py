@@ -9,6 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -16,8 +18,6 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import DECISIONS, MAPS, STATE
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, read

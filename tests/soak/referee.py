@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from sandbox import Cluster
 from tests.integration.copying import Seen, ends, read
 from tests.soak.topics import TOPICS, Topic

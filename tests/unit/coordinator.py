@@ -21,8 +21,8 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from tests.unit.peer import FakeBroker
 

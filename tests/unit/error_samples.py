@@ -6,7 +6,7 @@ tests/golden/errors.json holds what they say.
 from __future__ import annotations
 
 from airflow_mirror import errors as e
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.sync.write_permit import Stopped
 from airflow_mirror.wire import errors as w
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import BLOCK, PASS, WARN, Checks, Finding, Questions, Unknown, block, several, warn
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.request import Limits as CutoverLimits
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, MirrorError, MissingRight
+from airflow_mirror.extras.readiness import look
 from airflow_mirror.jobs.health import judging
 from airflow_mirror.plan import checks as plan_checks
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.findings import BLOCK, PASS, WARN, Checks, Finding, Questions, Unknown, block, several, warn
 from airflow_mirror.plan.markdown import render
-from airflow_mirror.readiness import look
 from tests.unit.cutover import test_preview
 from tests.unit.jobs import test_health
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -137,7 +137,7 @@ def of_health() -> list[Finding]:
     [
         ("plan.checks", of_a_plan), ("jobs.health.judging", of_health),
         ("cutover.preview", lambda: preview.judge(test_preview.WELL, CutoverLimits())[0]),
-        ("readiness.findings", lambda: test_build.night().findings),
+        ("extras.readiness.findings", lambda: test_build.night().findings),
     ],
 )  # fmt: skip
 def test_one_function_below_its_line_is_all_of_a_check(
@@ -157,7 +157,7 @@ def test_example_in_the_contributors_guide_is_a_check_of_a_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plan.checks", "cutover.check", "cutover.preview", "jobs.health.judging", "readiness.findings"]
+    "name", ["plan.checks", "cutover.check", "cutover.preview", "jobs.health.judging", "extras.readiness.findings"]
 )
 def test_what_a_check_needs_is_a_question_that_somebody_asks(name: str) -> None:
     """A name that nobody asks by would never be unknown, and the check would judge without its facts."""

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror import known_settings
-from airflow_mirror.addresses import parse_bootstrap
+from airflow_mirror.common.addresses import parse_bootstrap
+from airflow_mirror.compat import known_settings
 from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 from airflow_mirror.wire.settings import WireSettings

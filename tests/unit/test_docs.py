@@ -192,12 +192,21 @@ def test_every_invariant_names_its_test() -> None:
     assert [item[:60] for item in re.split(r"\n- ", section)[1:] if "`tests/" not in item] == []
 
 
-def test_the_map_has_every_module_and_no_other() -> None:
-    rows = re.findall(r"^\| (?:`([\w/]+)/`)? ?\|[^|]*\| ([^|]+) \|$", text("docs/design.md"), re.MULTILINE)
-    mapped = {f"{package}/{name}".lstrip("/") for package, names in rows for name in re.findall(r"`(\w+)`", names)}
+def test_the_map_has_every_package_and_no_other() -> None:
+    page = text("docs/design.md").partition("## Map")[2]
+    mapped = set(re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE))
     package = ROOT / "airflow_mirror"
-    there = {str(p.relative_to(package).with_suffix("")) for p in package.rglob("*.py") if p.name != "__init__.py"}
-    assert mapped == there
+    assert mapped == {path.parent.name for path in package.glob("*/__init__.py")}
+    at_the_root = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    assert at_the_root == set(re.findall(r"`(\w+)`", page.partition("At the root stand")[2].partition("[Where")[0]))
+
+
+def test_each_of_twenty_questions_has_the_path_that_answers_it() -> None:
+    rows = re.findall(r"^\| ([^|]+\?) \| ([^|]+) \| `(\w+)` \|$", text("docs/where.md"), re.MULTILINE)
+    assert len(rows) == 20
+    for question, paths, name in rows:
+        found = [text(f"airflow_mirror/{path}") for path in re.findall(r"`([^`]+)`", paths)]
+        assert any(re.search(rf"\b{name}\b", one) for one in found), question
 
 
 def test_every_arrow_between_packages_is_an_import() -> None:

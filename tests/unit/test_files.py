@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror import files
-from airflow_mirror.files import is_locked, lock, replace_file
+from airflow_mirror.common import files
+from airflow_mirror.common.files import is_locked, lock, replace_file
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -9,20 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.adopt.examine import Limits as Adoptable
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.check import refusals
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.request import Limits as CutoverLimits
 from airflow_mirror.cutover.seen import Compared
-from airflow_mirror.drill.report import failures
 from airflow_mirror.errors import BrokerError, MissingRight
+from airflow_mirror.extras.adopt.examine import Limits as Adoptable
+from airflow_mirror.extras.drill.report import failures
+from airflow_mirror.extras.readiness.drift import drift
+from airflow_mirror.extras.readiness.logs import Limits as Deleting
 from airflow_mirror.jobs.health import judging
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.kafka.model import GroupInfo, Replicas
 from airflow_mirror.kafka.quotas import QuotaEntity
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.ledger_writers import Writer
@@ -30,8 +32,6 @@ from airflow_mirror.plan.missing_acls import Lacking
 from airflow_mirror.plan.model import Capabilities, HoleEstimate
 from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
-from airflow_mirror.readiness.drift import drift
-from airflow_mirror.readiness.logs import Limits as Deleting
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.served import Without
 from tests.unit.adopt.test_limits import CLEAN

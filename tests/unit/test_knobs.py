@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.knobs import Knob, knob, knobs_of, options_given, seconds, switch
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.knobs import Knob, knob, knobs_of, options_given, seconds, switch
 from airflow_mirror.mirror import Mirror
 
 OPTIONS = [(one, its) for one, its in knobs_of(Mirror) if its.option]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import is_internal
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import is_internal
 
 SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
 

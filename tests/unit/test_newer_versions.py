@@ -21,11 +21,12 @@ from airflow_mirror.cutover.decision import (
     permit,
     stand_behind_open,
 )
+from airflow_mirror.cutover.failover.decision import promote
+from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.drill.store import Drill, Drills
+from airflow_mirror.cutover.rollback.arm import armed
 from airflow_mirror.errors import InputError, LedgerNewer
-from airflow_mirror.failover.decision import promote
-from airflow_mirror.failover.record import Record
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.driver.windows import Window, WindowBook
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import Heartbeat, Sign, Watch, active_tail, begin
@@ -37,7 +38,6 @@ from airflow_mirror.ledger.kinds import Newer, in_pieces
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.rollback.arm import armed
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.log_starts import observations

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.patterns import matches, parse
 from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.patterns import matches, parse
 
 
 @pytest.mark.parametrize(

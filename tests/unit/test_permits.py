@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import airflow_mirror
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from tests.builders import rule
 from tests.unit.kafka.world import (
@@ -79,7 +79,7 @@ WITHOUT = {
 # What makes the message of such a request; who sends it has the permit.
 MESSAGES = {"kafka/configs.py: _alteration", "kafka/groups.py: _to_commit", "wire/transactions.py: _markers_body"}
 # What changes something by another client than ours.
-OTHER_CLIENTS = {"drill/clean_up.py": {"delete_consumer_groups"}}  # the drill's own group
+OTHER_CLIENTS = {"extras/drill/clean_up.py": {"delete_consumer_groups"}}  # the drill's own group
 CONFLUENTS = {
     "alter_configs", "alter_consumer_group_offsets", "alter_user_scram_credentials", "create_partitions",
     "delete_consumer_groups", "delete_consumer_group_offsets", "incremental_alter_configs",

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.fence import name_of
-from airflow_mirror.errors import InvalidField, InvalidPattern
-from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import (
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import (
     Policy,
     Principals,
     lease_id,
@@ -19,6 +16,9 @@ from airflow_mirror.policy import (
     progress_group,
     starts_group,
 )
+from airflow_mirror.cutover.fence import name_of
+from airflow_mirror.errors import InvalidField, InvalidPattern
+from airflow_mirror.mirror import Mirror
 
 BY_CERTIFICATE = {r"/User:CN=([^,]+),OU=.*/": r"User:\1", "User:CN=old.app,OU=x": "User:app"}
 

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from airflow_mirror import referee
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.driver.verify import against
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.referee import (
+from airflow_mirror.verify import referee
+from airflow_mirror.verify.referee import (
     Place,
     SpotCheck,
     Stretch,

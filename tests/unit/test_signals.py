@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from airflow_mirror.signals import set_in_handler
+from airflow_mirror.common.signals import set_in_handler
 
 
 def test_event_is_set_though_its_lock_is_held_meanwhile() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror import tokens
+from airflow_mirror.common import tokens
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import airflow_mirror
+from airflow_mirror.cutover.rollback.reverse import reverse_of
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver import prepare
 from airflow_mirror.plan import Plan
-from airflow_mirror.rollback.reverse import reverse_of
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_amend import decided, made
 
@@ -42,15 +42,15 @@ SOURCES = {
     ("cutover/guard.py", "main", "_alarm_of(order['alarm'])"): "its order: what the process that starts it was told",
     ("cutover/request.py", "connected", "fence_of(request.fence)"): "what was asked for: an operator's field, or --fence",
     ("cutover/run.py", "run_cutover", "alarm_of(request.alarm)"): "what was asked for: [mirror] alarm, or --alarm",
-    ("dotted.py", "function_at", "resolve_name(path)"): "the caller's",
-    ("failover/returned.py", "watch", "fence_of(fence)"): "an argument: --fence",
+    ("common/dotted.py", "function_at", "resolve_name(path)"): "the caller's",
+    ("cutover/failover/returned.py", "watch", "fence_of(fence)"): "an argument: --fence",
     ("jobs/driver/executors.py", "probe", "import_module(module)"): "a list in the same file",
     ("jobs/driver/executors.py", "probe", "import_module('airflow_mirror')"): "said there",
     ("jobs/driver/run_job.py", "main", "import_module(MAINS[kind])"): "a table in the same file",
     ("operators/acls.py", "secrets_of", "function_at(str(reference))"): "the operator's field",
     ("operators/cutover.py", "run", "fence_of(self.fence)"): "the operator's field",
-    ("policy.py", "_loaded", "import_module(module)"): "a Mirror that no stored plan has brought",
-    ("policy.py", "_named", "_loaded(self.kind)"): "a Mirror that no stored plan has brought",
+    ("common/policy.py", "_loaded", "import_module(module)"): "a Mirror that no stored plan has brought",
+    ("common/policy.py", "_named", "_loaded(self.kind)"): "a Mirror that no stored plan has brought",
 }
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.leaders import Broker
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
@@ -17,7 +18,6 @@ from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseLost, MirrorError, MissingRight, SourceTruncated
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import selectors
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
@@ -18,7 +19,6 @@ from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Buffer, Memory, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import CorruptBatch, MirrorError, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec

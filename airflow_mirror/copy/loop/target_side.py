@@ -11,6 +11,8 @@ import selectors
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import marker_id
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
@@ -27,8 +29,6 @@ from airflow_mirror.errors import (
     TargetMoved,
     TryAgain,
 )
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import marker_id
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records

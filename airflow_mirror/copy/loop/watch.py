@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.crew import Crew
 from airflow_mirror.copy.loop.failures import Judge
 from airflow_mirror.copy.loop.mailbox import Mailbox
@@ -26,7 +27,6 @@ from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.opening.answers import ask_log_starts, ask_topic_id, target_gone
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import LeaseLost, MirrorError
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.padding import Filling, Padder
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
 _LAST_CALL_S = 1.0  # at the end: how long the request in flight may still be retried

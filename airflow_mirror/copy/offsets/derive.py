@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.offsets.map import FOREVER, OffsetMap
@@ -20,7 +21,6 @@ from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
 from airflow_mirror.errors import ForeignData, LogUnsettled, NoOffsetMap
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster

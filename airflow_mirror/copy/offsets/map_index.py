@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from threading import Lock
 
+from airflow_mirror.common.policy import MAPS
 from airflow_mirror.copy.offsets import pieces
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.records import Record

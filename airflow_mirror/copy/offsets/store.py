@@ -27,6 +27,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.map_index import MapIndex
@@ -37,7 +38,6 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.records import MAP
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.errors import MapsUnfit
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import SETTINGS, WISHED
 from airflow_mirror.ledger.topic import TopicLog, create
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 
 _PROOF = "write"  # key of a tombstone, which readers pass over and the cleaner takes
 _PATIENCE_S = 60.0

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LogUnsettled, MirrorError, TargetGone
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening.answers import TargetAnswers
 from airflow_mirror.copy.writer import identity
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.aborted import Aborted, told_apart
 from airflow_mirror.wire.batch import RawBatch

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import xxhash
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.partition import TopicPartition
 
 # Brokers allocate ids upwards from 0; ours are in the upper half of the positive range.
 _OURS = 1 << 62

@@ -31,11 +31,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_mirror.common.policy import lease_id
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.kafka.permit import since_boot_s as _now_s
-from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced

@@ -39,10 +39,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import marker_id
 from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, CoordinatorFenced, Fenced

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import BrokerError, TargetMoved
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.batch import RawBatch

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import marker_id, progress_group
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import marker_id, progress_group
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 

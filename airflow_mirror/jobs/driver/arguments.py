@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.knobs import knobs_of, options_given
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.jobs.metrics.collector import LISTED
 from airflow_mirror.jobs.progress.listener import Hosts
-from airflow_mirror.knobs import knobs_of, options_given
 from airflow_mirror.mirror import Mirror
 
 TURN_S = 600.0  # of a tail: little is copied between two turns

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAPS, starts_group
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
@@ -23,7 +25,6 @@ from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import recently, unfenced
 from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.decide import NOTHING
@@ -32,7 +33,6 @@ from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.ownership import begin, require_active, topics_of
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.plan.start_offsets import Begun
-from airflow_mirror.policy import MAPS, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.taking_over import taken_over
 from airflow_mirror.sync.topics import create_target_topics

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from airflow_mirror.common.policy import HEARTBEATS
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.jobs.driver.by_hand import remember
@@ -24,7 +25,6 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
 from airflow_mirror.sync.config_follower import ConfigFollower

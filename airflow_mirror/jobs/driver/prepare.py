@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
@@ -30,7 +31,6 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.records import WINDOW, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.ownership import claim, claimed_ids, require_active, target_ids

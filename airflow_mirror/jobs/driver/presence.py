@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.policy import STATE
 from airflow_mirror.config import load
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced
 from airflow_mirror.jobs.driver.complaints import Complaints
@@ -41,7 +42,6 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.ownership import require_active
-from airflow_mirror.policy import STATE
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held, held_back, named
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)

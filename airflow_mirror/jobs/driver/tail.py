@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -21,7 +22,6 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.spark_crew import crew_of, spark_crew
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.signals import stop_by_signals
 
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 

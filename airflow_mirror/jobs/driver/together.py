@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.signals import stop_by_signals
 from airflow_mirror.wire.errors import StoppedByQuota
 
 log = logging.getLogger(__name__)

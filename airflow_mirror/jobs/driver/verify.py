@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.errors import InputError, TryAgain, VerificationFailed
@@ -32,13 +33,12 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
 from airflow_mirror.plan.ownership import target_ids
-from airflow_mirror.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs
+from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.cluster import WireCluster

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import time_ms
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster

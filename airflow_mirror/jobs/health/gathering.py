@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_mirror.checks import Questions
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.metrics.retained import retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import named
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import held_values
+from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings

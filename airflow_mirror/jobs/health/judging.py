@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from airflow_mirror.checks import BLOCK, WARN, Checks, Finding, Unknown
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InvalidField, MirrorError
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, Unknown
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wording import count, duration, size, some
 

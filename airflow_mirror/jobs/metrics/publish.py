@@ -15,8 +15,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.files import replace_file
 from airflow_mirror.jobs.metrics.collector import CopyCollector
 from airflow_mirror.jobs.metrics.files import FilesCollector
 

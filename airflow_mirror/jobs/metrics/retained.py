@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.files import replace_file
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.jobs.runner.spec import JobSpec
 
 # Held from before a job's first process exists (it inherits the lock) until the last process that inherited it ends.

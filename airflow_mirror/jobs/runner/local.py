@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import is_locked, lock
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobElsewhere, WriterRuns
-from airflow_mirror.files import is_locked, lock
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.place import Place

@@ -14,7 +14,7 @@ from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
 
-from airflow_mirror.files import replace_file
+from airflow_mirror.common.files import replace_file
 
 NAME = "airflow_mirror"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first day: equal code gives an equal file

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.files import lock
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, JobRefused, MirrorError, NeedsHuman, TryAgain
-from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
 

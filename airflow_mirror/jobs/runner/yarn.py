@@ -5,8 +5,8 @@ that submitted it. ``spark-submit --status`` and ``--kill`` know nothing of YARN
 the jars that come with Spark: it reads the same ``yarn-site.xml`` as spark-submit, and knows Kerberos and standby
 ResourceManagers.
 
-The clusters' settings travel as Hadoop credentials (:mod:`airflow_mirror.tokens`). Other ways are worse: a setting of
-Spark is in the staging directory and in the UI, a variable of the container in ``launch_container.sh``, which the
+The clusters' settings travel as Hadoop credentials (:mod:`airflow_mirror.common.tokens`). Other ways are worse: a setting
+of Spark is in the staging directory and in the UI, a variable of the container in ``launch_container.sh``, which the
 NodeManager shows to anybody, and a file that is shipped stays in the NodeManager's cache.
 """
 
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_mirror import tokens
+from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
 from airflow_mirror.jobs.runner.cluster_mode import Elsewhere

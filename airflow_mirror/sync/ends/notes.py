@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.ledger.records import ENDS, LOOKED
-from airflow_mirror.partition import TopicPartition
 
 BUCKETS = 64
 prefix = ENDS.below  # of all of a mirror

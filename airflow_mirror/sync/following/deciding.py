@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.following.notes import Mark, Marks, Note, mark
 
 # Brokers forget positions after offsets.retention.minutes (a week) without a commit, each on its own.

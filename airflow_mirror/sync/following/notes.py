@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.ledger.records import GROUP
-from airflow_mirror.partition import TopicPartition
 
 key, prefix = GROUP.key, GROUP.below  # of a mirror and a group; of all of a mirror
 # Offset, and a digest of the metadata: these may be long, and are only compared.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import OWN_IDS
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.policy import OWN_IDS
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
 from airflow_mirror.sync.groups import Translate
 from airflow_mirror.sync.passes import PassReport, Sides, log_offsets, ours, same

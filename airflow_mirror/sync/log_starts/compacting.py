@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.plan.configs import HELD_COMPACTED, HELD_OPEN, may_compact, same_value
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.log_starts.deciding import Standing

@@ -17,12 +17,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import read_own_configs

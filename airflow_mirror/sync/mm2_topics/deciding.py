@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Where
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.following.deciding import Standing, goal_of, is_beyond
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint, OffsetSync, is_writable
 

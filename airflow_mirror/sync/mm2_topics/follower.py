@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import IDENTICAL
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.following.deciding import Standing
 from airflow_mirror.sync.following.reading import Reading

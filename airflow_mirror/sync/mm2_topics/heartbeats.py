@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from airflow_mirror.common.policy import HEARTBEATS
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorError, MissingRight, TracesUnfit
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.policy import HEARTBEATS
 from airflow_mirror.sync.mm2_topics.formats import Heartbeat
 from airflow_mirror.sync.mm2_topics.log import TraceLog
 from airflow_mirror.sync.mm2_topics.topics import make_ready

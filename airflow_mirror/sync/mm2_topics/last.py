@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import IDENTICAL
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.following import notes

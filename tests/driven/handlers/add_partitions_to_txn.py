@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.producer import AddPartitionsToTxnResponse as Response
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.handlers.common import Refusal, check, coordinates
 from tests.driven.refused import Refused

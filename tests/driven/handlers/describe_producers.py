@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeProducersResponse as Response
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from tests.driven.handlers.common import Refusal, check, led
 from tests.driven.refused import Refused
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.group import OffsetFetchResponse as Response
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.topology import by_topic
 from tests.driven.groups import Committed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.producer import ProduceResponse as Response
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.handlers.common import Refusal, check, led
 from tests.driven.log import Appended, PartitionLog

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.policy import STATE, WISHES
 from sandbox import Cluster
 from tests.integration import plain
 from tests.integration.copying import config, create, wait_until

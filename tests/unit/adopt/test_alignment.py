@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_mirror.adopt.alignment import Digests, Run, Span, align
-from airflow_mirror.adopt.placing import place
+from airflow_mirror.extras.adopt.alignment import Digests, Run, Span, align
+from airflow_mirror.extras.adopt.placing import place
 
 
 def log(values: Sequence[int]) -> Digests:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.adopt.file import flow_of, read
 from airflow_mirror.compat import driver, properties
 from airflow_mirror.errors import InputError
+from airflow_mirror.extras.adopt.file import flow_of, read
 from tests.unit.compat.test_driver import LEVELS, of_java
 
 OWN_SEPARATOR = "replication.policy.internal.topic.separator.enabled"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mirror.adopt.examine import Limits
-from airflow_mirror.adopt.matching import KINDS, Match
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.extras.adopt.examine import Limits
+from airflow_mirror.extras.adopt.matching import KINDS, Match
 
 CLEAN = Match(
     source=TopicPartition("orders", 0), target=TopicPartition("A.orders", 0), source_end=100, target_start=0,

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.adopt.alignment import Span
-from airflow_mirror.adopt.matching import Match, match
-from airflow_mirror.adopt.reading import Bounds, Log, Offsets
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Where
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.extras.adopt.alignment import Span
+from airflow_mirror.extras.adopt.matching import Match, match
+from airflow_mirror.extras.adopt.reading import Bounds, Log, Offsets
 
 TPS = TopicPartition("orders", 0), TopicPartition("A.orders", 0)
 

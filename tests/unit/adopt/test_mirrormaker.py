@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_mirror.adopt.mirrormaker import Flow, beats_of, replicated, states
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.extras.adopt.mirrormaker import Flow, beats_of, replicated, states
 from airflow_mirror.wire.records import Record
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.adopt.alignment import Run, Span
-from airflow_mirror.adopt.placing import Placed, between, length, place, without
+from airflow_mirror.extras.adopt.alignment import Run, Span
+from airflow_mirror.extras.adopt.placing import Placed, between, length, place, without
 
 
 def runs_of(pieces: list[tuple[int, int]], gap: int = 0) -> list[Run]:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_mirror.adopt.reading import Bounds, bounds_of
-from airflow_mirror.adopt.stopped import _open
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.extras.adopt.reading import Bounds, bounds_of
+from airflow_mirror.extras.adopt.stopped import _open
 
 TP = TopicPartition("orders", 0)
 

@@ -13,9 +13,9 @@ import pytest
 
 from airflow_mirror.console import drills as command
 from airflow_mirror.console.main import main
-from airflow_mirror.drill import clean_up as module
-from airflow_mirror.drill import store
-from airflow_mirror.drill.store import Drill, Drills
+from airflow_mirror.extras.drill import clean_up as module
+from airflow_mirror.extras.drill import store
+from airflow_mirror.extras.drill.store import Drill, Drills
 from tests.unit.ledger.memory import MemoryState
 
 FIGURES = {

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from airflow_mirror.console import fence_returned
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.failover.returned import Returned
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import NotFailedOver
-from airflow_mirror.failover.returned import Returned
 
 FOUND = Returned(mirror="m", at="noon", offsets=3, took=["a-0: 3 offsets"], fence=["DENY WRITE"], fenced_s=1.2)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.console import night_plan as command
 from airflow_mirror.console.main import main
-from airflow_mirror.readiness.build import decide
-from airflow_mirror.readiness.look import ReadinessFacts
+from airflow_mirror.extras.readiness.build import decide
+from airflow_mirror.extras.readiness.look import ReadinessFacts
+from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import plan as command
 from airflow_mirror.console.clusters import both_of
@@ -18,6 +17,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.plan.start_offsets import Begun

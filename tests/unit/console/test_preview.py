@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.console import preview as command
 from airflow_mirror.console import request as requests
 from airflow_mirror.console.main import main
@@ -19,8 +18,9 @@ from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.rollback import foresee
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep
-from airflow_mirror.rollback import foresee
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 

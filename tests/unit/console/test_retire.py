@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
@@ -27,7 +28,6 @@ from airflow_mirror.ledger.records import KINDS
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.mm2_topics import mark, marked
 from airflow_mirror.plan.ownership import Owned
-from airflow_mirror.policy import STATE, WISHES
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror

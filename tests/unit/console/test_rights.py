@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS, LEDGER, MAPS, STATE
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import rights as command
 from airflow_mirror.console.main import main
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import SIDES, rights_of
-from airflow_mirror.policy import DECISIONS, LEDGER, MAPS, STATE
 
 WHOSE = ["--principal", "User:mirror"]
 

@@ -15,8 +15,8 @@ from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.drill.store import Drill, Drills
 from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish

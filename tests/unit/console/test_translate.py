@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import translate as command
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import GroupActive
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import GroupMove, GroupReport
 from tests.builders import plan_of, topic_plan

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import Answers, TargetAnswers, ask, ask_again, ask_target
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, LogUnsettled, MirrorError
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_COMMITTED

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import handover, lease
 from airflow_mirror.copy.writer.lease import Confirmation, LeaseProof, LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
-from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.lane import Lines
 from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace, Throttle
@@ -15,7 +16,6 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.partition import TopicPartition
 
 
 class Clock:

@@ -7,6 +7,8 @@ from typing import cast
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
@@ -15,8 +17,6 @@ from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

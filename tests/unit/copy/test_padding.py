@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import handover, padding
 from airflow_mirror.copy.writer.padding import Filling, Padder
 from airflow_mirror.errors import LeaseUnconfirmed, TargetMoved, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from tests.unit.coordinator import ADD, END, INIT, MARKERS, Coordinator

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.dealing import LISTS_PER_SLOT, SHARE, deal_bulk
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.partition import TopicPartition
 
 
 def ranges(count: int) -> list[CopyRange]:

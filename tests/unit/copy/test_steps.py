@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import steps as steps_module
 from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
@@ -22,7 +23,6 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import padding
 from airflow_mirror.errors import MirrorError, TryAgain
-from airflow_mirror.partition import TopicPartition
 from tests.unit.coordinator import MARKERS, Coordinator
 from tests.unit.peer import HangUp
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
@@ -17,7 +18,6 @@ from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import decision
@@ -24,7 +25,6 @@ from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from tests.builders import CommitsMany, plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState

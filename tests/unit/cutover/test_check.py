@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.check import CHECKS, precheck, reverify
 from airflow_mirror.cutover.context import Run, Settled
@@ -40,7 +41,6 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from tests.builders import rule, shut_again, topic_plan
 from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind, want

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.groups import at_rest, lag
 from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo, GroupPosition
-from airflow_mirror.partition import TopicPartition
 
 P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)
 ENDS = {P0: 100, P1: 40, OTHER: 7}

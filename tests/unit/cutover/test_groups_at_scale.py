@@ -15,12 +15,12 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from tests.builders import plan_of, topic_plan
 from tests.unit.cutover.builders import Logs, a_run, want
 from tests.unit.kafka.world import (

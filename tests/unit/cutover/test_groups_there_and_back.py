@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import check, groups, steps
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
@@ -30,7 +31,6 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.mm2_topics import last
@@ -142,7 +142,7 @@ class Checkpoints:
         run = world.run
         run.lease, world.target.wire = SimpleNamespace(), None  # type: ignore[assignment,attr-defined]
         mark(run.life, run.mirror.trace_topics_of("checkpoints"))
-        monkeypatch.setattr(groups, "Right", lambda token: self if token() is run.lease else None)
+        monkeypatch.setattr(groups, "WritePermit", lambda token: self if token() is run.lease else None)
         monkeypatch.setattr(last, "TraceLog", lambda *_: self)
 
     def granted(self, _wire: Any) -> Any:

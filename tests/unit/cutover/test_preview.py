@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
 from airflow_mirror.cutover.request import Limits
@@ -17,7 +17,7 @@ from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import Replicas
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.missing_acls import Lacking
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import CallableFence
@@ -30,7 +31,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.transactions import OpenTransaction
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
 from tests.unit.cutover.builders import Acls, Logs, a_run, want
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from airflow_mirror import files
-from airflow_mirror.checks import Finding
+from airflow_mirror.common import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
@@ -46,6 +45,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.chain import Link, add, links
+from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
 from tests.cutting_over import cut_over
 from tests.unit.cutover.builders import (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
@@ -35,7 +36,6 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
-from airflow_mirror.partition import TopicPartition
 from tests.unit.cutover.builders import (
     Leases,
     Logs,

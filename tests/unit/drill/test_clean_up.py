@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.drill import clean_up as module
-from airflow_mirror.drill import reading
-from airflow_mirror.drill.clean_up import clean_up
 from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.extras.drill import clean_up as module
+from airflow_mirror.extras.drill import reading
+from airflow_mirror.extras.drill.clean_up import clean_up
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.drill.clients import check_logins
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.extras.drill.clients import check_logins
 
 
 def config(role: str, **properties: str) -> ClientConfig:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.drill import disaster, failover, reading
-from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.report import failures, measure, over
-from airflow_mirror.drill.store import Drill
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
+from airflow_mirror.extras.drill import disaster, failover, reading
+from airflow_mirror.extras.drill.canaries import Canaries
+from airflow_mirror.extras.drill.report import failures, measure, over
+from airflow_mirror.extras.drill.store import Drill
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 TARGET = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "target")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.drill import failback, reading
-from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.failback import FailbackReport, fail_back
-from airflow_mirror.drill.reading import Read
 from airflow_mirror.errors import BrokerError
+from airflow_mirror.extras.drill import failback, reading
+from airflow_mirror.extras.drill.canaries import Canaries
+from airflow_mirror.extras.drill.failback import FailbackReport, fail_back
+from airflow_mirror.extras.drill.reading import Read
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.wire.errors import UnknownTopic
 
 SOURCE, TARGET = (ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.drill import page, store
-from airflow_mirror.drill.store import Drill, Drills
-from airflow_mirror.drill.trend import charts
+from airflow_mirror.extras.drill import page, store
+from airflow_mirror.extras.drill.store import Drill, Drills
+from airflow_mirror.extras.drill.trend import charts
 from tests.unit.ledger.memory import MemoryState
 
 if TYPE_CHECKING:

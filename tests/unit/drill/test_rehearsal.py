@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.checks import Finding, Unknown
-from airflow_mirror.drill.page import render
-from airflow_mirror.drill.rehearsal import Fault, kill_tail, names_of, planned, recreate_topic, rehearse
 from airflow_mirror.errors import InvalidField, TryAgain
+from airflow_mirror.extras.drill.page import render
+from airflow_mirror.extras.drill.rehearsal import Fault, kill_tail, names_of, planned, recreate_topic, rehearse
+from airflow_mirror.plan.findings import Finding, Unknown
 from tests.unit.drill.test_drill import a_drill
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.errors import PartitionStopped, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer

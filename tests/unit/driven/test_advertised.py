@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster

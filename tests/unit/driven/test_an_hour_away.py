@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.loop import maps
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
@@ -16,8 +18,6 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseUnconfirmed, TryAgain
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.verify.partition import count_data
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster

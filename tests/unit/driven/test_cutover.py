@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
@@ -42,9 +44,7 @@ from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicIn
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import in_pieces
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ownership import owned_topics
-from airflow_mirror.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from tests.builders import CommitsMany, shut_again

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import ForeignData, NoOffsetMap
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from tests.driven.cluster import DrivenCluster

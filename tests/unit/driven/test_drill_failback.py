@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.drill import failback
 from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.extras.drill import failback
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 

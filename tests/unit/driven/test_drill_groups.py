@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.drill import groups
-from airflow_mirror.drill.groups import GroupOutlook, look
 from airflow_mirror.errors import InputError, TopicsShared
+from airflow_mirror.extras.drill import groups
+from airflow_mirror.extras.drill.groups import GroupOutlook, look
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-from airflow_mirror.partition import TopicPartition
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer

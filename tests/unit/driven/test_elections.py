@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.errors import SourceTruncated
-from airflow_mirror.partition import TopicPartition
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of

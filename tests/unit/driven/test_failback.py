@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import OPENED, FenceState
+from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, as_recorded
+from airflow_mirror.cutover.rollback import failback as module
+from airflow_mirror.cutover.rollback.export import MANIFEST, export, read_back
+from airflow_mirror.cutover.rollback.failback import Prepared, failback
+from airflow_mirror.cutover.rollback.parted import Verdict, parted
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
-from airflow_mirror.failover.record import Record
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import CUT
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.rollback import failback as module
-from airflow_mirror.rollback.export import MANIFEST, export, read_back
-from airflow_mirror.rollback.failback import Prepared, failback
-from airflow_mirror.rollback.parted import Verdict, parted
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.records import decode
 from tests.builders import plan_of, rule, topic_plan

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import proof
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
@@ -19,7 +20,6 @@ from airflow_mirror.cutover.writers import require_source_shut
 from airflow_mirror.errors import FencedByAnother, FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import served
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

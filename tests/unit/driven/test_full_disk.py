@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import retries
 from airflow_mirror.errors import BrokerError, NothingFetched, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.single import fetch_one

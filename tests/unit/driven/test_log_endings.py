@@ -13,10 +13,10 @@ from zlib import crc32
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import ForeignData
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from tests.driven import records

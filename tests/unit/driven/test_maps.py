@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from tests.builders import plan_of, topic_plan

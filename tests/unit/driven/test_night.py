@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import ClusterUnreachable, MissingRight
+from airflow_mirror.extras.readiness import logs
+from airflow_mirror.extras.readiness.look import ReadinessFacts, look
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import STREAMS, ConfigEntry, GroupInfo, GroupPosition
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.readiness import logs
-from airflow_mirror.readiness.look import ReadinessFacts, look
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, topic_plan
 from tests.driven import records

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import loop
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.leaders import Connect
@@ -17,7 +18,6 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import LeaseUnconfirmed
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.produce import API_KEY as PRODUCE

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, hostile
 from tests.driven.copying import copy, errors, ranges_of

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import held_back, named
 from airflow_mirror.kafka.model import COORDINATORS
 from airflow_mirror.kafka.transactions import telling_ids
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.routing import TRANSACTION

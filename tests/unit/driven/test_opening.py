@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import ask_again
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
 from airflow_mirror.errors import ForeignData, LeaseLost, RetentionLost, SourceTruncated
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven import records

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, PartitionStopped, RetentionLost
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED

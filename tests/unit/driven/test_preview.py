@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
@@ -18,7 +19,6 @@ from airflow_mirror.cutover.seen import look
 from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import STREAMS, ConfigEntry, GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.remaining import verify_rest
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import SourceTruncated, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing
 from tests.driven.cluster import DrivenCluster

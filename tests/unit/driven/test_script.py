@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import fetch, requests
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection

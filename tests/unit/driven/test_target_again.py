@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import watch
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.errors import TargetGone
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer

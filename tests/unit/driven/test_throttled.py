@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from airflow_mirror import signals
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common import signals
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import connection, fetch, requests
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import StoppedByQuota

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_mirror.policy import lease_id
+from airflow_mirror.common.policy import lease_id
 from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
@@ -100,7 +100,9 @@ def test_task_that_is_cleared_after_another_run_has_opened_changes_nothing() -> 
 def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> None:
     """A retry restored them, and only then found that the mirror was failed over, or that another run had opened."""
     outcome = sound(story("failover", ("A", ANNOUNCE + ":r1:A-1", 1, kill())))
-    assert end_of(outcome, "FF").startswith("<airflow_mirror.failover") or "FailoverReport" in end_of(outcome, "FF")
+    assert end_of(outcome, "FF").startswith("<airflow_mirror.cutover.failover") or "FailoverReport" in end_of(
+        outcome, "FF"
+    )
     assert outcome.scheduler.actor("App").result == 12
     outcome = sound(story("runs_groups", ("R2", ANNOUNCE + ":r2:R2-1", 1, kill())))
     assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("App").result == 12

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.failover import after as module
+from airflow_mirror.cutover.failover.after import after, to_dict
 from airflow_mirror.errors import InputError, NotFailedOver
-from airflow_mirror.failover import after as module
-from airflow_mirror.failover.after import after, to_dict
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.partition import TopicPartition
 from tests.unit.failover.world import A0, A1, B0, World
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.failover import check
-from airflow_mirror.failover.check import TailSeen, copied_to, lost
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.failover import check
+from airflow_mirror.cutover.failover.check import TailSeen, copied_to, lost
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.wire.cluster import WireCluster

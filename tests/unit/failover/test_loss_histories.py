@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.errors import ClusterUnreachable
-from airflow_mirror.failover.losses import Losses, losses
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.follower import EndsFollower
 from airflow_mirror.wire import requests

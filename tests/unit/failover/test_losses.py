@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.failover.losses import losses
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.failover.losses import losses
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.errors import InputError, LedgerNewer
-from airflow_mirror.failover.record import Cut, Record
-from airflow_mirror.partition import TopicPartition
 from tests.unit.ledger.memory import MemoryState
 
 CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0): 0}, lost={"at_least": 3})

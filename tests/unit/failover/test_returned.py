@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
 from airflow_mirror.cutover.evidence import prove
+from airflow_mirror.cutover.failover import after, returned
+from airflow_mirror.cutover.failover.returned import Returned, fence_returned, watch
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
@@ -31,13 +34,10 @@ from airflow_mirror.errors import (
     NotFailedOver,
     ReturnedOpen,
 )
-from airflow_mirror.failover import after, returned
-from airflow_mirror.failover.returned import Returned, fence_returned, watch
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.ledger.chain import links
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.direction import direction
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
+from airflow_mirror.cutover.failover import check, run
+from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.errors import (
     CutoverRunning,
     InputError,
@@ -17,12 +20,9 @@ from airflow_mirror.errors import (
     TopicsShared,
     TryAgain,
 )
-from airflow_mirror.failover import check, run
-from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.mm2_topics import mark
@@ -302,7 +302,7 @@ def test_topics_that_are_not_there_are_named(world: World) -> None:
 
 
 def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_mirror.failover.run import run
+    from airflow_mirror.cutover.failover.run import run
 
     with pytest.raises(InputError, match="knows no mirror 'x'; it knows m"):
         run(world.on(), "x")

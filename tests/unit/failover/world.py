@@ -9,12 +9,13 @@ from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.failover import check, run
+from airflow_mirror.cutover.failover.losses import losses
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, TryAgain
-from airflow_mirror.failover import check, run
-from airflow_mirror.failover.losses import losses
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -22,7 +23,6 @@ from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo,
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.decisions import Change, Values
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
+from airflow_mirror.common.policy import MAPS, starts_group
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost
@@ -18,10 +20,8 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_r
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.policy import MAPS, starts_group
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")

@@ -20,6 +20,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase
@@ -36,7 +37,6 @@ from airflow_mirror.jobs.metrics.retained import Retained, RetainedWatch, look
 from airflow_mirror.jobs.progress.table import Row, Run, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.partition import TopicPartition
 from tests.listening import listeners
 
 Series = dict[tuple[str, ...], float]

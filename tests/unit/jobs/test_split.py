@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import InputError, InvalidField, MirrorCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
-from airflow_mirror.jobs.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned, owned_topics

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
@@ -39,7 +40,6 @@ from airflow_mirror.jobs.progress.listener import Hosts
 from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
-from airflow_mirror.partition import TopicPartition
 from tests.listening import listeners
 
 

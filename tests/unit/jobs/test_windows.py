@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.mirror import time_ms
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.records import Record
 from tests.unit.cutover.builders import a_plan

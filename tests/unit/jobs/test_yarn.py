@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror import tokens
+from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterManagerSilent, InvalidField
 from airflow_mirror.jobs.runner import yarn

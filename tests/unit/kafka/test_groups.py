@@ -11,11 +11,11 @@ from kafka.protocol.consumer import OffsetDeleteResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, GroupActive, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
 from airflow_mirror.kafka.model import CONNECT, STREAMS
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import (
     DESCRIBE_GROUPS,

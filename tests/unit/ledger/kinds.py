@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, cast
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS as TOPIC
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, fence_state
+from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.heartbeat import owner_of
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore, newest_reports
-from airflow_mirror.drill.store import Drill, Drills
-from airflow_mirror.failover.record import Cut, Record
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
@@ -39,10 +41,8 @@ from airflow_mirror.ledger import chain, deciding, records
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import Kind as Row
 from airflow_mirror.ledger.records import kind_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.direction import Direction, direction
-from airflow_mirror.policy import DECISIONS as TOPIC
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
 from airflow_mirror.sync.following import notes

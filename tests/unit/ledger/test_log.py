@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import DecidedLate, LedgerLost, MissingRight, RequestRefused
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config

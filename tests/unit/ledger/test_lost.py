@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAPS, STATE, lease_id, marker_id, progress_group, scratch_topic, starts_group
 from airflow_mirror.console import ledger as console
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ownership
-from airflow_mirror.policy import MAPS, STATE, lease_id, marker_id, progress_group, scratch_topic, starts_group
 from tests.unit.ledger.kinds import PLAN
 
 

@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 
 import airflow_mirror
-from airflow_mirror.jobs import split
+from airflow_mirror.common.policy import DECISIONS, STATE
+from airflow_mirror.extras import split
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split
 from airflow_mirror.ledger.records import KINDS, MAP, SHARED_TOPIC, TOPIC, kind_of
-from airflow_mirror.policy import DECISIONS, STATE
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.ledger.written import GOLDEN, written
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES, in_pieces, whole
 from airflow_mirror.ledger.state import StateLog, state_of
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import STATE, WISHES
 from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import BrokerError, LedgerMissing
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.error_codes import ErrorCode
 
 THERE: Any = SimpleNamespace(partitions=1, topic_id="id")

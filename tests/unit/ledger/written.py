@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets import store as maps
 from airflow_mirror.copy.offsets.map import OffsetMap
@@ -25,11 +26,11 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, go_up
+from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.drill.store import Drill, Drills
-from airflow_mirror.failover.record import Cut, Record
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
@@ -39,7 +40,6 @@ from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import LOOK, WISH_LOOK
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, turn

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost
 from airflow_mirror.wire.served import unproven, without
 from tests.builders import rule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from airflow_mirror.wire.served import unproven
 from tests.builders import rule

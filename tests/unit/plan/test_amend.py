@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import Policy
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import Plan, amend
 from airflow_mirror.plan.amend import changes, decide_each, draft
@@ -16,7 +17,6 @@ from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
-from airflow_mirror.policy import Policy
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW
 

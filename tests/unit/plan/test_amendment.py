@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
 from airflow_mirror.ledger import kinds, state
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.amendment import added_since, amended, chain, next_amendment
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import amend, amendments_in, keep, revision, with_amendments
 from airflow_mirror.plan.model import Amendment
 from tests.builders import topic_plan

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import HoldTooShort, InvalidField, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import Rules, is_held
 from airflow_mirror.plan.finite_hold import EVERY_S, FiniteHold, too_old

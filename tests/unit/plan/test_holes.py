@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InvalidField, PlanBlocked
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import SAMPLES, HoleSamples, Part, Seen, choose, estimate, walk
 from airflow_mirror.plan.inventory import TopicState

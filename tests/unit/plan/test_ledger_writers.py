@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import LedgerOpen, MissingRight, RequestRefused
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import checks
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.ledger_writers import Writer, ledger_writers
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, WISHES
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_run, want
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, amend
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.ownership import Owned, claim, owned_topics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import (
     COMMANDS,
@@ -17,7 +18,6 @@ from airflow_mirror.plan.rights import (
     WHEN,
     rights_of,
 )
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.served import RELEASES
 from tests.unit.plan.builders import a_mirror
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.inventory import read_source
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun

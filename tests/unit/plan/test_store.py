@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.errors import InputError, PlanBlocked, PlanOfAnother
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.inventory import other_topics
 from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_mirror

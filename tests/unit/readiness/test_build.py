@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.errors import BrokerError
+from airflow_mirror.extras.readiness.build import decide
+from airflow_mirror.extras.readiness.logs import Limits
+from airflow_mirror.extras.readiness.look import COMMITTED, COPY, PRODUCERS, ReadinessFacts
+from airflow_mirror.extras.readiness.model import NightPlan
+from airflow_mirror.extras.readiness.producers import Producer, producers
+from airflow_mirror.extras.readiness.race import Log
+from airflow_mirror.extras.readiness.sections import html, markdown
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.readiness.build import decide
-from airflow_mirror.readiness.logs import Limits
-from airflow_mirror.readiness.look import COMMITTED, COPY, PRODUCERS, ReadinessFacts
-from airflow_mirror.readiness.model import NightPlan
-from airflow_mirror.readiness.producers import Producer, producers
-from airflow_mirror.readiness.race import Log
-from airflow_mirror.readiness.sections import html, markdown
 from airflow_mirror.wire.topology import ProducerState
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror

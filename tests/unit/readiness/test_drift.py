@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import InputError
+from airflow_mirror.extras.readiness.build import decide
+from airflow_mirror.extras.readiness.drift import drift
+from airflow_mirror.extras.readiness.look import ReadinessFacts
+from airflow_mirror.extras.readiness.model import NightPlan
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.readiness.build import decide
-from airflow_mirror.readiness.drift import drift
-from airflow_mirror.readiness.look import ReadinessFacts
-from airflow_mirror.readiness.model import NightPlan
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 from tests.unit.readiness.test_build import at, log

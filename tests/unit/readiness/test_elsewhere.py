@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.extras.readiness.external_state import REGISTRY, Kept, elsewhere, modes, streams
 from airflow_mirror.kafka.model import CONNECT
-from airflow_mirror.readiness.external_state import REGISTRY, Kept, elsewhere, modes, streams
 
 
 def kinds(*topics: str, groups: tuple[str, ...] = ()) -> dict[tuple[str, str], list[str]]:

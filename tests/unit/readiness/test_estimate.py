@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.readiness.estimate import CORE, LIMIT, TARGET, Estimate, Trial, estimates, whole_s
-from airflow_mirror.readiness.race import Race
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.extras.readiness.estimate import CORE, LIMIT, TARGET, Estimate, Trial, estimates, whole_s
+from airflow_mirror.extras.readiness.race import Race
 
 LEVEL = {"lost": 0, "left_s": None, "verdict": "wins"}
 

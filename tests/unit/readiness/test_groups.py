@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.extras.readiness.groups import TO_DO, Group, groups, kind_of
+from airflow_mirror.extras.readiness.waves import waves
 from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo
-from airflow_mirror.readiness.groups import TO_DO, Group, groups, kind_of
-from airflow_mirror.readiness.waves import waves
 
 
 @pytest.mark.parametrize(

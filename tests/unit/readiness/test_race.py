@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.readiness.race import Log, Race, race
+from airflow_mirror.extras.readiness.race import Log, Race, race
 
 DAY = 86_400.0
 CHECKED = 300.0

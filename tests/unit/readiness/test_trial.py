@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.partition import TopicPartition as TP
-from airflow_mirror.readiness import trial
-from airflow_mirror.readiness.estimate import CORE, SOURCE, TARGET
-from airflow_mirror.readiness.race import Log
-from airflow_mirror.readiness.trial import choose
+from airflow_mirror.common.partition import TopicPartition as TP
+from airflow_mirror.extras.readiness import trial
+from airflow_mirror.extras.readiness.estimate import CORE, SOURCE, TARGET
+from airflow_mirror.extras.readiness.race import Log
+from airflow_mirror.extras.readiness.trial import choose
 
 
 def rest(position: int, end: int, offset_bytes: float | None = 1.0) -> Log:

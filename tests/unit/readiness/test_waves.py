@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_mirror.policy import is_internal
-from airflow_mirror.readiness.waves import Wave, waves
+from airflow_mirror.common.policy import is_internal
+from airflow_mirror.extras.readiness.waves import Wave, waves
 from tests.unit.plan.builders import a_mirror
 
 TOPICS = st.text("ab.-_", min_size=1, max_size=4).filter(lambda name: not is_internal(name))

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
+from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback import arm as arming
+from airflow_mirror.cutover.rollback.arm import armed, cutover_of, require_not_older
+from airflow_mirror.cutover.rollback.parted import Verdict
+from airflow_mirror.cutover.rollback.reverse import reverse_name, reverse_of
 from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
@@ -23,13 +27,9 @@ from airflow_mirror.errors import (
     TopicsOwned,
     TryAgain,
 )
-from airflow_mirror.failover import check
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
-from airflow_mirror.rollback import arm as arming
-from airflow_mirror.rollback.arm import armed, cutover_of, require_not_older
-from airflow_mirror.rollback.parted import Verdict
-from airflow_mirror.rollback.reverse import reverse_name, reverse_of
+from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import GivenSide

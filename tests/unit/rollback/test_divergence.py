@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.rollback import divergence as counting
+from airflow_mirror.cutover.rollback.divergence import divergence, undecided
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
-from airflow_mirror.rollback import divergence as counting
-from airflow_mirror.rollback.divergence import divergence, undecided
 from tests.unit.rollback.world import ORDERS, REVERSE, World
 
 ONE = TopicPartition("orders", 1)

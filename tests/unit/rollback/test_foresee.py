@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.rollback.foresee import foresee
 from airflow_mirror.errors import MissingRight, NothingMatches
-from airflow_mirror.rollback.foresee import foresee
+from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
 from tests.unit.rollback.world import PLAN, REVERSE, World
 

@@ -14,17 +14,17 @@ from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
+from airflow_mirror.cutover.rollback import arm as arming
+from airflow_mirror.cutover.rollback import run as running
+from airflow_mirror.cutover.rollback.divergence import Divergence
+from airflow_mirror.cutover.rollback.reverse import reverse_of
+from airflow_mirror.cutover.rollback.run import roll_back, turned, way_back
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import direction
-from airflow_mirror.rollback import arm as arming
-from airflow_mirror.rollback import run as running
-from airflow_mirror.rollback.divergence import Divergence
-from airflow_mirror.rollback.reverse import reverse_of
-from airflow_mirror.rollback.run import roll_back, turned, way_back
 from tests.builders import rule
 from tests.unit.cutover.builders import GivenSide
 from tests.unit.rollback.world import PLAN, REVERSE, Died, World

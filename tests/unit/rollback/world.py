@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, FenceState
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback import arm as arming
+from airflow_mirror.cutover.rollback.reverse import reverse_of
 from airflow_mirror.kafka.model import Acl, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.rollback import arm as arming
-from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import Acls, GivenSide

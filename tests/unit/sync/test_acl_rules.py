@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.policy import EVERYBODY
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import EVERYBODY
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, looks_like_fence, own_patterns, rewrite
 from airflow_mirror.sync.acl_scope import Scope, covers_name, others
 from airflow_mirror.sync.acls import diff

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, NotKept, RequestRefused, TopicsShared
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import DECISIONS
 from airflow_mirror.sync import acls
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
 from airflow_mirror.sync.acls import AclReport, sync_acls

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync import groups as sync

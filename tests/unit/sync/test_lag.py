@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.errors import InputError, NeedsHuman
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
 
 ZERO = TP("t", 0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import InputError, NoOffsetMap
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import maps
 from airflow_mirror.sync.maps import Maps, OffsetMaps

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.quotas import QuotaEntity
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync import quotas
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.taking_over import taken_over
 from tests.unit.plan.builders import a_mirror
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.checks import Finding
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, LeaseLost, LedgerMissing, MissingRight
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger import state
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.amend import Draft
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep, with_amendments
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.ownership import Owned, owned_topics

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import OffsetOutOfRange, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync import groups as translation
 from airflow_mirror.sync.groups import translate_groups
 from tests.builders import CommitsMany, plan_of, topic_plan

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.policy import Principals
 from airflow_mirror.sync import users
 from airflow_mirror.sync.users import UsersReport, secrets_of_environment, sync_users
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify import proof
 from airflow_mirror.verify.proof import Proofs, merged, reach

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.verify import remaining
 from tests.unit.cutover.builders import a_plan
 

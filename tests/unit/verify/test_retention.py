@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.bounds import bounds_difference
 from airflow_mirror.verify.compare import Floor, Tally, compare

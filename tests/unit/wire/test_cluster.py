@@ -12,9 +12,9 @@ from kafka.protocol.admin import DescribeProducersResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import MetadataResponse
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, RequestRefused
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import cluster as cluster_module
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TopicNotSeen, UnknownTopic

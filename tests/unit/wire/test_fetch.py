@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from airflow_mirror.partition import TopicPartition as TP
+from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 

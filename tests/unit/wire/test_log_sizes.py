@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeLogDirsResponse as Response
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.topology import Leader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import produce
 
 IDS = {name: uuid.UUID(int=number) for number, name in enumerate(("orders", "größe", "p"), 1 << 120)}

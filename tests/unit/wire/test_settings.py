@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.addresses import Address, parse_bootstrap
+from airflow_mirror.common.addresses import Address, parse_bootstrap
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.wire.login import _mechanism

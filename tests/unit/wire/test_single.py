@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import NothingFetched
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import single
 
 TP = TopicPartition("t", 0)

@@ -17,9 +17,9 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers

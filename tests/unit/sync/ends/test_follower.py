@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import ClusterUnreachable, MirrorError, TryAgain
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.follower import EndsFollower
 from airflow_mirror.sync.ends.notes import End

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.following import follower, notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.sync.log_starts.compacting import is_level, policy
 from airflow_mirror.sync.log_starts.deciding import Standing
 from tests.builders import topic_plan

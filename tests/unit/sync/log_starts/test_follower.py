@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.log_starts import follower, observations
 from airflow_mirror.sync.log_starts.follower import StartFollower, StartsReport

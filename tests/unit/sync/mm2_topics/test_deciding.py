@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.kafka.model import GroupPosition
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.following.deciding import Standing
 from airflow_mirror.sync.mm2_topics.deciding import MOST_SYNCS, Log, checkpoint_of, is_news, syncs_of
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint, OffsetSync

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.following import notes

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync.mm2_topics.follower import TraceFollower, TraceReport

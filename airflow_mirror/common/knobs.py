@@ -1,0 +1,178 @@
+"""A knob: a field of a Mirror with what it means, the values that it takes, and the option of a command line.
+
+It is declared once, where the field is (:mod:`airflow_mirror.mirror`): the constructor checks by it, and options are made
+from it. No socket, no clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from airflow_mirror.common import patterns
+from airflow_mirror.errors import InvalidField
+
+_KNOB = "knob"
+_HELP_WIDTH = 74
+_MODULE = re.compile(r" \(airflow_mirror\.[\w.]+\)")  # for who reads the declaration
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values that a knob takes.
+
+    :param checked: returns a value as the Mirror keeps it; takes the field's name, for the error.
+    :param option: how argparse reads one.
+    """
+
+    checked: Callable[[str, Any], Any]
+    option: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """See the module.
+
+    :param help: for people; the default is added to an option's.
+    :param option: as ``--include``; "": there is none.
+    """
+
+    values: Values
+    help: str
+    option: str = ""
+    metavar: str | None = None
+
+    def add(self, parser: argparse._ActionsContainer, default: object) -> None:
+        """Add the option; what is not given is None, because a Mirror's file may say it."""
+        text = _MODULE.sub("", self.help)
+        if default not in (None, False, ()):
+            text += f" (default: {', '.join(default) if isinstance(default, tuple) else default})"
+        more: dict[str, Any] = {} if self.metavar is None else {"metavar": self.metavar}
+        text = textwrap.fill(text, _HELP_WIDTH).replace("%", "%%")
+        parser.add_argument(self.option, default=None, help=text, **self.values.option, **more)
+
+
+def knob(default: Any, values: Values, help: str, option: str = "", metavar: str | None = None) -> Any:
+    """Return a field of a dataclass. :param default: a mapping is copied for each instance."""
+    metadata = {_KNOB: Knob(values, help, option, metavar)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, hash=False, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def knobs_of(kind: Any) -> Iterator[tuple[Field[Any], Knob]]:
+    """Yield the fields of a dataclass, or of an instance, that are knobs."""
+    return ((one, one.metadata[_KNOB]) for one in fields(kind) if _KNOB in one.metadata)
+
+
+def options_given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of those knobs whose options were given, by field."""
+    given = {one.name: getattr(arguments, _dest(knob.option)) for one, knob in knobs_of(kind) if knob.option}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _dest(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+# --- the values ---------------------------------------------------------------------------------------------------------
+
+
+def _plainly(is_good: Callable[[Any], bool], cause: str, remedy: str) -> Callable[[str, Any], Any]:
+    def checked(field: str, value: Any) -> Any:
+        if isinstance(value, bool) or not is_good(value):  # True is a number to Python
+            raise InvalidField(field, value, cause, remedy)
+        return value
+
+    return checked
+
+
+def names(*, commas: bool) -> Values:
+    """Names or regular expressions. :param commas: see :func:`.patterns.parse`."""
+    return Values(lambda field, value: patterns.parse(field, value, commas=commas), {"action": "append"})
+
+
+def one_of(*allowed: str) -> Values:
+    """One of some words."""
+
+    def checked(field: str, value: Any) -> Any:
+        if value not in allowed:
+            raise InvalidField(field, value, "unknown", f"Use one of {', '.join(allowed)}.")
+        return value
+
+    return Values(checked, {"choices": allowed})
+
+
+def switch() -> Values:
+    """Yes or no. Its option says yes."""
+
+    def checked(field: str, value: Any) -> Any:
+        if not isinstance(value, bool):
+            raise InvalidField(field, value, "not a yes or no", "Use True or False.")
+        return value
+
+    return Values(checked, {"action": "store_true"})
+
+
+def seconds(least: float, most: float) -> Values:
+    """A time in seconds."""
+
+    def is_good(value: Any) -> bool:
+        return isinstance(value, int | float) and least <= value <= most
+
+    return Values(_plainly(is_good, "not a time", f"Give seconds from {least} to {most}."), {"type": float})
+
+
+def share() -> Values:
+    """A number from 0 to 1."""
+
+    def is_good(value: Any) -> bool:
+        return isinstance(value, int | float) and 0 <= value <= 1
+
+    return Values(_plainly(is_good, "not a share", "Give a number from 0 (no hole) to 1 (any)."), {"type": float})
+
+
+def whole(least: int, cause: str, remedy: str, *, most: int | None = None, optional: bool = True) -> Values:
+    """A whole number. :param optional: or None."""
+
+    def is_good(value: Any) -> bool:
+        if value is None:
+            return optional
+        return isinstance(value, int) and least <= value and (most is None or value <= most)
+
+    return Values(_plainly(is_good, cause, remedy), {"type": int})
+
+
+def text(cause: str = "not text", remedy: str = "", *, empty: bool = True, optional: bool = True) -> Values:
+    """A text. :param optional: or None."""
+
+    def is_good(value: Any) -> bool:
+        return optional if value is None else isinstance(value, str) and (empty or bool(value))
+
+    return Values(_plainly(is_good, cause, remedy), {})
+
+
+def anything(checked: Callable[[str, Any], Any] = lambda _, value: value) -> Values:
+    """What a rule of its own checks."""
+    return Values(checked, {})
+
+
+def of_several(known: Sequence[str]) -> Values:
+    """Some of several words, in a fixed order, each once; as a list, or as one text with commas."""
+    remedy = f"Use some of {', '.join(known)}."
+
+    def checked(field: str, value: Any) -> Any:
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, Sequence):
+            raise InvalidField(field, value, "no list of names", remedy)
+        given = [one for item in items if (one := item.strip() if isinstance(item, str) else item) != ""]
+        for one in given:
+            if one not in known:
+                raise InvalidField(field, one, "unknown", remedy)
+        return tuple(one for one in known if one in given)
+
+    return Values(checked, {})

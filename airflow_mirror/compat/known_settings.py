@@ -1,0 +1,177 @@
+"""The settings of a client: their names, their types, and what a text of them says.
+
+A name that nobody knows is refused: ignored, it may be the one that asks for TLS. No value is ever shown: whoever mixes
+up two lines, or the format, has a secret where another value should be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from airflow_mirror.common.addresses import parse_bootstrap
+from airflow_mirror.common.nearest import nearest
+from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
+from airflow_mirror.errors import InputError, InvalidField, InvalidSetting
+
+# librdkafka 2.16 without what a program alone can set; a test asks the library itself. First what its clients of every
+# kind take, by type.
+_TEXTS = """
+    bootstrap.servers broker.version.fallback builtin.features client.id client.rack debug https.ca.location https.ca.pem
+    metadata.broker.list plugin.library.paths sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.principal
+    sasl.kerberos.service.name sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+    sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url sasl.password sasl.username ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem
+    ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.engine.id
+    ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password
+    ssl.providers ssl.sigalgs.list topic.blacklist
+"""
+_NUMBERS = """
+    api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl connections.max.idle.ms
+    internal.termination.signal max.in.flight max.in.flight.requests.per.connection message.copy.max.bytes
+    message.max.bytes metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms receive.message.max.bytes
+    reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
+    sasl.kerberos.min.time.before.relogin sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.nbf.seconds socket.blocking.max.ms socket.connection.setup.timeout.ms
+    socket.max.fails socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms
+    topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.interval.ms
+"""
+_SWITCHES = """
+    allow.auto.create.topics api.version.request enable.metrics.push enable.random.seed
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification log.connection.close log.queue
+    log.thread.name sasl.oauthbearer.assertion.claim.jti.include socket.keepalive.enable socket.nagle.disable
+    topic.metadata.refresh.sparse
+"""
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_CHOICES = {
+    "broker.address.family": ("any", "v4", "v6"),
+    "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only", "default"),  # that one is Java's
+    "metadata.recovery.strategy": ("none", "rebootstrap"),
+    "sasl.mechanism": _MECHANISMS,
+    "sasl.mechanisms": _MECHANISMS,
+    "sasl.oauthbearer.assertion.algorithm": ("RS256", "ES256"),
+    "sasl.oauthbearer.grant.type": ("client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+    "sasl.oauthbearer.metadata.authentication.type": ("none", "azure_imds"),
+    "sasl.oauthbearer.method": ("default", "oidc"),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl.endpoint.identification.algorithm": ("https", "none"),
+    **dict.fromkeys(_SWITCHES.split(), ("true", "false", "t", "f", "1", "0")),
+}
+_ONE = """
+    auto.commit.enable batch.num.messages compression.codec compression.level consume.callback.max.messages
+    coordinator.query.interval.ms delivery.report.only.error enable.auto.offset.store enable.gapless.guarantee
+    enable.partition.eof fetch.error.backoff.ms fetch.message.max.bytes fetch.queue.backoff.ms fetch.wait.max.ms
+    group.protocol.type message.send.max.retries message.timeout.ms offset.store.method offset.store.path
+    offset.store.sync.interval.ms partitioner produce.offset.report queue.buffering.backpressure.threshold
+    queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms queued.max.messages.kbytes
+    queued.min.messages queuing.strategy request.required.acks sticky.partitioning.linger.ms
+"""
+# Ours; those of Kerberos hold the bytes of a file for hosts that don't have it.
+_OURS = {"admin.bootstrap.servers", "sasl.kerberos.keytab.base64", "sasl.kerberos.ccache", "sasl.kerberos.ccache.base64"}
+# In the file of a client that Confluent Cloud offers for download, beside the client's own.
+_OF_A_REGISTRY = ("schema.registry.", "basic.auth.")
+NUMBERS = frozenset(_NUMBERS.split())
+EVERY_CLIENT = frozenset(_TEXTS.split()) | NUMBERS | _CHOICES.keys()
+_KNOWN = EVERY_CLIENT | {*_ONE.split()} | _OURS | {*CONSUMER.keys, *PRODUCER.keys}
+_NEGATIVE = frozenset({"connections.max.idle.ms", "topic.metadata.refresh.interval.ms"})  # -1: never
+_MAY_BE_EMPTY = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})
+_USERS = ("sasl.username", "sasl.oauthbearer.client.id")
+_JAVA = "This is librdkafka's format, not Java's: write"
+_AS_JSON = "write the settings as JSON, in a file whose name ends in .json"
+_LINE_OF_JAVA = re.compile(r"([A-Za-z0-9._-]+)(?:\s*:|\s)")
+_ESCAPE_OF_JAVA = re.compile(r"\\(?:[:=#! \\]|u[0-9A-Fa-f]{4})")
+
+
+def of_json(text: str, where: str) -> dict[str, str]:
+    """Return the settings of a JSON object. Arguments and errors as for :func:`settled`."""
+    settings = None
+    try:
+        settings = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        pass
+    if not isinstance(settings, dict):
+        raise InputError(f'{where} holds no JSON object. Write it as {{"bootstrap.servers": "broker1:9092", ...}}.')
+    return settled(settings, where)
+
+
+def of_properties(text: str, where: str) -> dict[str, str]:
+    """Return the settings of librdkafka's ``key=value`` lines. Arguments and errors as for :func:`settled`.
+
+    Blanks around key and value mean nothing, and a backslash is a backslash. What only Java reads otherwise is refused:
+    another separator, a line that goes on in the next, an escape. So is a user or a secret that ends in a blank:
+    librdkafka keeps it, Java's clients take it away, and a login fails with one of them.
+    """
+    properties, goes_on = dict[str, str](), False
+    # Not splitlines: a value may hold what Unicode takes for the end of a line.
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        key, separator, value = line.partition("=")
+        key, value, at = key.strip(), value.lstrip(" \t\f"), f"{where} line {number}"
+        if not (separator and _is_known(key)):
+            _refuse_java(line.strip(), goes_on, at)
+        if not separator:
+            raise InputError(f"{at} is no 'key=value'.")
+        if (is_secret(key) or key in _USERS) and value != value.strip():
+            cause = "ends in a blank, which librdkafka keeps and Java's clients don't"
+            raise InvalidSetting(at, key, cause, f"Remove it; if it belongs to the value, {_AS_JSON}")
+        if _ESCAPE_OF_JAVA.search(value) and not is_secret(key):
+            remedy = f"{_JAVA} the value as it is; if that has a backslash here, {_AS_JSON}"
+            raise InvalidSetting(at, key, "has a backslash as Java writes one", remedy)
+        properties[key] = _text(key, value.strip(), at)
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+    return properties
+
+
+def _refuse_java(line: str, goes_on: bool, where: str) -> None:
+    """Raise if a line that says nothing to librdkafka says something to Java."""
+    found = _LINE_OF_JAVA.match(line)
+    if found is not None and _is_known(found[1]):
+        raise InvalidSetting(where, found[1], "is not followed by '='", f"{_JAVA} {found[1]}=VALUE")
+    if goes_on:
+        raise InputError(f"{where} goes on a line that ends in a backslash. {_JAVA} all of a value in its line.")
+
+
+def settled(given: Mapping[str, object], where: str) -> dict[str, str]:
+    """Return settings as text, each of which has a known name and a value of its type.
+
+    :param where: where they stand, as errors name it.
+    :raises InputError: nobody knows a name. :raises InvalidSetting: a value is of another type.
+    """
+    return {str(key): _text(str(key), value, where) for key, value in given.items()}
+
+
+def _text(key: str, value: object, where: str) -> str:
+    """Return a value as text; a PEM text that came in one line gets its line breaks back."""
+    if not _is_known(key):
+        meant = nearest(key, _KNOWN)
+        shown = ascii(key) if meant and re.fullmatch(r"[A-Za-z0-9._-]+", key) else "what stands there"
+        remedy = "Correct or remove it: ignored, it might be the one that asks for TLS."
+        raise InputError(where, f"{shown} is no setting of a Kafka client.{meant}", remedy)  # its value is not shown
+    if not isinstance(value, str | int | float):
+        raise InvalidSetting(where, key, "has no text as its value", "Give one, or leave the setting out")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if re.search("[\0\ud800-\udfff]", text):
+        raise InvalidSetting(where, key, "holds a character that stands for none", "Correct it")
+    if key in NUMBERS and not re.fullmatch("-?[0-9]{1,18}" if key in _NEGATIVE else "[0-9]{1,18}", text):
+        raise InvalidSetting(where, key, "is no whole number", "Correct it")
+    allowed = _CHOICES.get(key)
+    if allowed and text.lower() not in map(str.lower, allowed) and not (key in _MAY_BE_EMPTY and not text):
+        raise InvalidSetting(where, key, "is none of those that a mirror can use", f"Give one of {', '.join(allowed)}")
+    if key.endswith("bootstrap.servers"):
+        try:
+            parse_bootstrap(text)
+        except InvalidField as e:
+            raise InvalidSetting(where, key, e.cause, e.remedy.rstrip(".")) from None
+    return text.replace("\\n", "\n") if key.endswith(".pem") and "\n" not in text else text
+
+
+def _is_known(key: str) -> bool:
+    """Return whether a client of librdkafka or Java, or the mirror itself, has a setting of this name."""
+    return key in _KNOWN or key.startswith(_OF_A_REGISTRY) or CONSUMER.find(key) is not None

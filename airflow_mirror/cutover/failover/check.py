@@ -1,0 +1,311 @@
+"""What a failover would do and cost, as the target's ledger tells it. The source is not asked: it need not be known.
+
+Nothing is changed. To tell whether a tail lives, its signs are listened for, up to half a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.cutover.failover.losses import Losses, losses
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen
+from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
+from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
+from airflow_mirror.plan.missing_acls import Lacking, lacking
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.rights import FAILOVER as ROLE
+from airflow_mirror.sync.ends import follower, notes
+from airflow_mirror.sync.groups import positions_in, selected
+from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.verify.partition import count_data
+
+_LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
+_LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
+_LISTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailSeen:
+    """What is known of the mirror's tail.
+
+    :param status: of :mod:`.jobs.runner.state`; empty if none is decided to be the mirror's.
+    :param unseen_s: seconds since it has seen the source, by its own clock; None: nothing is known of that.
+    :param ages_s: seconds since what follows the data was last looked at, by its own clock.
+    """
+
+    status: str = ""
+    host: str = ""
+    unseen_s: float | None = None
+    ages_s: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, status: str, host: str, sign: Sign | None) -> TailSeen:
+        """Return what its last sign says."""
+        follows = {} if sign is None else sign.follows
+        at = 0.0 if sign is None else sign.at
+        source = follows.get(follower.NAME, {})
+        # A look that failed as a whole says nothing about the source. One that has never seen it says so.
+        unseen = at - (source["seen"] or 0.0) if "seen" in source else None
+        ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
+        return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
+
+    def saw(self, age_s: float | None) -> str:
+        """Return who has seen the source in the last half minute, or may have, as half a sentence; empty: nobody.
+
+        :param age_s: the age of the last look that is noted, by the clocks of two hosts.
+        """
+        runs, unseen_s = f"its tail runs on host {self.host!r}, and", self.unseen_s
+        if self.status == RUNNING and (unseen_s is None or unseen_s < SILENCE_S):
+            saw = "may see the source" if unseen_s is None else f"has seen the source {unseen_s:.0f} s ago"
+            return f"{runs} {saw}"
+        if age_s is None or age_s >= SILENCE_S:
+            return ""
+        gone = f"its tail on host {self.host!r} is {self.status}" if self.status else "no tail is decided to be its"
+        who = f"{runs} has not seen the source for {unseen_s:.0f} s" if self.status == RUNNING else gone
+        return f"{who}, but by the notes and this host's clock the source was seen {age_s:.0f} s ago"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """The consumer groups.
+
+    :param beyond: by group, positions beyond the target's last stable offset, which go back to it.
+    :param active: those of them that have members, so that nobody can set their positions.
+    :param known: the selected groups that are here, and those of the plan.
+    :param positions: how many positions the selected groups have in the mirror's topics.
+    :param without: groups that had positions on the source when the plan was made, and have none here.
+    """
+
+    beyond: Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
+    active: tuple[str, ...]
+    known: tuple[str, ...]
+    positions: int
+    without: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What a failover would find.
+
+    :param decided: a failover that was decided before; the next one completes it.
+    :param missing: target topics of the plan that are not there.
+    :param lacking: rights that this connection's principal would need.
+    """
+
+    plan: Plan
+    tail: TailSeen
+    losses: Losses
+    groups: Groups
+    decided: Direction | None
+    missing: tuple[str, ...]
+    lacking: tuple[Lacking, ...] = ()
+
+    @property
+    def refusal(self) -> SourceStillSeen | RightsMissing | None:
+        """Why it would be refused: the source was seen in the last half minute, or rights are missing.
+
+        cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
+        log's end, or writers outside.
+        """
+        name = self.plan.mirror.name
+        if saw := self.tail.saw(self.losses.age_s):
+            return SourceStillSeen(name, saw)
+        return RightsMissing(name, [str(one) for one in self.lacking]) if self.lacking else None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        plan = self.plan
+        head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}"
+        if self.decided is not None:
+            head += f": failed over at {self.decided.at}; another failover completes that one"
+        lines = [head, *self.losses.lines(), *self._tail(), *self._groups()]
+        if self.decided is None and self.refusal is not None:
+            lines.insert(1, f"a failover would be refused without force: {self.refusal}")
+        lines += [f"not allowed: {one}" for one in self.lacking]
+        return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
+
+    def _tail(self) -> list[str]:
+        tail = self.tail
+        if not tail.status:
+            return ["no tail is decided to be the mirror's"]
+        unseen = tail.unseen_s
+        seen = "nobody knows when it saw the source" if unseen is None else f"source unseen for {unseen:.0f} s"
+        ages = ", ".join(f"{name} {age:.0f} s" for name, age in sorted((tail.ages_s or {}).items()))
+        return [f"its tail on host {tail.host!r}: {tail.status}, {seen}; looked at before that: {ages or 'nothing'}"]
+
+    def _groups(self) -> list[str]:
+        one = self.groups
+        lines = [f"groups: {one.positions} positions are on the target"]
+        for group, its in list(one.beyond.items())[:_LISTED]:
+            members = ", and has members: nobody can set it" if group in one.active else ""
+            lines += [f"  {group} at {tp}: {p.offset} goes back to {stable}{members}" for tp, (p, stable) in its.items()]
+        if one.without:
+            lines.append(f"  {len(one.without)} groups of the plan have no position here, as {one.without[0]}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes."""
+        beyond = [f"{group} at {tp}" for group, its in self.groups.beyond.items() for tp in its]
+        return {
+            "mirror": self.plan.mirror.name,
+            "plan": self.plan.hash,
+            "topics": len(self.plan.topics),
+            "missing": list(self.missing[:_LISTED]),
+            "lacking": [str(one) for one in self.lacking],
+            "decided": None if self.decided is None else self.decided.value(),
+            "tail": {**vars(self.tail), "ages_s": dict(self.tail.ages_s or {})},
+            "lost": self.losses.to_dict(),
+            "groups": {
+                "positions": self.groups.positions,
+                "beyond": {"count": len(beyond), "first": beyond[:_LISTED]},
+                "active": list(self.groups.active[:_LISTED]),
+                "without": {"count": len(self.groups.without), "first": list(self.groups.without[:_LISTED])},
+            },
+            "text": self.lines()[: 2 * _LISTED],
+        }
+
+
+def check(on: Side, mirror: str) -> Check:
+    """Return what a failover of a mirror would find. Changes nothing.
+
+    :param on: the mirror's target.
+    :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
+    """
+    target = on.admin
+    plan, decided, tail = mirror_of(on, mirror)
+    seen = tail_of(on, tail)
+    now_ms = int(on.clock.time() * 1000)
+    there = target.topics([t.target_topic for t in plan.topics])
+    groups = groups_of(target, plan)
+    return Check(
+        plan=plan,
+        tail=seen,
+        losses=lost(on, plan, now_ms),
+        groups=groups,
+        decided=decided,
+        lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
+        missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
+    )
+
+
+def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None]:
+    """Return a mirror's plan with its amendments, what is decided about its direction, and its tail.
+
+    The plan is that of the tail, which is what was copied; without one the last that was made.
+
+    :raises InputError: the target knows no such mirror.
+    """
+    target, ledger = on.admin, on.ledger
+    values = ledger.values()
+    decided, tail = direction(values, mirror), active_tail(values, mirror)
+    if decided is not None and decided.by != FAILOVER:
+        decided = None
+    plan_hash = decided.plan if decided else tail.plan if tail else ledger_store.last_hash(values, mirror)
+    if plan_hash is None:
+        known = ", ".join(sorted(ownership.mirrors(values))) or "none"
+        raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
+    plan = on.plan(mirror, plan_hash)
+    if plan.target_cluster_id != (found := target.cluster_id()):
+        what = f"mirror {mirror!r} was planned for target cluster {plan.target_cluster_id}, and this is {found}"
+        raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
+    return plan, decided, tail
+
+
+def tail_of(on: Side, tail: ActiveTail | None) -> TailSeen:
+    """Return what is known of a tail; may listen for its signs for half a minute."""
+    if tail is None:
+        return TailSeen()
+    watch = on.watch(tail.name)
+    status = watch.settled(tail)
+    return TailSeen.of(status, tail.host, watch.sign(tail))
+
+
+def lost(on: Side, plan: Plan, now_ms: int) -> Losses:
+    """Return what would be lost if the copy ended here."""
+    target = on.admin
+    seen = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read())
+    copied = copied_to(target, plan)
+    committed = plan.mirror.isolation == "read_committed"
+    partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
+    first = losses(seen, copied, partitions, (), now_ms, committed=committed)
+    short = [one.source for one in sorted(first.partitions, key=lambda one: -one.missing)[:_LOOKED_INTO] if one.missing]
+    return losses(seen, copied, partitions, _dense(target, plan, short), now_ms, committed=committed)
+
+
+def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
+    """Return by source partition the offset up to which the target has everything, where that can be told.
+
+    With mapped offsets it is what the stored map says: the copy may have been a little further.
+    """
+    wire = target.wire
+    there = target.topics([t.target_topic for t in plan.topics])
+    found: dict[TopicPartition, int] = {}
+    identical = [t for t in plan.topics if t.mode == "identical" and t.target_topic in there]
+    wire.refresh([t.target_topic for t in identical])
+    sources = {
+        TopicPartition(t.target_topic, p): TopicPartition(t.source_topic, p)
+        for t in identical
+        for p in range(there[t.target_topic].partitions)
+    }
+    for tp, end in wire.log_ends(sources).items():
+        found[sources[tp]] = end
+    maps = MapStore(plan.mirror.name)
+    for t in plan.topics if plan.mirror.partitioning != "by_key" else ():
+        if t.mode != "identical" and t.target_topic in there:
+            for p in range(t.partitions):
+                known = maps.load(wire, mapped_range(t.source_topic, t.target_topic, p))
+                if known is not None:
+                    found[TopicPartition(t.source_topic, p)] = known.source_end
+    return found
+
+
+def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
+    """Return where the selected groups stand on the target."""
+    listed, found, stable = positions_of(target, plan)
+    beyond = {
+        group: {tp: (p, stable[tp]) for tp, p in sorted(its.items()) if p.offset > stable[tp]}
+        for group, its in sorted(found.items())
+    }
+    beyond = {group: its for group, its in beyond.items() if its}
+    return Groups(
+        beyond=beyond,
+        active=tuple(group for group in beyond if listed[group] not in NO_MEMBERS),
+        known=tuple(sorted({*listed, *plan.groups})),
+        positions=sum(map(len, found.values())),
+        without=tuple(group for group in plan.groups if not found.get(group)),
+    )
+
+
+def positions_of(
+    target: ClusterAdmin, plan: Plan
+) -> tuple[dict[str, str], dict[str, dict[TopicPartition, GroupPosition]], dict[TopicPartition, int]]:
+    """Return the states of the selected groups on the target, their positions, and the last stable offsets of these.
+
+    A failover takes a position beyond the last stable offset back to it, and leaves every other one.
+    """
+    listed = selected(target, plan.mirror)
+    found = positions_in(target, sorted(listed), {t.target_topic for t in plan.topics})
+    return listed, found, target.offsets(sorted({tp for its in found.values() for tp in its}), "latest_committed")
+
+
+def _dense(target: ClusterAdmin, plan: Plan, short: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Return those source partitions whose newest offsets all hold records on the target."""
+    names = {t.source_topic: t.target_topic for t in plan.topics if t.mode == "identical"}
+    there = {TopicPartition(names[tp.topic], tp.partition): tp for tp in short if tp.topic in names}
+    wire = target.wire
+    starts, ends = (wire.log_starts(there), wire.last_stable(there)) if there else ({}, {})
+    dense = []
+    for tp, source in there.items():
+        start = max(starts[tp], ends[tp] - _LOOKED_AT)
+        if start < ends[tp] and count_data(wire, tp, start, ends[tp]) == ends[tp] - start:
+            dense.append(source)
+    return dense

@@ -1,0 +1,105 @@
+"""What a failover keeps on the target: where the copy was cut, and which of its steps are done.
+
+The cut is written before anything is decided, under a name of its own that the decision has: whoever decides has written
+it whole. From then on applications may write, and nobody could find it again. It never changes after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.errors import InputError
+from airflow_mirror.ledger.records import CUT, DONE, EXPORTED, RETURNED
+from airflow_mirror.ledger.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Where the copy ended.
+
+    :param at_ms: when that was read. :param lost: see :meth:`.losses.Losses.to_dict`.
+    :param offsets: by source partition, the first source offset that the target lacks, where it is known.
+    """
+
+    at_ms: int
+    offsets: Mapping[TopicPartition, int]
+    lost: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        topics: dict[str, dict[int, int]] = {}
+        for tp, offset in sorted(self.offsets.items()):
+            topics.setdefault(tp.topic, {})[tp.partition] = offset
+        return {"at": self.at_ms, "cut": topics, "lost": self.lost}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Cut:
+        """Return what :meth:`to_dict` made."""
+        offsets = {TopicPartition(topic, int(p)): int(o) for topic, of in found["cut"].items() for p, o in of.items()}
+        return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"])
+
+
+class Record:
+    """What one attempt keeps.
+
+    :param state: of the keys of the mirror's failovers.
+    """
+
+    def __init__(self, state: State, mirror: str, attempt: str) -> None:
+        self._state, self._mine = state, (mirror, attempt)
+
+    def write_cut(self, cut: Cut) -> None:
+        """Write where the copy ended, before that is decided."""
+        self._state.write(CUT.put(cut.to_dict(), *self._mine))
+
+    def forget_others(self) -> None:
+        """Remove what attempts that came to nothing have left, once this one is decided."""
+        mirror, attempt = self._mine
+        others = [key for key in self._state.read() if not key.startswith(f"{CUT.below(mirror)}{attempt}/")]
+        if others:
+            self._state.write(dict.fromkeys(others))
+
+    def cut(self) -> Cut:
+        """Return where the copy ended.
+
+        :raises InputError: it is not there.
+        """
+        cut = CUT.load(Cut.from_dict, self._state.read(), *self._mine)
+        if cut is None:
+            mirror, attempt = self._mine
+            raise InputError(
+                f"the target's ledger says that mirror {mirror!r} was failed over ({attempt}), and not where "
+                "its copy ended: records of it were deleted."
+            )
+        return cut
+
+    def done(self) -> dict[str, Any]:
+        """Return what the steps that are done found, by their names, in their order."""
+        found = DONE.get(self._state.read(), *self._mine)
+        return {} if found is None else found["steps"]
+
+    def write_done(self, done: Mapping[str, Any]) -> None:
+        """Write which steps are done."""
+        self._state.write(DONE.put({"steps": done}, *self._mine))
+
+    def returned(self) -> dict[str, Any] | None:
+        """Return what was found when the source had returned, and was fenced; None: that was not done."""
+        found = RETURNED.get(self._state.read(), *self._mine)
+        return None if found is None else found["found"]
+
+    def write_returned(self, found: Mapping[str, Any]) -> None:
+        """Write that, under a key of its own: the failover may be completed by another process just then."""
+        self._state.write(RETURNED.put({"found": found}, *self._mine))
+
+    def exported(self) -> dict[str, Any]:
+        """Return what was noted about exports of the old source's topics, by topic."""
+        values = self._state.read()
+        found = {topic: EXPORTED.get(values, *self._mine, topic) for topic in EXPORTED.under(values, *self._mine)}
+        return {topic: one["found"] for topic, one in found.items() if one is not None}
+
+    def write_exported(self, topic: str, found: Mapping[str, Any]) -> None:
+        """Note that a topic's export is finished and was read back, or that its topic is about to be deleted."""
+        self._state.write(EXPORTED.put({"found": found}, *self._mine, topic))

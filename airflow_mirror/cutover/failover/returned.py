@@ -1,0 +1,258 @@
+"""Fence a source that returns after a failover, and list what it took.
+
+Producers that nobody has told write to it from its first second on, and no mirror copies that. So somebody stands by and
+asks it every second. What is kept of it is what a finished cutover with a kept fence leaves: the target is open, and the
+source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back finds it there.
+
+1. It is decided that this fence stands behind an open target, and what it changes: no guard lifts it.
+2. Its report is kept on the target, with the cut in the place of the fenced ends.
+3. Its name goes to the source, then the fence; each request is permitted by that decision.
+4. It is proven: every live broker lists it, the ends stand still, no transaction holds a partition. No leader is asked
+   before the fence, as a cutover does: that would cost seconds, and some partitions have no leader yet.
+5. Behind it is read what the source took, and where its groups stand. Only then the report says that no transaction is
+   unseen, which arming a way back asks for, and gets its link in the mirror's chain of reports.
+
+A process may die between any two of these, or the source go away again; the next try goes on. Once proven, nothing is
+raised again: by then the fence may have been swapped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.context import Log, Run
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
+from airflow_mirror.cutover.failover.after import beyond, counted, require_source
+from airflow_mirror.cutover.failover.check import mirror_of
+from airflow_mirror.cutover.failover.record import Cut, Record
+from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
+from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.open_transactions import look_for_unseen
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.proof import ACLS, CHECK
+from airflow_mirror.cutover.quiet import prove_ends
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.signing import Signer
+from airflow_mirror.cutover.steps import CUT_OVER
+from airflow_mirror.errors import (
+    CutoverTakenOver,
+    FenceGone,
+    FenceLeaks,
+    FenceUnproven,
+    NotFailedOver,
+    ReturnedOpen,
+    TransactionsOpen,
+    TryAgain,
+)
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import CUT
+from airflow_mirror.plan.direction import Direction
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.groups import read_positions
+
+RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
+_POLL_S = 1.0
+_ANSWER_S = 3.0  # for a first answer; a host that is away may swallow what is sent to it
+_SAY_EVERY_S = 30.0
+_LISTED = 50
+_WHY = "a source that returns is fenced before its leaders are asked"
+_LOG = logging.getLogger("airflow_mirror.cutover.failover")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returned:
+    """A source that is fenced.
+
+    :param took: what it has beyond the cut, as readable lines, a line for each partition; ``offsets`` in all of them.
+    :param fence: what the fence consists of, as readable lines.
+    :param fenced_s: from its first answer until every live broker listed the fence; None: nobody saw its first answer.
+    """
+
+    mirror: str
+    at: str
+    offsets: int
+    took: list[str]
+    fence: list[str]
+    fenced_s: float | None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        after = "" if self.fenced_s is None else f", {self.fenced_s:.1f} s after its first answer"
+        head = f"the source of mirror {self.mirror!r} has returned, and was fenced at {self.at}{after}"
+        return [head, *(self.took or ["it took nothing after the last copied offset"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "text": self.lines()}
+
+
+def watch(
+    source: ClientConfig, target: ClusterAdmin, mirror: str, *, fence: str = "acl", open_by_default: bool | None = None,
+    signer: Signer | None = None, log: Log = _LOG, pause: Callable[[float], None] = time.sleep,
+) -> Returned:  # fmt: skip
+    """Ask the source every second until it answers, and fence it then. Ends when that is done, or by an error.
+
+    :param fence: as for :func:`fence_of`; ``open_by_default`` likewise.
+    :param signer: signs the link that the report gets in the mirror's chain of reports.
+    :param pause: sleeps so many seconds; what it raises ends the watch, at a moment when nothing is half done in memory.
+    :raises NotFailedOver: :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
+    """
+    begun, said_at, said = time.monotonic(), 0.0, ""
+    _failed_over(Side(target), mirror)
+    answered: float | None = None
+    while True:
+        try:
+            with ClusterAdmin(source, timeout_s=_ANSWER_S) as asked:
+                asked.cluster_id()
+            answered = answered or time.time()
+            with ClusterAdmin(source) as admin:
+                its = fence_of(fence, admin, open_by_default)
+                on = Platform.of(admin, target)
+                return fence_returned(on, mirror, its, answered=answered, signer=signer, log=log)
+        except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
+            now, what = time.monotonic(), type(e).__name__
+            if what != said or now - said_at >= _SAY_EVERY_S:
+                log.info("not fenced yet, %.0f s by now: %s", now - begun, e)
+                said_at, said = now, what
+        pause(_POLL_S)
+
+
+def fence_returned(
+    on: Platform, mirror: str, fence: Fence, *, answered: float | None = None, limits: Limits | None = None,
+    signer: Signer | None = None, log: Log = _LOG,
+) -> Returned:  # fmt: skip
+    """Fence a source that answers; see the module. May be repeated: a fence that was proven is only looked at.
+
+    :param answered: when it did for the first time; seconds since the epoch.
+    :raises NotFailedOver: :raises InputError: as :func:`watch`. :raises FenceStands: a cutover's is, or may be, up.
+    :raises FencedByAnother: topics are fenced for other mirrors. Nothing was changed.
+    :raises FenceUnproven: :raises FenceLeaks: :raises TransactionsOpen: it stands, and is not proven. Call it again.
+    :raises FenceGone: it was raised, and no broker lists it; call it again.
+    :raises ReturnedOpen: it was lifted, or it was proven and is gone.
+    """
+    source, life = on.source.admin, on.target.ledger
+    plan, decided = _failed_over(on.target, mirror)
+    require_source(source, plan)
+    record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
+    raised = _decided(on, plan, decided, fence)
+    kept = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
+    report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
+    assert report.fence is not None
+    noted = record.returned()
+    is_proven = report.fence.proven is not None and noted is not None
+    if raised.state.phase != OPENED or (is_proven and not raised.fence.is_up(raised.intent)):
+        raise ReturnedOpen(mirror, None if raised.state.phase == OPENED else report.fence.lifted or report.updated)
+    if noted is not None and is_proven:
+        kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
+        return known(Returned)(noted)
+    still = permit(life, mirror, raised.state)
+    try:
+        if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
+            raised.fence.raise_(raised.intent, raised.name, still)
+        still()  # a request may have come to the broker after somebody has lifted it
+    except CutoverTakenOver:
+        raised.take_back()
+        raise
+    log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
+    _prove(on, plan, raised, kept, limits or Limits(), log)
+    assert report.fence.proven is not None
+    took = counted(source, beyond(source, plan, record.cut().offsets))
+    found = Returned(
+        mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
+        offsets=sum(one.offsets for one in took), took=_listed([str(one) for one in took]),
+        fence=_listed(raised.lines),
+        fenced_s=None if answered is None else round(report.fence.proven - answered, 1),
+    )  # fmt: skip
+    record.write_returned(vars(found))
+    report.groups = _groups(source, plan)
+    kept.save(report)
+    kept.add_to_chain(report, life, signer, log.warning)
+    return found
+
+
+def _failed_over(target: Side, mirror: str) -> tuple[Plan, Direction]:
+    plan, decided, _ = mirror_of(target, mirror)
+    if decided is None:
+        raise NotFailedOver(mirror)
+    return plan, decided
+
+
+def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> Raised:
+    """Decide that the fence stands behind an open target, unless that is decided; return it as it is decided."""
+    name, run, life = plan.mirror.name, RUN + failed_over.attempt, on.target.ledger
+    there = fence_state(life.values(), name)
+    if there is None or there.run != run:
+        topics, me = [t.source_topic for t in plan.topics], on.new_id()
+        intent = fence.intent(topics)
+        if isinstance(fence, AclFence):
+            fence.require_no_other(name, topics, run)
+        mine = FenceState(
+            run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
+            name=fence.kind, intent=intent.value(), phase=OPENED,
+        )  # fmt: skip
+        there = stand_behind_open(life, name, mine, failed_over)
+    return Raised.of(on, name, there, fence, None)
+
+
+def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverReport:
+    """Keep the fence's report, with the cut in the place of the fenced ends."""
+    by, now = ACLS if raised.fence.kind == AclFence.kind else CHECK, time.time()
+    record = FenceRecord(
+        kind=raised.fence.kind, name=raised.state.name, intent=as_recorded(raised.intent), requested=now,
+        proof={"by": by, "why": _WHY}, opened=now, kept=True,
+    )  # fmt: skip
+    ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(cut.offsets.items())]
+    report = CutoverReport(
+        mirror=plan.mirror.name, plan_hash=plan.hash, id=raised.state.id, outcome=DONE, state=CUT_OVER, fence=record,
+        ends=ends,
+    )  # fmt: skip
+    kept.save(report)
+    return report
+
+
+def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log) -> None:
+    """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
+    there = on.source.admin.topics([t.source_topic for t in plan.topics])
+    topics = (t for t in plan.topics if t.source_topic in there)
+    found = replace(plan, topics=tuple(replace(t, partitions=there[t.source_topic].partitions) for t in topics))
+    report = raised.report
+    assert report is not None and report.fence is not None
+    run = Run(
+        request=CutoverRequest(plan=found, limits=limits), kept=kept, log=log, up=raised.state, intent=raised.intent,
+        clusters=Clusters(on=on, fence=raised.fence, verify=lambda _: []), stop=on.event(),
+        report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
+    )  # fmt: skip
+    report.fence.unseen = look_for_unseen(run)
+    prove_ends(run)
+    report.fence.proven = report.fence.proven or time.time()
+
+
+def _groups(source: ClusterAdmin, plan: Plan) -> list[GroupRecord]:
+    """Return where groups stand behind the fence: whoever moves from there reads on the source."""
+    found = read_positions(source, plan.mirror, [t.source_topic for t in plan.topics])
+    return [
+        GroupRecord(
+            group=group, settled="as it was found", source_state="",
+            positions=[
+                {"topic": tp.topic, "partition": tp.partition, "source_offset": position.offset,
+                 "target_topic": plan.topic(tp.topic).target_topic, "target_offset": position.offset}
+                for tp, position in sorted(its.items())
+            ],
+        )
+        for group, its in sorted(found.items())
+        if its
+    ]  # fmt: skip
+
+
+def _listed(lines: list[str]) -> list[str]:
+    more = len(lines) - _LISTED
+    return lines if more <= 0 else [*lines[:_LISTED], f"and {more} more"]

@@ -1,0 +1,241 @@
+"""Promote a target whose source is gone, from the target's ledger alone.
+
+The order makes every beginning of it safe, and the next call, of whatever process, completes it:
+
+1. The tail is asked to stop, and the writer lease is taken from it for good. A call that dies here has stopped a tail;
+   it can be started again.
+2. The cut is noted: where the copy ended. Afterwards applications write, and nobody could tell any more.
+3. One decision: direction, no tail, topics in production. Until here nothing was promised, from here on nothing is
+   taken back. Whoever takes the lease later reads the decisions after that, and ends. So the lease is looked at once
+   more: somebody who took it before the decision has ended a few seconds later.
+4. What makes the target usable: group positions inside its log, settings off hold, rules of writers. Each step is noted
+   when it is done; one that died in between is done again, and finds less to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.failover import check as checks
+from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
+from airflow_mirror.cutover.failover.record import Cut, Record
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
+from airflow_mirror.jobs.runner.active import ask_to_stop
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import require_alone, target_ids
+from airflow_mirror.sync import seen_acls, seen_configs
+from airflow_mirror.sync.acls import create_rules
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
+
+_LISTED = 50
+_LOG = logging.getLogger("airflow_mirror.cutover.failover")
+
+
+@dataclass(kw_only=True)
+class FailoverReport:
+    """A failover, as far as it got.
+
+    :param lost: see :meth:`.losses.Losses.to_dict`, at the cut.
+    :param steps: what each step that is done has found.
+    :param took_s: seconds of this call.
+    :param returned: what was found when the source had returned (:mod:`.returned`); None: nobody has fenced it.
+    """
+
+    mirror: str
+    direction: Direction
+    lost: dict[str, Any]
+    steps: dict[str, Any] = field(default_factory=dict)
+    took_s: float = 0.0
+    returned: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes."""
+        return {
+            "mirror": self.mirror,
+            "direction": self.direction.value(),
+            "lost": self.lost,
+            "steps": self.steps,
+            "returned": self.returned,
+            "took_s": round(self.took_s, 3),
+            "text": self.lines(),
+        }
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        least, most = self.lost["at_least"], self.lost["at_most"]
+        much = "nobody knows how much" if most is None else f"at least {least:,} records, at most about {most:,}"
+        if self.lost.get("missed_s") is not None:
+            much += f"; if the source was only cut off, and went on, {self.lost['until_now']:,}"
+        lines = [
+            f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
+            f"lost: {much}",
+        ]
+        for name, found in self.steps.items():
+            lines += [f"{name}: {line}" for line in found["lines"]] or [f"{name}: nothing to do"]
+            if (more := found["count"] - len(found["lines"])) > 0:
+                lines.append(f"{name}: and {more} more")
+        if self.returned is not None:
+            lines += [f"the source returned, and was fenced at {self.returned['at']}", *self.returned["took"]]
+        return lines
+
+
+def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> FailoverReport:
+    """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
+
+    :param on: the mirror's target.
+    :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
+        fails behind the decision, and a call with the rights completes it.
+    :raises SourceStillSeen: :raises CutoverRunning: :raises RightsMissing: without ``force``; nothing was changed.
+    :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
+        as well. :raises InputError: the target knows no such mirror.
+    :raises TryAgain: the target does not answer; call it again.
+    """
+    begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
+    before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
+    plan, decided, _ = checks.mirror_of(on, mirror)
+    require_alone(plan, "be failed over")
+    state = on.state(CUT.below(mirror))
+    if decided is None:
+        decided = _decide(on, plan, before, force, log)
+    else:
+        log.info("the failover of %s is decided; what it lacks is completed", decided.at)
+        decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
+    record = Record(state, mirror, decided.attempt)
+    record.forget_others()
+    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
+    report.returned = record.returned()
+
+    def ours() -> None:
+        if direction(ledger.values(), mirror) != decided:
+            raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
+
+    permit = recently(ours, on.clock.monotonic)
+    steps: dict[str, Callable[[Side, Plan], list[str]]] = {
+        "writing": _end_writing,
+        "groups": partial(_groups, permit=permit),
+        "settings": partial(_settings, permit=permit),
+        "grants": partial(_grants, permit=permit),
+    }
+    if has_checkpoints(plan.mirror, ledger.values()):
+        steps["checkpoints"] = _checkpoints
+    for name, step in steps.items():
+        if name not in report.steps:
+            lines = step(on, plan)
+            report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
+            record.write_done(report.steps)
+            for line in lines:
+                log.info("%s: %s", name, line)
+    report.took_s = on.clock.monotonic() - begun
+    return report
+
+
+def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> Direction:
+    name = plan.mirror.name
+    found = checks.check(on, name)
+    if found.refusal is not None and not force:
+        raise found.refusal
+    values = on.ledger.values()
+    require_no_cutover(values, name, force=force)
+    looked_at = ACTIVE.at(values, name)
+    for line in found.lines():
+        log.info("%s", line)
+    _, _, tail = checks.mirror_of(on, name)
+    if tail is not None and found.tail.status == RUNNING:
+        ask_to_stop(on.state(SIGN.below(name)), name, tail.job, "a failover")
+    held = on.take_lease(name, to_end=True)
+    on.clock.sleep(held.wait_s)
+    at_ms = int(on.clock.time() * 1000)
+    offsets = checks.copied_to(on.admin, plan)
+    lost = checks.lost(on, plan, at_ms)
+    attempt = uuid.uuid4().hex[:12]
+    Record(on.state(CUT.below(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
+    try:
+        on.confirm_lease(held)
+    except LeaseLost as e:
+        raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
+    wanted = Direction(
+        generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
+        attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
+
+
+def _end_writing(on: Side, plan: Plan) -> list[str]:
+    """Take the lease once more if somebody holds it: a job that was not told of the decision in time."""
+    if on.is_writing_ended(plan.mirror.name):
+        return []
+    on.end_writing(plan.mirror.name)
+    return ["a job had taken the writer lease; it was taken from it"]
+
+
+def _groups(on: Side, plan: Plan, permit: Permit) -> list[str]:
+    """Set positions that lie beyond what can be read: consumers would jump by their auto.offset.reset."""
+    target = on.admin
+    found = checks.groups_of(target, plan)
+    wanted = {
+        group: {tp: replace(position, offset=stable) for tp, (position, stable) in its.items()}
+        for group, its in found.beyond.items()
+        if group not in found.active
+    }
+    lines = []
+    for group, commit in target.commit_groups(wanted, permit).items():
+        if commit.error is not None and not commit.active:
+            raise commit.error
+        lines += [
+            f"{group} at {tp}: {found.beyond[group][tp][0].offset} -> {wanted[group][tp].offset}" for tp in commit.done
+        ]
+        lines += [_left(group, found.beyond[group])] if commit.active else []
+    lines += [_left(group, found.beyond[group]) for group in found.active]
+    return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
+
+
+def _checkpoints(on: Side, plan: Plan) -> list[str]:
+    """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
+    try:
+        _, positions, stable = checks.positions_of(on.admin, plan)
+        noted = on.state(notes.prefix(plan.mirror.name)).read()
+        found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000))
+    except MirrorError as e:
+        return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]
+    return [f"{one.group} at {one.tp}: {one.downstream}" for one in found]
+
+
+def _left(group: str, its: Any) -> str:
+    return f"{group}: has members and stays beyond the end of {len(its)} partitions, as {min(its)}"
+
+
+def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
+    """End the hold: what the source's settings were last applies."""
+    target = on.admin
+    there = target.topics([t.target_topic for t in plan.topics])
+    missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
+    plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
+    seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
+    report = sync_configs(plan, seen, target, permit, hold=False)
+    return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
+
+
+def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
+    """Let writers write, by the rules that were last seen of the source: first those that deny."""
+    name = plan.mirror.name
+    rules = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
+    if rules is None:
+        return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
+    for permission in ("DENY", "ALLOW"):
+        create_rules(on.admin, [rule for rule in rules if rule.permission == permission], lambda: nullcontext(permit))
+    return [f"+ {rule}" for rule in rules]

@@ -1,0 +1,352 @@
+"""Arm the way back of a finished cutover: its fence spares the mirror, and the old source belongs to the reverse mirror.
+
+A failover whose source has returned and is fenced (:mod:`airflow_mirror.cutover.failover.returned`) is such a cutover.
+There the old source may end below the cut, topics may be gone, and those that have diverged are left out by name
+(:mod:`.parted`).
+
+The order makes every beginning safe. A call that dies anywhere leaves a fence that is up and a target that applications
+write to; the next call goes on.
+
+1. Everything is checked that can be without a change. What speaks against it is collected, and said as a whole.
+2. The source's own ledger begins, if there is none: there it is said that nobody copies back, should the fence be lifted
+   from here on. The fence is swapped. Nobody copies back yet: no job has a plan.
+3. The logs are compared again: the source still ends where the cutover left it, at every partition. Topics that are gone
+   are created.
+4. The plan is kept on the source, in its own ledger; so is the cutover's report.
+5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
+6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
+   one may take topics out of production: applications write elsewhere, as 5 says. Is the fence not kept any more behind
+   it, they are handed over again.
+7. The source's ledger notes the direction as well. Should the target be lost, a failover onto the old source is one
+   generation higher than what the target says when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit
+from airflow_mirror.cutover.failover.after import require_source
+from airflow_mirror.cutover.failover.returned import RUN
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.lifting import Raised, handed_over_by
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import DONE, CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.parted import DIVERGED, parted
+from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of
+from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.errors import (
+    BrokersUnsupported,
+    FenceGone,
+    FenceNotSwapped,
+    InputError,
+    InvalidField,
+    NothingMatches,
+    NoWayBack,
+)
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
+from airflow_mirror.ledger.records import PLAN
+from airflow_mirror.plan import build, ledger_store, ownership
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.topics import create_target_topics
+
+BY = "cutover"
+BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"
+MAY_END = "a transaction may still end on the source"
+_NOT_FENCED = (
+    "it was failed over, and its source is not fenced since: 'airflow-mirror fence-returned' fences it once it is back, "
+    "or says that it is another cluster, to which an ordinary mirror leads"
+)
+ARMED = "armed"  # as the old source notes it: no way back was armed there
+_LISTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Armed:
+    """A way back.
+
+    :param plan: of the reverse mirror, for its tail. :param direction: None: it was only checked.
+    :param fence: what the fence of the old source consists of, or would, as readable lines.
+    """
+
+    plan: Plan
+    direction: Direction | None
+    fence: list[str]
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        name, hashed = self.plan.mirror.name, self.plan.hash
+        if self.direction is None:
+            head = f"the way back can be armed: mirror {name!r}, {len(self.plan.topics)} topics"
+        else:
+            head = f"armed at {self.direction.at}: start the tail of mirror {name!r}, plan {hashed}"
+        return [head, *(f"fence of the old source: {line}" for line in self.fence)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes; as a plan's summary, with the Mirror."""
+        return {
+            **self.plan.summary(),
+            "fields": self.plan.mirror.to_dict(),
+            "direction": None if self.direction is None else self.direction.value(),
+            "text": self.lines()[:_LISTED],
+        }
+
+
+def arm(
+    on: Platform, report_of: ReportStore, plan: Plan, *, leave: Collection[str] = (), check_only: bool = False,
+    connections: tuple[str, str] | None = None,
+) -> Armed:  # fmt: skip
+    """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
+
+    :param on: its source, which is to be a target, and its target, which applications write to.
+    :param report_of: that cutover. :param plan: its plan.
+    :param leave: topics that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
+    :param check_only: change nothing.
+    :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
+        Airflow that has never seen it may have its own. None: the mirror's.
+    :raises InputError: one of them is none of the mirror's; or the source is another cluster.
+    :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
+    :raises TryAgain: a cluster does not answer; call it again.
+    """
+    name, run = plan.mirror.name, report_of.run
+    report = report_of.load()
+    source, target, here, there = on.source.admin, on.target.admin, on.target.ledger, on.source.ledger
+    require_source(source, plan)
+    decided = direction(here.values(), name)
+    require_not_older(decided, direction(Ledger(source).peek(), reverse_name(name)), name)
+    if report is None or report.fence is None or report.outcome != DONE:
+        raise NoWayBack(name, [f"cutover {run!r} has not finished"])
+    if decided is not None and (decided.by, decided.attempt) == (BY, run):
+        return _complete(on, report_of, plan, decided, check_only=check_only)
+    own, plan = own_on(plan, source), _without(plan, leave)
+    if connections is not None:
+        plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
+    there_is = fence_state(here.values(), name)
+    is_kept = there_is is not None and (there_is.phase, there_is.run) == (OPENED, run)
+    reasons = [*not_reversible(plan), *_unfit(report, is_kept=is_kept)]
+    reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
+    reverse = None
+    if not reasons:
+        reverse, reasons = reverse_plan(plan, source, target, leave, probe=not check_only)
+    fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
+    if reasons or reverse is None:
+        raise NoWayBack(name, reasons)
+    if check_only:
+        return Armed(plan=reverse, direction=None, fence=fence)
+    Ledger(source).create()  # who lifts the swapped fence again says there that nobody copies back
+    fence = _swap(on, name, run, own, reasons)
+    reasons += _moved(run, report, plan, source, target, None)
+    if reasons:
+        raise NoWayBack(name, reasons)
+    if not all(t.target_exists for t in reverse.topics):
+        there_is = fence_state(here.values(), name)
+        assert there_is is not None
+        create_target_topics(reverse, source, permit(here, name, there_is))
+    copy_fence(on, report_of, plan)
+    ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
+    wanted = Direction(
+        generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
+        attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    return _complete(on, report_of, plan, _decide(here, name, decided, wanted))
+
+
+def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
+    """Keep what is decided about a fence, its plan and its report on the old source as well.
+
+    Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
+    """
+    name, report, there = plan.mirror.name, report_of.load(), on.source.ledger
+    state = fence_state(on.target.ledger.values(), name)
+    assert report is not None and state is not None
+    whole = on.target.plan(name, state.plan, state.revision)
+    ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
+    for amendment in whole.amendments:
+        ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), there)
+    note_copy(there, name, state)
+    ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
+
+
+def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:
+    """Return the cutover that has opened a mirror's target, and its plan.
+
+    :raises NoWayBack: none has.
+    """
+    values = on.ledger.values()
+    fence, decided = fence_state(values, mirror), direction(values, mirror)
+    if fence is None or fence.phase != OPENED:
+        lost = decided is not None and decided.by == FAILOVER
+        raise NoWayBack(mirror, [_NOT_FENCED if lost else "no cutover of it has opened the target"])
+    report_of = ReportStore(on.reports(mirror), mirror, fence.run, None)
+    return report_of, on.plan(mirror, fence.plan)
+
+
+def armed(mirror: str, values: Values) -> Direction | None:
+    """Return what was decided when a mirror's way back was armed, from the target's ledger; None: it was not."""
+    found = direction(values, mirror)
+    return found if found is not None and found.by == BY else None
+
+
+def require_not_older(here: Direction | None, there: Direction | None, mirror: str) -> None:
+    """Return unless the other cluster was decided to be the primary since, or nobody knows which one is.
+
+    :param here: on the cutover's target. :param there: on its source, about the reverse mirror.
+    :raises NoWayBack: of two generations the higher one is right.
+    """
+    if there is None or (here is not None and here.generation > there.generation):
+        return
+    if here is not None and here.primary == there.primary:
+        return
+    same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
+    raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])
+
+
+def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
+    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
+    topics = {t.source_topic for t in plan.topics}
+    cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
+    there = source.topics([t.source_topic for t in plan.topics])
+    lines = [
+        f"topic {t.source_topic!r} of the old source is gone, or another one"
+        for t in plan.topics
+        if t.source_topic not in there or there[t.source_topic].topic_id != t.source_topic_id
+    ]
+    if lines:
+        return lines
+    old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
+    return [
+        *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
+        *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
+    ]
+
+
+def _moved(
+    run: str, report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, level: str | None
+) -> list[str]:
+    """Return what keeps the old source's logs from going on as the target's, as readable lines.
+
+    :param level: at which a source that returned is compared with the target; None: by the ends alone.
+    """
+    if not run.startswith(RUN):
+        return ends_moved(report, plan, source, target)
+    found = [one for one in parted(report.cut, plan, source, target, level) if one.verdict == DIVERGED]
+    how = "'airflow-mirror failback' exports it, and deletes it on a yes; or leave it out"
+    return [f"{one.topic} has diverged ({'; '.join(one.reasons)}): {how}" for one in found]
+
+
+def _without(plan: Plan, leave: Collection[str]) -> Plan:
+    if unknown := set(leave) - {t.source_topic for t in plan.topics}:
+        raise InputError(f"mirror {plan.mirror.name!r} has no topic {', '.join(sorted(unknown))} to leave out.")
+    return replace(plan, topics=tuple(t for t in plan.topics if t.source_topic not in leave)) if leave else plan
+
+
+def own_on(plan: Plan, source: ClusterAdmin) -> str:
+    """Return the mirror's principal on the source. :raises NoWayBack: nobody knows it."""
+    try:
+        return own_principal(source, plan.mirror.own_principals)
+    except InvalidField as e:
+        raise NoWayBack(plan.mirror.name, [str(e)]) from e
+
+
+def _unfit(report: CutoverReport, *, is_kept: bool) -> list[str]:
+    """Return why the cutover left no source that could be copied back to."""
+    fence = report.fence
+    assert fence is not None
+    if not is_kept or not fence.kept:
+        return ["the source's fence was not kept: applications may write there"]
+    if fence.kind != AclFence.kind:
+        return [BY_CALLABLE]
+    return [f"{MAY_END}: {fence.unseen}"] if fence.unseen else []
+
+
+def reverse_plan(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, leave: Collection[str] = (), *, probe: bool, but: str = ""
+) -> tuple[Plan | None, list[str]]:
+    """Return the plan of the reverse mirror, and what blocks it.
+
+    :param leave: topics that it leaves out.
+    :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
+    """
+    known = {t.source_topic: "identical" for t in plan.topics}
+    try:
+        found = build(reverse_of(plan.mirror, leave), target, source, known, probe_target=probe)
+    except (BrokersUnsupported, NothingMatches) as e:
+        return None, [str(e)]
+    new = [t.target_topic for t in found.topics if t.target_topic not in known]
+    reasons = [f"{block}" for block in found.blocks if block.check != but]
+    reasons += [f"the old source has no such topic, which the target has: {', '.join(new[:5])}"] if new else []
+    reasons += [f"{t.target_topic} would not keep its offsets: {t.reason}" for t in found.topics if t.mode != "identical"]
+    return found, reasons
+
+
+def _swap(
+    on: Platform, mirror: str, run: str, own: str, reasons: list[str], *, check_only: bool = False
+) -> list[str]:  # fmt: skip
+    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible."""
+    try:
+        return swap_fence(on, mirror, own, run=run, copied_by=reverse_name(mirror), check_only=check_only)
+    except (FenceNotSwapped, FenceGone) as e:
+        reasons.append(str(e))
+        return []
+
+
+def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Direction) -> Direction:
+    """Decide the direction; return what is decided, which is somebody else's if they were faster."""
+
+    def change(values: Values) -> Values | None:
+        return turn(mirror, wanted) if direction(values, mirror) == before else None
+
+    here.decide(change)
+    found = direction(here.values(), mirror)
+    assert found is not None
+    return found
+
+
+def _complete(
+    on: Platform, report_of: ReportStore, plan: Plan, decided: Direction, *, check_only: bool = False
+) -> Armed:  # fmt: skip
+    """Complete what is decided: the source's topics are the reverse mirror's.
+
+    :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
+    """
+    report, source, there, run = report_of.load(), on.source.admin, on.source.ledger, report_of.run
+    gone = NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
+
+    def kept_fence() -> FenceState:
+        state = fence_state(on.target.ledger.values(), plan.mirror.name)
+        if state is not None and (state.run, state.phase) == (run, OPENED):
+            return state
+        if not check_only:  # who has lifted it may have found nothing of ours yet
+            ownership.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
+        raise gone
+
+    if report is None or report.fence is None or decided.attempt != run:
+        raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
+    raised = Raised.of(on, plan.mirror.name, kept_fence(), None, report)
+    if not raised.fence.is_up(raised.intent):
+        raise gone
+    reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
+    if not check_only:
+        ownership.adopt(there, reverse, source)
+        kept_fence()
+        _note(there, reverse.mirror.name, replace(decided, by=ARMED))
+    return Armed(plan=reverse, direction=decided, fence=raised.lines)
+
+
+def _note(there: Decisions, mirror: str, decided: Direction) -> None:
+    def change(values: Values) -> Values | None:
+        found = direction(values, mirror)
+        return turn(mirror, decided) if found is None or found.generation < decided.generation else None
+
+    there.decide(change)
+
+
+def _next(*known: Direction | None) -> int:
+    return 1 + max((one.generation for one in known if one is not None), default=0)

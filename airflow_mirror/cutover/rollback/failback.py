@@ -1,0 +1,160 @@
+"""Prepare the way back to a source that returned after a failover: say what became of each topic, export, and make room.
+
+Afterwards the way back is armed (:mod:`.arm`), as after a cutover: topics that are ``delta`` go on where they end, those
+that are ``gone`` are copied in full, and those that have ``diverged`` are left out by name.
+
+A topic is deleted only if somebody has named it, and in this order:
+
+1. The fence of the returned source is proven, and up: nobody adds to what is exported.
+2. What it has and the target lacks is exported, and the target's ledger notes where, with the digest of the manifest.
+3. Each file is read again right before, to the log's end. That it will be deleted is noted.
+4. It is deleted by its id: a topic of that name that somebody creates meanwhile is another one.
+
+Nothing has to be undone. A process that dies leaves a topic that is there, or is gone; arming creates what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.decision import OPENED, fence_state, permit
+from airflow_mirror.cutover.failover.after import require_source
+from airflow_mirror.cutover.failover.record import Record
+from airflow_mirror.cutover.failover.returned import RUN
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.lifting import Raised
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.rollback.arm import armed, cutover_of
+from airflow_mirror.cutover.rollback.export import Exported, export, read_back
+from airflow_mirror.cutover.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
+from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.ledger.records import CUT
+from airflow_mirror.sync.topics import settle
+
+_LISTED = 50
+_LOG = logging.getLogger("airflow_mirror.cutover.rollback")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What there is to say before a way back is armed.
+
+    :param verdicts: of each topic, as it is by now. :param exports: what was noted about exports of them.
+    """
+
+    mirror: str
+    verdicts: list[Verdict]
+    exports: Mapping[str, Mapping[str, Any]]
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        counts = [f"{sum(v.verdict == kind for v in self.verdicts)} {kind}" for kind in (DELTA, DIVERGED, GONE)]
+        topics = [line for one in self.verdicts if one.verdict == DIVERGED for line in one.lines()]
+        noted = [_noted(topic, found) for topic, found in sorted(self.exports.items())]
+        return [f"topics of mirror {self.mirror!r} on the old source: {', '.join(counts)}", *topics, *noted]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        named = {kind: [v.topic for v in self.verdicts if v.verdict == kind] for kind in (DELTA, DIVERGED, GONE)}
+        return {"mirror": self.mirror, **named, "exports": dict(self.exports), "text": self.lines()[: 2 * _LISTED]}
+
+
+def _noted(topic: str, found: Mapping[str, Any]) -> str:
+    deleted = f"; it was deleted at {found['deleted']}, id {found['topic_id']}" if "deleted" in found else ""
+    return f"exported {topic}: {found['records']:,} records are in {found['directory']} on host {found['host']}{deleted}"
+
+
+def is_to_prepare(mirror: str, target: Side) -> bool:
+    """Return whether that is a failover whose source has returned, and whose way back is not armed yet."""
+    report_of, _ = cutover_of(mirror, target)
+    return report_of.run.startswith(RUN) and armed(mirror, target.ledger.values()) is None
+
+
+def failback(
+    mirror: str, on: Platform, *, export_to: Path | None = None,
+    recreate: Collection[str] = (), level: str = "batches", log: Log = _LOG,
+) -> Prepared:  # fmt: skip
+    """Say what became of each topic; export what has diverged, and delete what is named. May be repeated.
+
+    :param on: the source of a mirror that was failed over, which has returned and is fenced; and its target, where
+        applications write.
+    :param export_to: directory for the exports; None: nothing is exported.
+    :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
+    :param level: at which both sides are compared where the ends allow it.
+    :raises NoWayBack: the mirror was not failed over, or the source's fence is not proven.
+    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported; or the
+        source is another cluster.
+    :raises ExportBroken: an export is not what it was. Nothing was deleted then.
+    """
+    source = on.source.admin
+    report_of, plan = cutover_of(mirror, on.target)
+    require_source(source, plan)
+    report = report_of.load()
+    if report is None or not report_of.run.startswith(RUN):
+        raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
+    _require_fenced(mirror, report, on)
+    if armed(mirror, on.target.ledger.values()) is not None:
+        raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
+    log.info("comparing %d topics of the old source with the target", len(plan.topics))
+    found = {one.topic: one for one in parted(report.cut, plan, source, on.target.admin, level)}
+    if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
+        raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
+    if recreate and export_to is None:
+        raise InputError("nothing is deleted without an export: name its directory (--export).")
+    record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RUN))
+    for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
+        assert export_to is not None
+        exported = _export(source, mirror, one, export_to)
+        log.info("exported and read back: %s", exported)
+        noted = {**vars(exported), "partitions": len(exported.partitions), "host": socket.gethostname()}
+        record.write_exported(one.topic, noted)
+        if one.topic in recreate:
+            if read_back(one, export_to).digest != exported.digest:
+                raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
+            fenced = _require_fenced(mirror, report, on)
+            record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
+            source.delete_topic(one.topic, one.topic_id, fenced)
+            settle(partial(_still_there, source, one), "topics")
+            log.info("deleted %s (id %s) from the old source; arming the way back creates it", one.topic, one.topic_id)
+            found[one.topic] = Verdict(topic=one.topic, topic_id="", verdict=GONE)
+    return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
+
+
+def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
+    """Return if the source is fenced; the permit says that this is decided still."""
+    fence = report.fence
+    if fence is None or fence.proven is None or fence.kind != AclFence.kind:
+        raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-returned'"])
+    there = fence_state(on.target.ledger.values(), mirror)
+    raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
+    if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
+        raise FenceGone(on.source.admin.role)
+    return permit(on.target.ledger, mirror, raised.state)
+
+
+def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) -> Exported:
+    """Export a topic, unless that was finished before and is what it was."""
+    if not one.topic_id:
+        raise NoWayBack(
+            mirror, [f"the old source's brokers have no topic ids: {one.topic} can't be told from another one"]
+        )
+    try:
+        return read_back(one, directory)
+    except ExportBroken:
+        return export(source.wire, mirror, source.cluster_id(), one, directory)
+
+
+def _still_there(source: ClusterAdmin, one: Verdict) -> list[str]:
+    found = source.topics([one.topic]).get(one.topic)
+    return [f"{one.topic}: it is still there"] if found is not None and found.topic_id == one.topic_id else []

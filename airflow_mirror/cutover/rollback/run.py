@@ -1,0 +1,136 @@
+"""Roll a cutover back after its target was opened: cut its reverse mirror over.
+
+The steps, their undoing, the guards and the report are those of any cutover (:mod:`airflow_mirror.cutover.steps`), with
+the clusters swapped. Three things are its own:
+
+- What was written since is counted and shown first, and groups are refused of which nobody knows which positions count.
+- The record that opens the old source also decides the direction, one generation higher, and that no tail is the reverse
+  mirror's any more.
+- The fence that the first cutover left on the old source is lifted after that record, and not as a part of it: behind
+  the decision nothing is undone, so a process that dies here leaves both clusters shut: guards call a person, and the
+  next call goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
+from airflow_mirror.cutover.rollback.arm import armed, copy_fence
+from airflow_mirror.cutover.rollback.divergence import Divergence, divergence
+from airflow_mirror.cutover.rollback.reverse import reverse_name
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.signing import Signer
+from airflow_mirror.errors import NoWayBack, RollbackRefused
+from airflow_mirror.jobs.runner.active import ended
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.model import Plan
+
+BY = "rollback"
+_LOG = logging.getLogger("airflow_mirror.cutover.rollback")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayBack:
+    """An armed way back, as both clusters' ledgers tell it.
+
+    :param mirror: the mirror that was cut over. :param plan: of its reverse. :param decided: when it was armed.
+    :param report_of: the cutover that is rolled back.
+    """
+
+    mirror: str
+    plan: Plan
+    decided: Direction
+    report_of: ReportStore
+
+    def report(self) -> CutoverReport:
+        """Return the report of the cutover. :raises NoWayBack: it is gone."""
+        found = self.report_of.load()
+        if found is None:
+            raise NoWayBack(self.mirror, [f"the target has no report of cutover {self.report_of.run!r} any more"])
+        return found
+
+
+def way_back(mirror: str, on: Platform) -> WayBack:
+    """Return a mirror's way back.
+
+    :param on: its source and its target. :raises NoWayBack: none was armed.
+    """
+    decided = armed(mirror, on.target.ledger.values())
+    if decided is None:
+        raise NoWayBack(mirror, ["none was armed"])
+    plan = on.source.plan(reverse_name(mirror), decided.plan)
+    report_of = ReportStore(on.target.reports(mirror), mirror, decided.attempt, None)
+    return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of)
+
+
+def roll_back(
+    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, accepted: Collection[str] = (),
+    log: Log = _LOG, stop: threading.Event | None = None, signer: Signer | None = None,
+    require: Callable[[], object] = lambda: None,
+) -> CutoverReport:  # fmt: skip
+    """Roll back; a call for a finished rollback compares once more, and completes it.
+
+    :param request: of the reverse mirror's cutover, of the plan of ``way``; its fence is kept in any case.
+    :param clusters: of the reverse mirror: its source is fenced, its target opened. :param kept: of the reverse mirror.
+    :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
+        lag.
+    :param require: as in :class:`.Additions`, before what a rollback itself asks.
+    :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
+        :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
+    """
+    on = clusters.on.turned()
+    still = {*accepted, *request.accept_still_groups}
+    return run_cutover(
+        replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
+        additions=Additions(
+            require=partial(_require, way, on.source.admin, on.target.admin, accepted, log, require),
+            decide_with=partial(turned, way, kept.run),
+            afterwards=partial(_open_source, way, on, log),
+        ),
+    )  # fmt: skip
+
+
+def _open_source(way: WayBack, on: Platform, log: Log) -> None:
+    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, kept_too=True, ended=way.plan.mirror.name):
+        log.info("lifted on the old source: %s", line)
+    copy_fence(on, way.report_of, on.target.plan(way.mirror, way.report().plan_hash))
+
+
+def turned(way: WayBack, run: str, _values: Values) -> Values:
+    """Return what is decided with the opening of the old source."""
+    one = Direction(
+        generation=way.decided.generation + 1, primary=way.plan.target_cluster_id, by=BY, attempt=run, plan=way.plan.hash,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    name = way.plan.mirror.name
+    return {**turn(name, one), **ended(name)}
+
+
+def counted(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str] = ()) -> Divergence:
+    """Return what has happened on both sides since the opening."""
+    return divergence(way.report(), way.plan, source, target, accepted)
+
+
+def _require(
+    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str], log: Log,
+    also: Callable[[], object],
+) -> None:  # fmt: skip
+    also()
+    found = counted(way, source, target, accepted)
+    for line in found.lines():
+        log.info("%s", line)
+    if found.problems:
+        raise RollbackRefused(way.mirror, found.problems)

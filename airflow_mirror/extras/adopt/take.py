@@ -1,0 +1,66 @@
+"""Make what another tool has copied a mirror's own.
+
+**In which order.** First the maps, then one decision that the topics are the mirror's, then its plan. A map counts as a
+whole or not at all. Killed before the decision, nothing is the mirror's: a plan refuses topics that hold data which are
+not, and the next call stores the maps again. Killed after it, the mirror goes on where its maps end.
+
+All of it happens under the mirror's writer lease, and after the target's logs were seen to end where they were matched.
+The lease stays held if we are killed. While no topic is a mirror's of this name, no job of one can hold it: it is taken
+from whoever was killed here, or adopts at the same time and then loses it before its decision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import make_ready
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import NotAdoptable
+from airflow_mirror.extras.adopt.examine import Adoption, require_still
+from airflow_mirror.jobs.decommission import require_at_rest
+from airflow_mirror.jobs.runner.active import Watch
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger import state
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import PLAN, SIGN
+from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan.ownership import claim, owners, shares
+from airflow_mirror.plan.upstream import upstream_of
+from airflow_mirror.sync.maps import mapped_range
+
+
+def take(
+    adoption: Adoption, source: ClusterAdmin, target: ClusterAdmin, pause: Callable[[float], None] = time.sleep, *,
+    end_writing: bool = False,
+) -> None:  # fmt: skip
+    """Store the maps, and decide that the topics are the mirror's. Safe to repeat after a crash.
+
+    :param end_writing: also if a job of a mirror of this name, which has topics already, holds the writer lease.
+    :raises NotAdoptable: with every reason. :raises InputError: the target was written to since it was matched.
+    :raises MirrorNotOver: a job of the mirror runs. :raises MirrorLoop: the records would come back to the target.
+    """
+    if adoption.refusals:
+        raise NotAdoptable(adoption.refusals)
+    plan, ledger = adoption.plan, Ledger(target)
+    name = plan.mirror.name
+    upstream = upstream_of(plan, Ledger(source).peek())
+    owned, newer = owners(ledger.values())  # what can't be read may be the mirror's
+    may_be_held = end_writing or not (newer or any(one.mirror == name for _, one in shares(owned)))
+    require_at_rest(name, ledger, target.wire, Watch(state.state_of(target, SIGN.below(name))), may_be_held=may_be_held)
+    make_ready(target)
+    token = lease.take(target.wire, name)
+    try:
+        pause(token.wait_s)
+        require_still(target, adoption.matches)
+        proof, store = lease.LeaseProof(target.wire, token), MapStore(name)
+        for one in adoption.matches:
+            if one.through is not None:
+                flow = mapped_range(one.source.topic, one.target.topic, one.target.partition)
+                store.adopt(target.wire, flow, one.through, proof.confirm)
+        proof.confirm()
+        claim(ledger, plan, target, upstream.of)
+        ledger_store.keep(plan, state.state_of(target, PLAN.below(name), keys_only=True), ledger)
+    finally:
+        lease.release(target.wire, token)
