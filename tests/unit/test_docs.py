@@ -209,6 +209,11 @@ def test_each_of_twenty_questions_has_the_path_that_answers_it() -> None:
         assert any(re.search(rf"\b{name}\b", one) for one in found), question
 
 
+def test_the_glossary_defines_at_most_forty_words_once_each() -> None:
+    words = [word.strip() for row in first_cells(text("docs/glossary.md"))[2:] for word in row.split(",")]
+    assert len(first_cells(text("docs/glossary.md"))[2:]) <= 40 and len(words) == len(set(words))
+
+
 def test_every_arrow_between_packages_is_an_import() -> None:
     diagram = text("docs/design.md").partition("## Map")[2].partition("```mermaid")[2].partition("```")[0]
     chains = [re.findall(r"(?:^|--> )(\w+)", line.strip()) for line in diagram.splitlines() if "-->" in line]
