@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror import __version__
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
@@ -32,7 +32,7 @@ from airflow_mirror.plan.ownership import require_active, require_alone
 from airflow_mirror.wire.served import release_of
 
 
-def precheck(run: Run) -> None:
+def precheck(run: Attempt) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
     Notes in the report which versions take part.
@@ -59,7 +59,7 @@ def precheck(run: Run) -> None:
     run.report.versions = _versions(run)
 
 
-def refusals(run: Run) -> list[Finding]:
+def refusals(run: Attempt) -> list[Finding]:
     """Return a finding for each check of :func:`precheck`, blocks first, instead of raising the first error.
 
     :raises TryAgain: a cluster does not answer.
@@ -68,11 +68,11 @@ def refusals(run: Run) -> list[Finding]:
 
 
 # Each raises what keeps a cutover from beginning, so that programs can tell it apart.
-CHECKS = Checks[Run](lambda run: f"mirror {run.mirror.name!r}")
+CHECKS = Checks[Attempt](lambda run: f"mirror {run.mirror.name!r}")
 
 
 @CHECKS.check("mirror", "can be cut over", first=True)
-def _possible(run: Run) -> None:
+def _possible(run: Attempt) -> None:
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
             f"mirror {run.plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
@@ -91,7 +91,7 @@ CHECKS.check("fences", "none stands")(lambda run: require_ended(run.mirror.name,
 
 
 @CHECKS.check("ledger_writers", "nobody else may write to the target's ledger")
-def _alone_in_ledger(run: Run) -> None:
+def _alone_in_ledger(run: Attempt) -> None:
     if others := ledger_writers(run.target, run.mirror, run.request.accept_ledger_writers):
         raise LedgerOpen(
             run.target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
@@ -104,7 +104,7 @@ CHECKS.check("topics", "they are the mirror's, and not in production")(
 
 
 @CHECKS.check("plan", "both sides are as planned, and as compared")
-def _planned(run: Run) -> None:
+def _planned(run: Attempt) -> None:
     if changes := drift(run):
         raise PlanOutdated(changes)
     for revision in run.request.compared:
@@ -118,18 +118,18 @@ CHECKS.check("tail_runs", "it copies, or nothing is left to copy")(require_tail)
 
 
 @CHECKS.check("fence_rights", "the fence can be raised and lifted")
-def _fence(run: Run) -> None:
+def _fence(run: Attempt) -> None:
     described(run)  # which tries the rights to raise and to lift it
 
 
-def _versions(run: Run) -> dict[str, str]:
+def _versions(run: Attempt) -> dict[str, str]:
     """Return the versions of what takes part. A broker tells its release by what it serves, and so only a lower bound."""
     found = {side: release_of(log) for side, log in (("source", run.source_log), ("target", run.target_log))}
     at_least = {f"{side} brokers": f"{'.'.join(map(str, release))} or later" for side, release in found.items()}
     return {"airflow-mirror": __version__, **at_least}
 
 
-def reverify(run: Run) -> None:
+def reverify(run: Attempt) -> None:
     """Compare again after the cutover, up to the fenced ends; applications now write after them.
 
     Appends a step ``verify_again`` to the report. A source that was written to, or a missing fence, is reported there
@@ -156,7 +156,7 @@ def reverify(run: Run) -> None:
     run.save()
 
 
-def _groups_behind(run: Run) -> list[str]:
+def _groups_behind(run: Attempt) -> list[str]:
     """Return the groups that are behind the position that the cutover committed; groups that moved on are fine."""
     lines = []
     found = run.target.groups_offsets([record.group for record in run.report.groups])

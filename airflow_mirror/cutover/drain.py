@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.cutover.request import Offsets
@@ -18,7 +18,7 @@ from airflow_mirror.wording import count
 _LOOK_AT_SOURCE_EVERY_S = 2.0
 
 
-def drain(run: Run) -> dict[str, Any]:
+def drain(run: Attempt) -> dict[str, Any]:
     """Wait until consumers of the target can read every record below the fenced ends.
 
     :raises DrainTimedOut: names the partitions that are behind, and their lag.
@@ -50,12 +50,12 @@ def drain(run: Run) -> dict[str, Any]:
         run.pause()
 
 
-def require_going(run: Run) -> None:
+def require_going(run: Attempt) -> None:
     """Raise :class:`MirrorPaused` if somebody wishes that the tail copies nothing."""
     require_not_paused(run.tail_state, run.mirror.name)
 
 
-def positions(run: Run, ends: Offsets | None = None) -> Offsets:
+def positions(run: Attempt, ends: Offsets | None = None) -> Offsets:
     """Return the source offset up to which the target holds everything, by source partition.
 
     With identical offsets this is the target's last stable offset: consumers can't read beyond it yet.
@@ -88,7 +88,7 @@ def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
     return {str(tp): end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
 
-def verify(run: Run) -> dict[str, Any]:
+def verify(run: Attempt) -> dict[str, Any]:
     """Compare what was not compared before the fence, and watch the source meanwhile.
 
     :raises VerificationFailed: lists the first difference of every partition.
@@ -101,7 +101,7 @@ def verify(run: Run) -> dict[str, Any]:
     return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons)}
 
 
-def compare_watched(run: Run, ends: Offsets) -> Sequence[PartitionComparison]:
+def compare_watched(run: Attempt, ends: Offsets) -> Sequence[PartitionComparison]:
     """Compare up to ``ends`` in a thread: it may take minutes, and a request to stop must be noticed within ``poll_s``.
 
     An abandoned thread only reads, and ends with the process.

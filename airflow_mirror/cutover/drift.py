@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.plan.inventory import missing_topics
 
 _KEPT = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
 
 
-def drift(run: Run) -> list[str]:
+def drift(run: Attempt) -> list[str]:
     """Return the differences between the clusters and the plan, one line each."""
     lines = []
     there = run.source.topics([t.source_topic for t in run.plan.topics])

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.context import Run, Settled
+from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
@@ -59,7 +59,7 @@ _LOOK_AT_MOST = 10_000
 Positions = dict[TopicPartition, GroupPosition]
 
 
-def commit_groups(run: Run) -> dict[str, Any]:
+def commit_groups(run: Attempt) -> dict[str, Any]:
     """Wait for the groups, commit their positions on the target, read them back, check the source once more.
 
     The tail's driver lets groups follow until its lease has run out. So what differs may be its work, and is looked at
@@ -90,13 +90,13 @@ def commit_groups(run: Run) -> dict[str, Any]:
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
-def read_ahead(run: Run) -> None:
+def read_ahead(run: Attempt) -> None:
     """Read the groups' positions while something else is waited for: that they stand still counts from now on."""
     for group, positions in moving(run).items():
         run.seen_groups[group] = positions, run.now()
 
 
-def settle_groups(run: Run) -> dict[str, Any]:
+def settle_groups(run: Attempt) -> dict[str, Any]:
     """Wait for the groups: a step of its own, because it may take long, and has changed nothing.
 
     :raises GroupsStillMoving: a group was not at rest in time.
@@ -105,7 +105,7 @@ def settle_groups(run: Run) -> dict[str, Any]:
     return {group: s.why for group, s in run.settled.items()}
 
 
-def _is_settled(run: Run, settled: Mapping[str, Settled]) -> bool:
+def _is_settled(run: Attempt, settled: Mapping[str, Settled]) -> bool:
     """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
     groups = run.source.describe_groups(settled)
     if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
@@ -113,7 +113,7 @@ def _is_settled(run: Run, settled: Mapping[str, Settled]) -> bool:
     return moving(run) == {group: one.positions for group, one in settled.items()}
 
 
-def settle(run: Run) -> dict[str, Settled]:
+def settle(run: Attempt) -> dict[str, Settled]:
     """Wait until every selected group with a position in these topics is at rest on the source.
 
     :raises GroupsStillMoving: after ``wait_groups_s``.
@@ -183,17 +183,17 @@ def at_rest(
     return STOOD_STILL if still_s >= group_quiet_s else None
 
 
-def selected(run: Run) -> list[str]:
+def selected(run: Attempt) -> list[str]:
     """Return the groups on the source that move, if they have a position in these topics."""
     return [group for group in sync.selected(run.source, run.mirror) if group not in run.request.leave_out_groups]
 
 
-def moving(run: Run) -> dict[str, Positions]:
+def moving(run: Attempt) -> dict[str, Positions]:
     """Return the positions of the groups that move, as they are now."""
     return {group: found for group, found in positions_of(run, selected(run)).items() if found}
 
 
-def positions_of(run: Run, groups: Collection[str]) -> dict[str, Positions]:
+def positions_of(run: Attempt, groups: Collection[str]) -> dict[str, Positions]:
     """Return the groups' committed positions in the plan's topics on the source."""
     routes, found = run.routes, run.source.groups_offsets(groups)
     return {group: {tp: p for tp, p in of_group.items() if tp in routes} for group, of_group in found.items()}
@@ -204,7 +204,7 @@ def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int
     return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
 
 
-def require_free_groups(run: Run) -> None:
+def require_free_groups(run: Attempt) -> None:
     """Check the groups that will move before the fence is raised, when that costs nothing.
 
     Only groups with a position in these topics are checked. Groups that have one and are not selected are logged: their
@@ -233,7 +233,7 @@ def require_free_groups(run: Run) -> None:
         run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
 
 
-def _left_out(run: Run) -> dict[str, str]:
+def _left_out(run: Attempt) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
     there = sync.selected(run.source, run.mirror).keys()
     if unknown := sorted(set(run.request.leave_out_groups) - there):
@@ -259,13 +259,13 @@ def _starts_at(partitions: int) -> str:
     return f"{there}, and reads what came since again; in others it begins {reset}"
 
 
-def _require_none_ahead(run: Run, moves: Iterable[sync.GroupMove]) -> None:
+def _require_none_ahead(run: Attempt, moves: Iterable[sync.GroupMove]) -> None:
     if not run.request.allow_rewind and (found := sync.ahead(moves)):
         raise GroupAhead(found)
 
 
 def translate(
-    run: Run, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
+    run: Attempt, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
 ) -> sync.Translation:
     """Return where the groups continue on the target, as its log is now. Errors as :func:`sync.translate_positions`."""
     routes = run.routes
@@ -304,7 +304,7 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
     return f"{restored} group(s) restored{note}"
 
 
-def keep_groups(run: Run) -> int:
+def keep_groups(run: Attempt) -> int:
     """Set positions again that are no longer as this cutover set them; return how many.
 
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
@@ -326,7 +326,7 @@ def keep_groups(run: Run) -> int:
     return sum(len(changed[group]) for group in free)
 
 
-def leave_checkpoints(run: Run) -> dict[str, Any]:
+def leave_checkpoints(run: Attempt) -> dict[str, Any]:
     """Leave the last checkpoints where the groups were set, if the mirror has any; return how many, or why not.
 
     When nobody else writes any more. The groups themselves are right without them, so that a topic that can't be written
@@ -341,7 +341,7 @@ def leave_checkpoints(run: Run) -> dict[str, Any]:
         return {"checkpoints": f"not written: {e}"}
 
 
-def _leave_checkpoints(run: Run) -> int:
+def _leave_checkpoints(run: Attempt) -> int:
     metadata = _metadata(run, [record.group for record in run.report.groups])
     places = [
         Checkpoint(
@@ -358,7 +358,7 @@ def _leave_checkpoints(run: Run) -> int:
         return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
 
 
-def _metadata(run: Run, groups: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
+def _metadata(run: Attempt, groups: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
     """Return what groups have committed beside their offsets on the source, by target partition."""
     routes, here = run.routes, positions_of(run, groups)
     return {group: {routes[tp]: position.metadata for tp, position in its.items()} for group, its in here.items()}
@@ -387,7 +387,7 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
     return bool(changed)
 
 
-def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
+def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
     there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
@@ -449,7 +449,7 @@ def _snapshot(positions: Positions) -> list[dict[str, Any]]:
     ]
 
 
-def unread_in(run: Run) -> Callable[[TopicPartition, int, int], bool]:
+def unread_in(run: Attempt) -> Callable[[TopicPartition, int, int], bool]:
     """Return the question whether [start, end) of a partition has a record that a consumer would receive."""
     starts = run.source_log.log_starts(run.routes)
 

@@ -26,7 +26,7 @@ from typing import Any
 from airflow_mirror.common.files import lock
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.context import Log, Run
+from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decision import CLOSED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence, name_of
 from airflow_mirror.cutover.groups import restore_groups
@@ -98,7 +98,7 @@ class Raised:
         return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
 
     @classmethod
-    def by(cls, run: Run) -> Raised:
+    def by(cls, run: Attempt) -> Raised:
         """Return the fence that a run has decided, as its own process knows it."""
         assert run.up is not None
         return cls(
@@ -421,7 +421,7 @@ def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> l
         return []
 
 
-def described(run: Run) -> Intent:
+def described(run: Attempt) -> Intent:
     """Return what raising a run's fence changes, if no other fence stands in its way.
 
     A rule that keeps everybody out is taken for the site's own, and stays. Where an earlier fence of the mirror did not

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.errors import TransactionsOpen
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -29,14 +29,14 @@ def unseen_because(fence: Fence, source: ClusterAdmin) -> str:
     return "the fence is callable: nobody knows whether it keeps transactions from registering partitions"
 
 
-def look_for_unseen(run: Run) -> str:
+def look_for_unseen(run: Attempt) -> str:
     """As :func:`unseen_because`, right before the fence is raised, and warn of it."""
     if unseen := unseen_because(run.fence, run.source):
         run.log.warning("a transaction may end behind the fence, so there is no identical way back: %s", unseen)
     return unseen
 
 
-def require_none_held(run: Run) -> None:
+def require_none_held(run: Attempt) -> None:
     """Return if no open transaction that is seen holds a fenced partition.
 
     :raises TransactionsOpen: one does, although every broker refuses to register more.
@@ -45,7 +45,7 @@ def require_none_held(run: Run) -> None:
         raise TransactionsOpen(0.0, {}, held)
 
 
-def holders(run: Run) -> list[str]:
+def holders(run: Attempt) -> list[str]:
     """Return the open transactions that have registered a fenced partition, as readable lines; none where any is unseen.
 
     :raises BrokerError: a coordinator does not answer.

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.errors import FenceGone, FenceUnproven
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
@@ -34,7 +34,7 @@ ANSWERS, ACLS, CHECK = "answers", "acls", "check"
 _MAY, _MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def look_before(run: Run) -> dict[str, str]:
+def look_before(run: Attempt) -> dict[str, str]:
     """Ask the leaders before the fence is raised; return what can prove it: ``by``, and ``why`` it is no more."""
     if not isinstance(run.fence, AclFence):
         return {"by": CHECK, "why": "the fence is callable: no broker knows of it"}
@@ -47,7 +47,7 @@ def look_before(run: Run) -> dict[str, str]:
     return {"by": ANSWERS, "why": ""}
 
 
-def prove(run: Run) -> dict[str, str]:
+def prove(run: Attempt) -> dict[str, str]:
     """Wait until every live broker lists the fence, and every leader that took writers refuses them; return the proof.
 
     :raises FenceUnproven: some don't, within ``proof_timeout_s``. :raises FenceGone: no broker lists it by then.

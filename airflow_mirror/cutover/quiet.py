@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.open_transactions import holders
 from airflow_mirror.cutover.proof import prove
@@ -20,7 +20,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import some
 
 
-def longest_pause(run: Run) -> float:
+def longest_pause(run: Attempt) -> float:
     """Watch the source for ``quiet_at_most_s`` before it is fenced; return the longest pause between two writes, in s.
 
     A producer that writes to a partition every seven seconds looks fenced for seven seconds.
@@ -38,12 +38,12 @@ def longest_pause(run: Run) -> float:
     return longest
 
 
-def quiet_s(run: Run) -> float:
+def quiet_s(run: Attempt) -> float:
     """Return for how many seconds the source's ends must stand still behind the fence."""
     return max(run.limits.quiet_s, run.longest_pause_s + run.limits.poll_s if run.longest_pause_s else 0.0)
 
 
-def prove_fence(run: Run) -> dict[str, Any]:
+def prove_fence(run: Attempt) -> dict[str, Any]:
     """Prove the fence (:func:`prove_ends`), and look whether it is about all that is there by now.
 
     What is fenced is what was planned. Somebody may have added topics or partitions since that was looked at: nobody can
@@ -57,7 +57,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     return evidence
 
 
-def prove_ends(run: Run) -> dict[str, Any]:
+def prove_ends(run: Attempt) -> dict[str, Any]:
     """Wait until the brokers prove the fence and no transaction is open. Stores the ends in the report.
 
     The ends have to stand still as well (:func:`stand_still`). That is waited for while the tail's writing ends, except
@@ -104,7 +104,7 @@ def prove_ends(run: Run) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def stand_still(run: Run) -> dict[str, Any]:
+def stand_still(run: Attempt) -> dict[str, Any]:
     """Wait until no log end offset has moved for ``quiet_s``, and for the longest pause between two writes before.
 
     :raises FenceLeaks: data were written in spite of the fence.
@@ -125,7 +125,7 @@ def _standing(still_s: float) -> str:
     return f"the source's ends to stand still for {still_s:.0f} s"
 
 
-def still_quiet(run: Run) -> None:
+def still_quiet(run: Attempt) -> None:
     """Raise :class:`FenceLeaks` if the source was written to since the fence was proven.
 
     The proof holds for one moment only; each step that relies on it checks again.
@@ -134,7 +134,7 @@ def still_quiet(run: Run) -> None:
     raise_if_written(run, ends, run.source_log.log_ends(ends))
 
 
-def raise_if_written(run: Run, before: Offsets, after: Offsets) -> None:
+def raise_if_written(run: Attempt, before: Offsets, after: Offsets) -> None:
     """Raise :class:`FenceLeaks` if a log end offset moved back, or forward by anything but transaction markers."""
     leaks, by = {}, []
     for tp, old in before.items():

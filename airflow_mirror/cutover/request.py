@@ -1,7 +1,7 @@
 """What a cutover is asked for, and what it is carried out with: the same from an operator, a command and a rollback.
 
 Who asks makes a :class:`CutoverRequest` of what a person said. :func:`connected` makes the :class:`Clusters` of it, which
-live as long as the call does. What one attempt then does is :class:`airflow_mirror.cutover.context.Run`.
+live as long as the call does. What one attempt then does is :class:`airflow_mirror.cutover.attempt.Run`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a cutover. Running a finished one again verifies it; running one after a crash first undoes what was left."""
+"""Attempt a cutover. Running a finished one again verifies it; running one after a crash first undoes what was left."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
+from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.check import precheck, refusals, reverify
-from airflow_mirror.cutover.context import Log, Run
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.heartbeat import require_over
@@ -89,7 +89,7 @@ def run_cutover(
         on.signs_of_life(report),
         on.guarded(plan.mirror.name, kept.guard_log, request.alarm, request.fence) as ready,
     ):
-        run = Run(
+        run = Attempt(
             request=request, clusters=clusters, report=report, kept=kept, log=log, additions=additions,
             signer=signer, require_guard=ready, stop=stop,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def run_cutover(
             _seal(run, run.report)
 
 
-def _run(run: Run) -> CutoverReport:
+def _run(run: Attempt) -> CutoverReport:
     earlier = recover(run)
     if earlier is not None:
         _seal(run, earlier)  # its process may have died just before
@@ -141,14 +141,14 @@ def _run(run: Run) -> CutoverReport:
     return run.report
 
 
-def ask_first(run: Run) -> Preview:
+def ask_first(run: Attempt) -> Preview:
     """Look at what the cutover would meet, and keep it in the report. Only reads."""
     found = _preview_of(run, *judge(look(run), run.limits))
     run.report.preview = found.to_dict()
     return found
 
 
-def _preview_of(run: Run, findings: Sequence[Finding], expected: Forecast | None = None) -> Preview:
+def _preview_of(run: Attempt, findings: Sequence[Finding], expected: Forecast | None = None) -> Preview:
     return Preview(
         mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=findings,
         forecast=expected,
@@ -166,10 +166,10 @@ def preview_cutover(
     """Return what a cutover would meet that is given the same (:func:`run_cutover`). Errors as :func:`preview`."""
     report = CutoverReport(mirror=request.plan.mirror.name, plan_hash=request.plan.hash)
     stop = stop or clusters.on.event()
-    return preview(Run(request=request, clusters=clusters, report=report, kept=kept, log=log, stop=stop))
+    return preview(Attempt(request=request, clusters=clusters, report=report, kept=kept, log=log, stop=stop))
 
 
-def preview(run: Run) -> Preview:
+def preview(run: Attempt) -> Preview:
     """Return what a cutover of this run would meet, without one: nothing is written, and everything is listed.
 
     :raises TryAgain: a cluster does not answer.
@@ -183,7 +183,7 @@ def preview(run: Run) -> Preview:
     return replace(found, findings=[*found.findings, *refused.findings])
 
 
-def _before(run: Run) -> FenceState | None:
+def _before(run: Attempt) -> FenceState | None:
     """Return what is decided about the mirror's fence, once none stands: our guard lifts one whose owner died."""
     deadline = run.now() + _GUARDED_S
     while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.stands:
@@ -193,7 +193,7 @@ def _before(run: Run) -> FenceState | None:
     return found
 
 
-def recover(run: Run) -> CutoverReport | None:
+def recover(run: Attempt) -> CutoverReport | None:
     """Undo what an earlier attempt of this run left behind; return the run's report, None if there was no attempt.
 
     What is decided about the mirror's fence says whether anything is this run's still. If nothing is, nothing is touched.
@@ -242,7 +242,7 @@ def recover(run: Run) -> CutoverReport | None:
     return earlier
 
 
-def _finish(run: Run) -> None:
+def _finish(run: Attempt) -> None:
     """Lift the fence of a finished cutover unless it is kept. Not a step, because a step could be undone."""
     fence = run.report.fence
     if run.up is not None and not run.up.is_over and fence is not None and not fence.kept:
@@ -251,7 +251,7 @@ def _finish(run: Run) -> None:
         run.save()
 
 
-def _seal(run: Run, report: CutoverReport) -> None:
+def _seal(run: Attempt, report: CutoverReport) -> None:
     """Add the report of a run that has ended to the mirror's chain; of one whose fence never was up there is none."""
     if report.id and report.outcome in (reports.DONE, reports.BACKED_OUT):
         run.kept.add_to_chain(report, run.life, run.signer, run.log.warning)

@@ -14,7 +14,7 @@ from functools import partial
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, STATE
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
@@ -120,7 +120,7 @@ class CutoverFacts:
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
-def look(run: Run) -> CutoverFacts:
+def look(run: Attempt) -> CutoverFacts:
     """Watch both sides for ``quiet_at_most_s``, and ask what else a cutover depends on. Sets ``run.longest_pause_s``.
 
     :raises CutoverCancelled: it was asked to stop. :raises TryAgain: a cluster does not answer.
@@ -168,7 +168,7 @@ def look(run: Run) -> CutoverFacts:
 class _Groups:
     """The selected groups on the source, looked at twice."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Attempt) -> None:
         started = run.now()
         self.positions = moving(run)
         found = run.source.describe_groups(sorted(self.positions))
@@ -177,7 +177,7 @@ class _Groups:
         self.seconds = run.now() - started
 
     def move(
-        self, run: Run, ends_before: Offsets, ends: Offsets, watched_s: float
+        self, run: Attempt, ends_before: Offsets, ends: Offsets, watched_s: float
     ) -> tuple[float, bool, list[str]]:  # fmt: skip
         """Return for how long groups must stand still that may, whether others go on committing, and who must not."""
         now, unread = positions_of(run, self._alive) if self._alive else {}, unread_in(run)
@@ -192,20 +192,20 @@ class _Groups:
                 still.append(f"{group} (lag {behind})")
         return quiet, commits, still
 
-    def untranslated(self, run: Run, reached: Offsets) -> list[str]:
+    def untranslated(self, run: Attempt, reached: Offsets) -> list[str]:
         """Return the positions below what is copied that have no counterpart all the same."""
         copied = {**reached, **{run.routes[tp]: offset for tp, offset in reached.items()}}
         found = translate(run, self.positions, strict=False).problems
         return [str(one) for one in found if one.offset <= copied[TopicPartition(one.topic, one.partition)]]
 
 
-def _timed(run: Run, do: Callable[[], object]) -> float:
+def _timed(run: Attempt, do: Callable[[], object]) -> float:
     started = run.now()
     do()
     return run.now() - started
 
 
-def _tail(run: Run) -> tuple[ActiveTail | None, str, Sign | None]:
+def _tail(run: Attempt) -> tuple[ActiveTail | None, str, Sign | None]:
     """Return the tail that is decided, what became of it, and what it says. Takes five seconds, 30 if it is lost."""
     tail = active_tail(run.life.values(), run.mirror.name)
     if tail is None:
@@ -219,7 +219,7 @@ def _bytes_an_offset(sign: Sign | None) -> float | None:
     return summary["bytes"] / summary["records"] if summary.get("records") else None
 
 
-def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
+def _compare(run: Attempt, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
     """Return how much is still to be compared, and a comparison of some of it, as it is made behind the fence."""
     if run.clusters.compared_to is None:
         return None, None
@@ -236,7 +236,7 @@ def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Com
     return rest, Compared(offsets=offsets, seconds=run.now() - started, differences=differences(found))
 
 
-def _holders(run: Run) -> tuple[list[Holder], str]:
+def _holders(run: Attempt) -> tuple[list[Holder], str]:
     """Return the open transactions that hold a partition, and why there may be more."""
     unseen = unseen_because(run.fence, run.source)
     first = _held(run)
@@ -264,7 +264,7 @@ def _holders(run: Run) -> tuple[list[Holder], str]:
     return [*named, *hanging.values()], unseen
 
 
-def _held(run: Run) -> dict[tuple[TopicPartition, int], BatchHeader]:
+def _held(run: Attempt) -> dict[tuple[TopicPartition, int], BatchHeader]:
     """Return what holds back last stable offsets: the first batch there, by partition and offset.
 
     The high watermarks are read first: what producers write meanwhile lies behind them, and is nothing that is held.
@@ -279,12 +279,12 @@ def _held(run: Run) -> dict[tuple[TopicPartition, int], BatchHeader]:
     return held
 
 
-def _replicas(run: Run) -> dict[str, Mapping[TopicPartition, Replicas]]:
+def _replicas(run: Attempt) -> dict[str, Mapping[TopicPartition, Replicas]]:
     theirs = sorted({t.target_topic for t in run.plan.topics})
     return {"source": run.source.replicas(run.topics), "target": run.target.replicas([*theirs, DECISIONS, STATE])}
 
 
-def _least(run: Run) -> dict[str, int]:
+def _least(run: Attempt) -> dict[str, int]:
     """Return how many replicas in sync a write to a target topic takes."""
     configs = run.target.topic_configs([t.target_topic for t in run.plan.topics])
     return {
@@ -294,7 +294,7 @@ def _least(run: Run) -> dict[str, int]:
     }
 
 
-def _old(run: Run) -> list[str]:
+def _old(run: Attempt) -> list[str]:
     lines = [f"{one.what} (since Kafka {one.since}): {one.effect}" for one in without(run.source_log)]
     if isinstance(run.fence, AclFence) and (unknown := unproven(run.source_log)):
         lines.append(f"proof of the fence by their own answers: releases on which that was not tried ({some(unknown)})")

@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_mirror.cutover import decision, quiet
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
@@ -69,10 +69,10 @@ class Step:
     name: str
     leads_from: str
     to: str
-    do: Callable[[Run], dict[str, Any]]
+    do: Callable[[Attempt], dict[str, Any]]
 
 
-def raise_fence(run: Run) -> dict[str, Any]:
+def raise_fence(run: Attempt) -> dict[str, Any]:
     """Look who is let in, describe the fence, decide that it is up, raise it, and look whether it still is to be.
 
     :raises FencedByAnother: :raises FenceStands: before anything is touched.
@@ -113,13 +113,13 @@ def raise_fence(run: Run) -> dict[str, Any]:
     return {"fence": fence_text(run.fence.kind, intent)}
 
 
-def stand_still(run: Run) -> dict[str, Any]:
+def stand_still(run: Attempt) -> dict[str, Any]:
     """Read the groups' positions ahead, and wait until the source has stood still for long enough."""
     read_ahead(run)
     return quiet.stand_still(run)
 
 
-def open_target(run: Run) -> dict[str, Any]:
+def open_target(run: Attempt) -> dict[str, Any]:
     """Check both sides for the last time, and decide that the target is open.
 
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
@@ -139,7 +139,7 @@ def open_target(run: Run) -> dict[str, Any]:
     return {"topics": len(ids), **_opened(run)}
 
 
-def _opened(run: Run) -> dict[str, Any]:
+def _opened(run: Attempt) -> dict[str, Any]:
     assert run.report.fence is not None
     run.report.fence.opened = time.time()
     run.report.fence.kept = kept = run.request.keep_fence
@@ -163,7 +163,7 @@ STEPS = (  # name          leads from    to            does
 EXPIRE_ON_RESTART = frozenset({FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED})
 
 
-def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
+def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     """Execute the steps in order, from number ``begin`` on.
 
     On any exception, including KeyboardInterrupt, undo what was done and raise it again.
@@ -191,7 +191,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
         raise
 
 
-def finish_opening(run: Run) -> None:
+def finish_opening(run: Attempt) -> None:
     """Complete a report whose process ended after it had decided that the target is open.
 
     Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
@@ -207,7 +207,7 @@ def finish_opening(run: Run) -> None:
     walk(run, [*before, replace(last, do=_opened)], len(before))
 
 
-def back_out(run: Run) -> None:
+def back_out(run: Attempt) -> None:
     """Undo what this attempt did: :mod:`.lifting`. If it is decided that the target is open, nothing is undone.
 
     :raises CutoverTakenOver, EndUnknown: nothing is undone.
@@ -241,7 +241,7 @@ def back_out(run: Run) -> None:
         _save(run)
 
 
-def _without_ledger(run: Run, raised: Raised, cause: MirrorError) -> None:
+def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
     """Let producers in again although the target can't be told. Who can tell it finds that the rest is to be undone.
 
     Nobody else opens what this process has not asked to be opened; and the source says whether somebody else's fence
@@ -264,14 +264,14 @@ def _without_ledger(run: Run, raised: Raised, cause: MirrorError) -> None:
     _save(run)
 
 
-def _save(run: Run) -> None:
+def _save(run: Attempt) -> None:
     try:
         run.save()
     except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
         run.log.warning("the report could not be written: %s", e)
 
 
-def _do(run: Run, step: Step, outcome: str) -> None:
+def _do(run: Attempt, step: Step, outcome: str) -> None:
     record = StepRecord(name=step.name, status="running", started=time.time())
     run.report.steps.append(record)
     run.save()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
 from airflow_mirror.cutover.open_transactions import require_none_held
@@ -25,7 +25,7 @@ from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
 
 
-def require_tail(run: Run) -> None:
+def require_tail(run: Attempt) -> None:
     """Raise :class:`JobNotRunning` if the target has lag and no tail runs to copy the rest.
 
     Checked before the fence is raised, because otherwise the drain would wait in vain.
@@ -46,7 +46,7 @@ def require_tail(run: Run) -> None:
         raise JobNotRunning("tail", "gone", f"{why}, and the target is behind ({shown}): {remedy}.")
 
 
-def stop_writers(run: Run) -> dict[str, Any]:
+def stop_writers(run: Attempt) -> dict[str, Any]:
     """Take the writer lease. Every task of the tail is then about to stop; `seal_target` waits for the last one.
 
     If the process dies before it has saved the lease, the lease itself says that no job holds it.
@@ -61,7 +61,7 @@ def stop_writers(run: Run) -> dict[str, Any]:
     return {"lease_epoch": run.lease.epoch, "wait_s": run.lease.wait_s}
 
 
-def seal_target(run: Run) -> dict[str, Any]:
+def seal_target(run: Attempt) -> dict[str, Any]:
     """Wait until no job of the mirror can write any more, and check that the target is then at its fenced ends.
 
     :raises TargetMoved: a target partition is not at its fenced end.
@@ -81,13 +81,13 @@ def seal_target(run: Run) -> dict[str, Any]:
     return {"waited_s": round(waited_s, 3), "positions_set_again": again, **left}
 
 
-def take_lease(run: Run) -> None:
+def take_lease(run: Attempt) -> None:
     """Take over the writer lease, and wait until the tasks of its previous holder must have stopped."""
     stop_writers(run)
     _wait_for_the_last_task(run)
 
 
-def _wait_for_the_last_task(run: Run) -> float:
+def _wait_for_the_last_task(run: Attempt) -> float:
     """Wait for the rest of the time in which an unseen task may still write; return the seconds waited."""
     started, run.waits_for = run.now(), "the tail's last task to stop"
     while (left := run.sealed_at - run.now()) > 0:
@@ -95,7 +95,7 @@ def _wait_for_the_last_task(run: Run) -> float:
     return run.now() - started
 
 
-def hold_lease(run: Run) -> None:
+def hold_lease(run: Attempt) -> None:
     """Make sure that no job of the mirror writes, before a fence is lifted while the target is open.
 
     Otherwise records that a tail copies from the open source would mix with those that applications write to the
@@ -110,7 +110,7 @@ def hold_lease(run: Run) -> None:
     take_lease(run)
 
 
-def require_no_writer(run: Run) -> None:
+def require_no_writer(run: Attempt) -> None:
     """Return if nothing was written on either side since ``seal_target`` and only we may write for the mirror.
 
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen: the source is no longer fenced, or not at rest.
@@ -124,7 +124,7 @@ def require_no_writer(run: Run) -> None:
     run.on.target.confirm_lease(run.lease)
 
 
-def require_source_shut(run: Run) -> None:
+def require_source_shut(run: Attempt) -> None:
     """Return if the fence is up, proven once more, and the source was not written to since its ends were read.
 
     :raises FenceGone, FenceUnproven, FenceLeaks, TransactionsOpen: otherwise.
@@ -137,7 +137,7 @@ def require_source_shut(run: Run) -> None:
     still_quiet(run)
 
 
-def _require_target_ends(run: Run) -> None:
+def _require_target_ends(run: Attempt) -> None:
     """Compare log end offsets, which include records that are not yet replicated or belong to an open transaction.
 
     With mapped offsets a target topic may have its own writers; there only the lease excludes the mirror's.

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.lifting import intent_of
@@ -94,7 +94,7 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
             assert wire.log_ends(tps) == wire.high_watermarks(tps) == ends and content(wire, tps) == before
 
 
-def planned(run: Run, wire: WireCluster, topic: str, partitions: int) -> None:
+def planned(run: Attempt, wire: WireCluster, topic: str, partitions: int) -> None:
     """Have a run cut one topic over, to the cluster itself."""
     topic_id = run.source.topics([topic])[topic].topic_id
     its = topic_plan(topic, dict.fromkeys(range(partitions), 0), source_topic_id=topic_id)

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Log, Run
+from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
 from airflow_mirror.cutover.failover.after import beyond, counted, require_source
 from airflow_mirror.cutover.failover.check import mirror_of
@@ -226,7 +226,7 @@ def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: 
     found = replace(plan, topics=tuple(replace(t, partitions=there[t.source_topic].partitions) for t in topics))
     report = raised.report
     assert report is not None and report.fence is not None
-    run = Run(
+    run = Attempt(
         request=CutoverRequest(plan=found, limits=limits), kept=kept, log=log, up=raised.state, intent=raised.intent,
         clusters=Clusters(on=on, fence=raised.fence, verify=lambda _: []), stop=on.event(),
         report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),

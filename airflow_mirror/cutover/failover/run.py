@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.failover import check as checks
 from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
 from airflow_mirror.cutover.failover.record import Cut, Record

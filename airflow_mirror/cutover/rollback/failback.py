@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.cutover.context import Log
+from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.record import Record

@@ -12,7 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import decision
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState, fence_state
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform, Side
@@ -140,14 +140,14 @@ class Leases:
         self.holder, self.is_job, self.clock, self.taken = holder, True, 0.0, 0
         for name in ("take", "confirm", "is_anybody_writing"):
             monkeypatch.setattr(lease, name, getattr(self, f"_{name}"))
-        monkeypatch.setattr(Run, "now", lambda _: self.clock)
-        monkeypatch.setattr(Run, "pause", lambda run, seconds=None: self._pause(run, seconds))
+        monkeypatch.setattr(Attempt, "now", lambda _: self.clock)
+        monkeypatch.setattr(Attempt, "pause", lambda run, seconds=None: self._pause(run, seconds))
 
     def take_by_another_job(self) -> None:
         assert self.holder is not None
         self.holder, self.is_job = (self.holder[0], self.holder[1] + 2), True
 
-    def _pause(self, run: Run, seconds: float | None) -> None:
+    def _pause(self, run: Attempt, seconds: float | None) -> None:
         self.clock += run.limits.poll_s if seconds is None else seconds
         run.check_stop()
 
@@ -186,7 +186,7 @@ def ledger_of(run_dir: Path) -> MemoryLedger:
     return MemoryLedger(_decisions_of(run_dir))
 
 
-def dir_of(run: Run) -> Path:
+def dir_of(run: Attempt) -> Path:
     """The directory of a run."""
     assert run.kept.directory is not None
     return run.kept.directory
@@ -218,7 +218,7 @@ def platform_in(run_dir: Path, source: Any = None, target: Any = None, ledger: A
     return Platform(GivenSide(Acls() if source is None else source, MemoryLedger()), there)
 
 
-def go_up(run: Run) -> None:
+def go_up(run: Attempt) -> None:
     """Decide that the fence of a run is up."""
     run.before = fence_state(run.life.values(), run.mirror.name)
     if run.intent.topics == ():
@@ -232,18 +232,18 @@ def go_up(run: Run) -> None:
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, None)
 
 
-def open_behind(run: Run) -> None:
+def open_behind(run: Attempt) -> None:
     """Decide that the target behind a fence that is up is open."""
     assert run.up is not None
     ids, pin = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}, decision.Pin(direction=None, tail=None)
     run.up = decision.open_behind(run.life, run.plan, run.up, ids, "noon", run.until_ms, pin)
 
 
-def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
+def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Attempt:
     plan = a_plan("orders", "payments")
     on = platform_in(tmp_path, source or Acls())
     limits = Limits(poll_s=0.001, quiet_at_most_s=0.0)
-    return Run(
+    return Attempt(
         request=CutoverRequest(plan=plan, limits=limits, accept_ledger_writers=["User:*"]),
         clusters=Clusters(on=on, fence=fence, verify=lambda _: []),
         report=CutoverReport(mirror="flow", plan_hash=plan.hash), kept=kept_in(tmp_path),
@@ -251,7 +251,7 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
     )  # fmt: skip
 
 
-def want(run: Run, **changed: Any) -> None:
+def want(run: Attempt, **changed: Any) -> None:
     """Change what is wanted of a run, or what it is done with. :param changed: fields of either, or of Additions."""
     for name, value in changed.items():
         part = next(p for p in ("request", "clusters", "additions") if hasattr(getattr(run, p), name))

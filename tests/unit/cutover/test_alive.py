@@ -15,7 +15,7 @@ import pytest
 
 from airflow_mirror.cutover import heartbeat
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
@@ -75,7 +75,7 @@ def signs_of(target: Target, **values: Any) -> Heartbeat:
     return Heartbeat(target, ActiveTail(mirror={"name": "flow"}, plan="p", inputs="", directory="", **values))
 
 
-def left_behind(run_dir: Path, by: dict[str, Any] | None) -> Run:
+def left_behind(run_dir: Path, by: dict[str, Any] | None) -> Attempt:
     """An attempt whose fence is up."""
     owner = a_run(run_dir, CallableFence(print, print))
     owner.report.process = by

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
+from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.check import CHECKS, precheck, reverify
-from airflow_mirror.cutover.context import Run, Settled
 from airflow_mirror.cutover.decision import (
     CLOSED,
     CLOSING,
@@ -81,14 +81,14 @@ class Topics(Described, Acls):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Attempt:
     made = a_run(tmp_path / "run", CallableFence(lambda: None, lambda: None))
     made.on.source.admin, made.on.target.admin = Topics("orders", "payments"), Topics("orders", "payments")  # type: ignore[assignment]
     made.on.source.log = made.on.target.log = Logs({ORDERS: 100, PAYMENTS: 50})  # type: ignore[assignment]
     return made
 
 
-def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
+def test_topics_that_appeared_since_the_plan_block_by_name(run: Attempt) -> None:
     """Nobody would write to them behind the fence, and nobody would ever copy them."""
     precheck(run)
     run.on.source.admin = Topics("orders", "payments", "refunds", "__consumer_offsets")  # type: ignore[assignment]
@@ -97,7 +97,7 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
     assert len(caught.value.drift) == 1
 
 
-def test_check_that_yields_what_is_wrong_is_not_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_yields_what_is_wrong_is_not_passed_over(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others raise; a generator that nobody walks would never run."""
     monkeypatch.setattr(CHECKS, "rows", dict(CHECKS.rows))
     CHECKS.check("moon")(lambda _: (line for line in ["the moon is full"]))
@@ -105,7 +105,7 @@ def test_check_that_yields_what_is_wrong_is_not_passed_over(run: Run, monkeypatc
         precheck(run)
 
 
-def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> None:
+def test_topics_that_joined_since_the_comparison_need_another_one(run: Attempt) -> None:
     """Nobody has compared them, or approved a cutover that includes them."""
     before = run.plan
     want(run, compared=[before.revision])
@@ -121,7 +121,7 @@ def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> N
     precheck(run)
 
 
-def test_what_was_shown_too_long_ago_is_shown_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_shown_too_long_ago_is_shown_again(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever approved it has seen another lag, and other transactions."""
     monkeypatch.setattr("airflow_mirror.cutover.check.time.time", lambda: 10_000.0)
     for shown_at in (None, 6_400.0):
@@ -135,7 +135,7 @@ def test_what_was_shown_too_long_ago_is_shown_again(run: Run, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("phase", [UP, OPENED, LIFTING, CLOSING])
-def test_fence_of_another_run_is_ended_first(run: Run, phase: str) -> None:
+def test_fence_of_another_run_is_ended_first(run: Attempt, phase: str) -> None:
     """It would be held for somebody else's, and nobody would lift it."""
     go_up(run)
     precheck(run)
@@ -149,7 +149,7 @@ def test_fence_of_another_run_is_ended_first(run: Run, phase: str) -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_rule_that_came_late_is_not_taken_for_the_sites_own(run: Run, held: bool) -> None:
+def test_rule_that_came_late_is_not_taken_for_the_sites_own(run: Attempt, held: bool) -> None:
     """It stood when the earlier fence was described, or it is that fence's: then nobody would lift it."""
     late = rule("orders", "WRITE", "DENY")
     acls = run.source.acls  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def test_rule_that_came_late_is_not_taken_for_the_sites_own(run: Run, held: bool
             precheck(run)
 
 
-def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
+def test_everything_that_changed_since_the_plan_is_told_at_once(run: Attempt) -> None:
     run.on.source.admin, run.on.target.admin = Topics(orders=3), Topics("payments")  # type: ignore[assignment]
     left = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
     assert drift(run) == [
@@ -185,7 +185,7 @@ def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> Non
     ], "a target may have more"
 
 
-def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
+def test_what_no_cutover_can_carry_over_is_refused(run: Attempt) -> None:
     mapped = tuple(replace(t, mode="mapped") for t in run.plan.topics)
     whole = run.plan
     want(run, plan=replace(run.plan, topics=mapped))
@@ -200,7 +200,7 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
         precheck(run)
 
 
-def test_topics_in_production_are_refused_before_the_fence(run: Run) -> None:
+def test_topics_in_production_are_refused_before_the_fence(run: Attempt) -> None:
     go_up(run)
     open_behind(run)
     with pytest.raises(MirrorCutOver, match="orders, payments are in production"):
@@ -213,7 +213,7 @@ def at(offset: int) -> dict[TopicPartition, GroupPosition]:
     return {ORDERS: GroupPosition(offset)}
 
 
-def test_group_further_on_the_target_blocks_before_the_fence(run: Run) -> None:
+def test_group_further_on_the_target_blocks_before_the_fence(run: Attempt) -> None:
     """Left where it is, it would skip what lies between; nobody would hear of that."""
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     with pytest.raises(GroupAhead, match="group 'billing' at orders-0: 41 on the target, 40 on the source"):
@@ -225,7 +225,7 @@ def test_group_further_on_the_target_blocks_before_the_fence(run: Run) -> None:
     precheck(run)
 
 
-def test_group_that_reads_on_and_follows_meanwhile_is_not_ahead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_that_reads_on_and_follows_meanwhile_is_not_ahead(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds lie between the two readings where there are many groups; a tail sets its position every five."""
     run.source.offsets = run.target.offsets = {"billing": at(40)}  # type: ignore[attr-defined]
     ask = Topics.groups_offsets
@@ -240,7 +240,7 @@ def test_group_that_reads_on_and_follows_meanwhile_is_not_ahead(run: Run, monkey
     precheck(run)
 
 
-def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
+def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Attempt) -> None:
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}]
     with pytest.raises(GroupAhead):
@@ -248,7 +248,7 @@ def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
     assert run.report.groups == []
 
 
-def test_groups_of_other_topics_are_not_asked(run: Run) -> None:
+def test_groups_of_other_topics_are_not_asked(run: Attempt) -> None:
     """A group that is alive on the target for topics of its own has nothing to do with this cutover."""
     run.source.offsets = {"audit": {TopicPartition("audit", 0): GroupPosition(1)}, "idle": {}}  # type: ignore[attr-defined]
     run.target.states = {"audit": "Stable", "idle": "Stable"}  # type: ignore[attr-defined]
@@ -258,14 +258,16 @@ def test_groups_of_other_topics_are_not_asked(run: Run) -> None:
         precheck(run)
 
 
-def test_unselected_groups_reading_these_topics_are_listed(run: Run) -> None:
+def test_unselected_groups_reading_these_topics_are_listed(run: Attempt) -> None:
     elsewhere = {TopicPartition("audit", 0): GroupPosition(1)}
     run.source.offsets = {"connect-sink": at(3), "connect-audit": elsewhere, "billing": at(1)}  # type: ignore[attr-defined]
     precheck(run)
     assert run.report.left_behind == run.report.summary()["left_behind"] == ["connect-sink"]
 
 
-def test_group_left_out_by_name_is_never_read_and_its_consequence_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_left_out_by_name_is_never_read_and_its_consequence_said(
+    run: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may be left out because reading it fails."""
     run.source.offsets = {"billing": at(1), "broken": at(2), "new": at(3)}  # type: ignore[attr-defined]
     run.target.offsets = {"broken": at(2)}  # type: ignore[attr-defined]
@@ -288,7 +290,7 @@ def test_group_left_out_by_name_is_never_read_and_its_consequence_said(run: Run,
     assert list(groups.moving(run)) == ["billing"]
 
 
-def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Run) -> None:
+def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Attempt) -> None:
     """Somebody believes that a group is left out, and it moves."""
     run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
     want(run, leave_out_groups=["biling", "billing"])
@@ -296,14 +298,14 @@ def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Run) -> None
         precheck(run)
 
 
-def test_group_accepted_by_a_name_that_no_group_has_is_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_group_accepted_by_a_name_that_no_group_has_is_told(run: Attempt, caplog: pytest.LogCaptureFixture) -> None:
     run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
     want(run, accept_still_groups=["biling", "billing"])
     precheck(run)
     assert "accept_still_groups names no group that would move: 'biling'\n" in caplog.text
 
 
-def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:
+def test_fence_that_is_decided_to_stand_is_lifted_first(run: Attempt) -> None:
     """No report may say so: the one who lifted it ended before brokers had answered."""
     go_up(run)
     run.before = fence_state(run.life.values(), "flow")
@@ -323,7 +325,7 @@ def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:
 
 
 @pytest.fixture
-def finished(run: Run) -> Run:
+def finished(run: Attempt) -> Attempt:
     """A cutover that is done: its fence stays, and group ``billing`` was set to 40."""
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}, {"topic": "payments", "partition": 0, "end": 50}]
     run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0, kept=True)
@@ -334,7 +336,7 @@ def finished(run: Run) -> Run:
     return run
 
 
-def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> None:
+def test_looking_again_says_what_became_of_source_and_fence(finished: Attempt) -> None:
     finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
     finished.fence = CallableFence(lambda: None, lambda: None, lambda: False)
     finished.on.source.log = Logs({ORDERS: 103, PAYMENTS: 50})  # type: ignore[assignment]
@@ -346,7 +348,7 @@ def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> No
     assert left is not None and left.steps[-1].evidence == evidence
 
 
-def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(finished: Run) -> None:
+def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(finished: Attempt) -> None:
     """Who lifted it could not write the report; by an intent without topics every fence is up."""
     finished.up = None  # as the next process finds what is over
     finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
@@ -356,7 +358,7 @@ def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(f
 
 
 @pytest.mark.parametrize(("offset", "said"), [(39, "has 39"), (None, "has nothing")])
-def test_group_behind_its_position_of_the_cutover_fails(finished: Run, offset: int | None, said: str) -> None:
+def test_group_behind_its_position_of_the_cutover_fails(finished: Attempt, offset: int | None, said: str) -> None:
     finished.target.offsets = {} if offset is None else {"billing": at(offset)}  # type: ignore[attr-defined]
     with pytest.raises(VerificationFailed, match=f"group 'billing' at orders-0: was set to 40, {said}"):
         reverify(finished)

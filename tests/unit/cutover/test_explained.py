@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import (
     LIFTED,
     OPENED,
@@ -40,7 +40,7 @@ TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan="
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Attempt:
     """A run whose fence is described, and of whose mirror the ledger knows the plan."""
     run = a_run(tmp_path, None, Acls(rule("orders", "READ", "ALLOW"), rule("payments", "READ", "ALLOW")))
     keep(a_plan("orders", "payments"), target_of(tmp_path), ledger_of(tmp_path))
@@ -49,11 +49,11 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def add(run: Run, *rules: Any) -> None:
+def add(run: Attempt, *rules: Any) -> None:
     run.source.create_acls([*rules], unfenced)
 
 
-def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: Run) -> None:
+def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: Attempt) -> None:
     assert unexplained(run.on, "flow") == []
     go_up(run)
     name = name_of("flow", run.kept.run, run.me)
@@ -66,7 +66,7 @@ def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: R
         lift_unexplained(run.on, "flow", [late])  # while a fence stands, nobody's rules are removed
 
 
-def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites_own_is_not(run: Run) -> None:
+def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites_own_is_not(run: Attempt) -> None:
     add(run, rule("payments", "WRITE", "DENY"))  # the site's own
     run.intent = described(run)
     go_up(run)
@@ -87,7 +87,7 @@ def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites
     assert described(run).held == {"payments"} and unexplained(run.on, "flow") == [] and said == []
 
 
-def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Run) -> None:
+def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Attempt) -> None:
     add(run, DENY)
     AclFence(run.source).announce(name_of("another", "monday", "x"), unfenced)
     with pytest.raises(FencedByAnother):
@@ -99,12 +99,12 @@ def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Run) -> Non
         described(run)
 
 
-def test_mirror_without_a_plan_has_nothing_to_explain(run: Run) -> None:
+def test_mirror_without_a_plan_has_nothing_to_explain(run: Attempt) -> None:
     add(run, DENY)
     assert unexplained(run.on, "nobody") == []
 
 
-def test_fence_that_goes_up_while_rules_are_listed_explains_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_goes_up_while_rules_are_listed_explains_them(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     left = AclFence.left
 
     def meanwhile(self: AclFence, *given: Any) -> Any:
@@ -118,13 +118,13 @@ def test_fence_that_goes_up_while_rules_are_listed_explains_them(run: Run, monke
     assert unexplained(run.on, "flow") == [] and run.up is not None
 
 
-def test_callable_fence_is_described_by_itself(run: Run) -> None:
+def test_callable_fence_is_described_by_itself(run: Attempt) -> None:
     run.fence = CallableFence(lambda: None, lambda: None)
     add(run, DENY)
     assert described(run).topics == ("orders", "payments")
 
 
-def test_source_that_does_not_list_its_rules_is_no_alarm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_does_not_list_its_rules_is_no_alarm(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
 
@@ -133,7 +133,7 @@ def test_source_that_does_not_list_its_rules_is_no_alarm(run: Run, monkeypatch: 
     assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == [] and len(said) == 1
 
 
-def behind(which: Run, **changes: Any) -> FenceState:
+def behind(which: Attempt, **changes: Any) -> FenceState:
     one = FenceState(
         run="returned", attempt=1, id="a", plan="p", revision="p", owner="me", max_fence_s=60.0, phase=OPENED,
         intent=which.intent.value(),
@@ -141,7 +141,7 @@ def behind(which: Run, **changes: Any) -> FenceState:
     return replace(one, **changes)
 
 
-def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Run) -> None:
+def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Attempt) -> None:
     run.life.decide(lambda _: turn("flow", TURNED))
     first = stand_behind_open(run.life, "flow", behind(run), TURNED)
     assert stand_behind_open(run.life, "flow", behind(run, id="b"), TURNED) == first
@@ -152,7 +152,7 @@ def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Run) -> N
 
 
 @pytest.mark.parametrize("now", [None, replace(TURNED, generation=2, by="rollback")])
-def test_nobody_stands_behind_a_failover_that_is_no_more(run: Run, now: Direction | None) -> None:
+def test_nobody_stands_behind_a_failover_that_is_no_more(run: Attempt, now: Direction | None) -> None:
     if now is not None:
         run.life.decide(lambda _: turn("flow", now))
     with pytest.raises(MirrorCutOver):
@@ -162,7 +162,7 @@ def test_nobody_stands_behind_a_failover_that_is_no_more(run: Run, now: Directio
 
 @pytest.mark.parametrize("gone", ["nothing", "fence", "lease", "direction"])
 def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
-    run: Run, gone: str, monkeypatch: pytest.MonkeyPatch
+    run: Attempt, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failover by force leaves the fence up, and whoever thaws may have taken the lease after it."""
     go_up(run)

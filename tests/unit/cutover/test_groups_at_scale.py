@@ -17,7 +17,7 @@ from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchRespo
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
@@ -97,7 +97,7 @@ def moved(stack: ExitStack, run_dir: Path, count: int) -> tuple[Groups, Groups]:
     names = [f"g-{n:03}" for n in range(count)]
     source = Groups(stack.enter_context(world()), names, "Stable", END)
     target = Groups(stack.enter_context(world()), names, "Empty", None)
-    run: Run = a_run(run_dir, CallableFence(lambda: None, lambda: None))
+    run: Attempt = a_run(run_dir, CallableFence(lambda: None, lambda: None))
     want(
         run,
         plan=plan_of(run.mirror, topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders")),

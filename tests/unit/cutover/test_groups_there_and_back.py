@@ -15,7 +15,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import check, groups, steps
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.request import Limits
@@ -98,7 +98,7 @@ class World:
         self.run.may_set = unfenced
 
 
-def restored(run: Run) -> str:
+def restored(run: Attempt) -> str:
     return groups.restore_groups(run.on.target, run.report, unfenced)
 
 
@@ -108,7 +108,7 @@ def at(positions: Positions) -> dict[TopicPartition, int]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "pause", lambda *_: None)
+    monkeypatch.setattr(Attempt, "pause", lambda *_: None)
 
 
 @pytest.mark.parametrize("late", [80, 95])
@@ -264,7 +264,7 @@ def test_a_group_that_never_rests_ends_the_attempt(tmp_path: Path) -> None:
 
 
 def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -> None:
-    def fail(_: Run) -> dict[str, Any]:
+    def fail(_: Attempt) -> dict[str, Any]:
         raise RuntimeError("the target does not open")
 
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
@@ -399,11 +399,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that only waiting moves on."""
     now = [0.0]
 
-    def pause(_run: Run, _seconds: float | None = None) -> None:
+    def pause(_run: Attempt, _seconds: float | None = None) -> None:
         now[0] += 0.5
 
-    monkeypatch.setattr(Run, "now", lambda _: now[0])
-    monkeypatch.setattr(Run, "pause", pause)
+    monkeypatch.setattr(Attempt, "now", lambda _: now[0])
+    monkeypatch.setattr(Attempt, "pause", pause)
     monkeypatch.setattr(groups, "count_data", lambda *_, **__: 1)
     return now
 
@@ -422,7 +422,7 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
 def test_time_to_stand_still_runs_while_the_source_is_watched(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def watch(run: Run) -> dict[str, Any]:
+    def watch(run: Attempt) -> dict[str, Any]:
         clock[0] += run.limits.group_quiet_s
         return {}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.quiet import longest_pause, prove_fence, stand_still
@@ -78,9 +78,9 @@ class World:
         self.run.on.source.admin = self.transactions = Transactions()  # type: ignore[assignment]
         self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, unseen="")
         monkeypatch.setattr("airflow_mirror.cutover.quiet.written_by", lambda *_: ["somebody wrote"] * self.records)
-        monkeypatch.setattr(Run, "now", lambda _: self.clock)
+        monkeypatch.setattr(Attempt, "now", lambda _: self.clock)
         monkeypatch.setattr("airflow_mirror.cutover.drift.missing_topics", lambda _, source: source.names[2:])
-        monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))
+        monkeypatch.setattr(Attempt, "pause", lambda _, seconds=None: self._pause(seconds))
 
     def proven(self) -> World:
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
@@ -306,11 +306,11 @@ def test_long_comparison_is_abandoned_on_stop_or_leak(
         released.wait(60)
         return []
 
-    def tick(_: Run) -> float:
+    def tick(_: Attempt) -> float:
         world.clock += 1
         return world.clock
 
-    monkeypatch.setattr(Run, "now", tick)
+    monkeypatch.setattr(Attempt, "now", tick)
     want(world.proven().run, verify=endless)
     if what == "stop":
         world.run.stop.set()

@@ -20,7 +20,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
@@ -151,7 +151,7 @@ class Steps:
         if name == self._broken:
             raise RuntimeError(name)
 
-    def _walk(self, run: Run) -> None:
+    def _walk(self, run: Attempt) -> None:
         self._note("walk")
         run.report.fence = FenceRecord(
             kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.request.keep_fence
@@ -279,12 +279,12 @@ def test_new_attempt_waits_until_a_guard_has_lifted_the_old_fence(
     life.decide(lambda _: {"fence/flow": {"v": 1, **asdict(there)}})
     run, waited = a_run(tmp_path, seen.fence), list[object]()
 
-    def pause(_: Run, seconds: object = None) -> None:
+    def pause(_: Attempt, seconds: object = None) -> None:
         waited.append(seconds)
         if len(waited) == 3:
             end_lifting(life, "flow", there)
 
-    monkeypatch.setattr(Run, "pause", pause)
+    monkeypatch.setattr(Attempt, "pause", pause)
     cutover._run(run)
     assert len(waited) == 3 and run.before is not None and run.before.phase == LIFTED
 
@@ -391,11 +391,11 @@ def test_alarm_that_cannot_be_called_refuses_the_cutover(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Run], object]], None]:
+def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Attempt], object]], None]:
     """Return a function that puts another in the place of a cutover's work."""
 
-    def work(do: Callable[[Run], object]) -> None:
-        def instead(run: Run) -> CutoverReport:
+    def work(do: Callable[[Attempt], object]) -> None:
+        def instead(run: Attempt) -> CutoverReport:
             do(run)
             return run.report
 
@@ -436,7 +436,7 @@ def test_attempt_after_a_backed_out_one_keeps_its_outcome(tmp_path: Path, monkey
     monkeypatch.setattr(cutover, "precheck", lambda _: order.append("precheck"))
     monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
 
-    def walk(run: Run) -> None:
+    def walk(run: Attempt) -> None:
         order.append("walk")
         run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, kept=True)
 
@@ -456,7 +456,7 @@ def test_second_cutover_waits_for_the_first_then_gives_up(
         now.s += seconds
         naps.append(seconds)
 
-    def second(_: Run) -> None:
+    def second(_: Attempt) -> None:
         with pytest.raises(CutoverRunning, match=str(tmp_path)):
             run_of(tmp_path)
 
@@ -471,7 +471,7 @@ def test_second_cutover_waits_for_the_first_then_gives_up(
 def test_sigterm_makes_a_cutover_stop_even_inside_a_loop_of_retries(tmp_path: Path, at_work: Any) -> None:
     """Where it would end the process at once, the fence would stay up. An error would be a lost answer to that loop."""
 
-    def work(run: Run) -> None:
+    def work(run: Attempt) -> None:
         with suppress(TryAgain):
             os.kill(os.getpid(), signal.SIGTERM)
             assert run.stop.wait(60)
@@ -504,10 +504,10 @@ def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> N
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 
 
-def ends(outcome: str) -> Callable[[Run], None]:
+def ends(outcome: str) -> Callable[[Attempt], None]:
     """A run whose report says how it ended."""
 
-    def work(run: Run) -> None:
+    def work(run: Attempt) -> None:
         go_up(run)
         run.report.outcome = outcome
         run.save()
@@ -611,7 +611,7 @@ def test_report_that_could_not_be_written_is_not_linked(
 ) -> None:
     """The target has an older one, of which the next process makes its own."""
 
-    def work(run: Run) -> None:
+    def work(run: Attempt) -> None:
         go_up(run)
         run.save()
         run.report.outcome = reports.BACKED_OUT

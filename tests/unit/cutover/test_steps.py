@@ -17,7 +17,7 @@ import pytest
 
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
@@ -99,13 +99,13 @@ class Recorder:
 
             return do
 
-        def opening(run: Run) -> dict[str, Any]:
+        def opening(run: Attempt) -> dict[str, Any]:
             note("open_target")(run)
             run.opening = True
             open_behind(run)
             return {}
 
-        def committing(run: Run) -> dict[str, Any]:
+        def committing(run: Attempt) -> dict[str, Any]:
             run.report.groups = [GroupRecord(group="g", settled="", source_state="")]
             return note("commit_groups")(run)  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ class Target(Topics):
     forget_group_offsets = commit_group_offsets
 
 
-def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
+def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Attempt:
     run = bare_run(tmp_path, fence, source)
     run.on.target.admin = Target(fence)  # type: ignore[assignment]
     return run
@@ -342,7 +342,7 @@ def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: P
     run = a_run(tmp_path, fence)
 
     def fails(step: Step) -> Step:
-        def do(run: Run) -> dict[str, Any]:
+        def do(run: Attempt) -> dict[str, Any]:
             run.opening, run.on.target.ledger = sent, Away()  # type: ignore[misc]
             raise Undecided(["fence/flow"], "no broker answered")
 
@@ -358,9 +358,9 @@ def test_time_of_the_fence_ends_it_in_whatever_step(tmp_path: Path, monkeypatch:
     for at in NAMES[1:]:
         fence, clock = Recorder(tmp_path / at), [0.0]
         run = a_run(tmp_path / at, fence)
-        monkeypatch.setattr(Run, "now", lambda _, clock=clock: clock[0])
+        monkeypatch.setattr(Attempt, "now", lambda _, clock=clock: clock[0])
 
-        def late(run: Run, clock: list[float] = clock) -> dict[str, Any]:
+        def late(run: Attempt, clock: list[float] = clock) -> dict[str, Any]:
             assert run.at_most(300.0) < run.limits.max_fence_s == run.at_most(300.0) + 2 * run.limits.poll_s
             clock[0] += run.limits.max_fence_s
             run.pause(0.0)
@@ -377,7 +377,7 @@ def test_log_says_each_second_what_a_fence_waits_for(
     """Also in one long wait, and not before the fence is raised."""
     clock = [0.0]
     run = a_run(tmp_path, Recorder(tmp_path))
-    monkeypatch.setattr(Run, "now", lambda _: clock[0])
+    monkeypatch.setattr(Attempt, "now", lambda _: clock[0])
 
     def wait(seconds: float) -> None:
         clock[0] += seconds
@@ -402,7 +402,7 @@ def test_opening_that_the_broker_appends_too_late_is_void(tmp_path: Path) -> Non
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
-    def frozen(run: Run) -> dict[str, Any]:
+    def frozen(run: Attempt) -> dict[str, Any]:
         run.life.now_ms += 60_000  # type: ignore[attr-defined]
         open_behind(run)
         return {}
@@ -422,7 +422,7 @@ def test_owner_that_was_frozen_in_any_step_opens_nothing(tmp_path: Path, woken_i
     run = a_run(tmp_path, fence)
 
     def lifted(step: Step) -> Step:
-        def do(run: Run) -> dict[str, Any]:
+        def do(run: Attempt) -> dict[str, Any]:
             lifting = lift_elsewhere(tmp_path, cleared=cleared)
             assert lifting is not None or step.name == "fence"
             fence.calls.append("woken")
@@ -457,7 +457,7 @@ def test_owner_leaves_another_attempts_fence_alone(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
-    def wake(run: Run) -> dict[str, Any]:
+    def wake(run: Attempt) -> dict[str, Any]:
         lift_elsewhere(tmp_path)
         after = a_run(tmp_path, fence)
         after.report.attempt = 2
@@ -509,7 +509,7 @@ def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, 
             raised = lifting.Raised.of(after.on, "flow", after.up, after.fence, after.report)
             assert raised.close().phase == CLOSED
 
-    seconds = list[Run]()
+    seconds = list[Attempt]()
     run = a_run(tmp_path, FrozenBefore(source, meanwhile), source)
     with pytest.raises(CutoverTakenOver):
         walk(run)
@@ -736,7 +736,7 @@ def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
 def test_decision_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None:
     """Nothing else is left of the process; kill -9 on real brokers is in the integration tests."""
     dead = Recorder(tmp_path)
-    run: Run = a_run(tmp_path, dead)
+    run: Attempt = a_run(tmp_path, dead)
     with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
         killed.setattr(steps, "back_out", lambda *_, **__: None)
         killed.setattr(ReportStore, "save", lambda *_: None)  # it died before its first report

@@ -15,7 +15,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps, writers
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
@@ -85,7 +85,7 @@ def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     return Leases(monkeypatch)
 
 
-def decided(run: Run) -> tuple[str, set[str | None]]:
+def decided(run: Attempt) -> tuple[str, set[str | None]]:
     """What is decided about the fence, and by which plans the topics of the target are in production."""
     values = ledger_of(dir_of(run)).values()
     state = fence_state(values, "flow")
@@ -93,7 +93,7 @@ def decided(run: Run) -> tuple[str, set[str | None]]:
     return state.phase, {values.get(f"topic/{t}", {}).get("opened_by") for t in ("orders", "payments")}
 
 
-def sealed(run: Run) -> dict[str, Any]:
+def sealed(run: Attempt) -> dict[str, Any]:
     """Do what ends the tail's writing, with nothing in between."""
     writers.stop_writers(run)
     return writers.seal_target(run)
@@ -127,7 +127,7 @@ def test_groups_are_looked_at_again_only_when_nobody_can_move_them(
 ) -> None:
     """A tail's driver lets groups follow for as long as its tasks may write."""
 
-    def keep(run: Run) -> int:
+    def keep(run: Attempt) -> int:
         assert leases.clock >= lease.HANDOVER_S
         return 3
 
@@ -143,10 +143,10 @@ def test_lease_that_was_released_is_waited_for_as_well(world: World, monkeypatch
 
 
 def test_token_is_on_record_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(run: Run, seconds: float | None = None) -> None:
+    def die(run: Attempt, seconds: float | None = None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "pause", die)
+    monkeypatch.setattr(Attempt, "pause", die)
     with pytest.raises(KeyboardInterrupt):
         sealed(world.run)
     left = kept_in(dir_of(world.run)).load()

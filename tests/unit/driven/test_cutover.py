@@ -23,7 +23,7 @@ from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.cutover import heartbeat, report_store, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
@@ -354,7 +354,7 @@ def test_killed_at_any_request_that_links_its_report_it_is_linked_once(
     def die() -> None:
         raise Killed
 
-    def counted_seal(run: Run, report: CutoverReport) -> None:
+    def counted_seal(run: Attempt, report: CutoverReport) -> None:
         thread.count, thread.then = 0, die
         seal(run, report)
         thread.then = cast("Callable[[], object]", None)

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import proof
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord, as_recorded
@@ -51,8 +51,8 @@ class World(Acls):
         topic = topic_plan("orders", dict.fromkeys(range(len(ORDERS)), 0), source_topic_id="id")
         want(self.run, plan=plan_of(self.run.mirror, topic))
         self.run.on.source.log = wire  # type: ignore[misc]
-        patch.setattr(Run, "now", lambda _: self.clock)
-        patch.setattr(Run, "pause", lambda _, seconds=None: self._pause())
+        patch.setattr(Attempt, "now", lambda _: self.clock)
+        patch.setattr(Attempt, "pause", lambda _, seconds=None: self._pause())
 
     def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
         mine = [acl for acl in self.acls if acl.permission != "DENY"]

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.preview import judge
 from airflow_mirror.cutover.request import Limits
@@ -87,8 +87,8 @@ class World:
         want(self.run, verify=verify_rest(self.run.plan, source.config, target.config, {}))
         self.clock = 0.0
         self.each_s: Callable[[], object] = lambda: None
-        monkeypatch.setattr(Run, "now", lambda _: self.clock)
-        monkeypatch.setattr(Run, "pause", lambda run, seconds=None: self._pause(seconds or run.limits.poll_s))
+        monkeypatch.setattr(Attempt, "now", lambda _: self.clock)
+        monkeypatch.setattr(Attempt, "pause", lambda run, seconds=None: self._pause(seconds or run.limits.poll_s))
         # What it compares with says how settings are, which the driven broker does not tell.
         monkeypatch.setattr("airflow_mirror.verify.remaining.ClusterAdmin", Admin)
 

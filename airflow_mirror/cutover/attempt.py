@@ -56,7 +56,7 @@ class Settled:
 
 
 @dataclass(kw_only=True)
-class Run:
+class Attempt:
     """One attempt of a cutover: the state that its steps share.
 
     :param request: what is wanted. :param clusters: what it is done with.
