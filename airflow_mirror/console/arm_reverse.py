@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_json, add_yes, command
+from airflow_mirror.console.command import add_json, add_mirror, add_yes, command
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.rollback.arm import arm, cutover_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "arm-reverse", "arm the way back of a finished cutover", _TEXT, _run)
     add_target(p)
-    p.add_argument("mirror", metavar="NAME", help="name of the mirror that was cut over")
+    add_mirror(p, "mirror", "the mirror that was cut over")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
     p.add_argument(
         "--leave", action="append", default=[], metavar="TOPIC",

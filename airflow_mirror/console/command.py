@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from airflow_mirror.mirror import Mirror
+
 
 def command(
     commands: Any, name: str, short: str, text: str, run: Callable[[argparse.Namespace], int | None]
@@ -23,6 +25,18 @@ def command(
     )  # fmt: skip
     p.set_defaults(run=run)
     return p
+
+
+def add_mirror(p: argparse._ActionsContainer, word: str = "--mirror", help: str = "the mirror", **how: Any) -> None:
+    """Add the option, or the word, that says which mirror: its name, or its file."""
+    if word.startswith("-"):
+        how = {"required": "default" not in how, **how}
+    p.add_argument(word, type=name_of, metavar="MIRROR", help=f"{help}: its name, or its file", **how)
+
+
+def name_of(mirror: str) -> str:
+    """Return the name of a mirror that is given by it, or by its file. Errors as :meth:`.Mirror.from_file`."""
+    return Mirror.from_file(mirror).name if mirror.endswith((".yaml", ".yml", ".json")) else mirror
 
 
 def add_yes(p: argparse._ActionsContainer) -> None:

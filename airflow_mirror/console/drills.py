@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.errors import DrillLeftBehind, InputError
 from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill
 from airflow_mirror.extras.drill.page import render
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "drills", "what the last drills measured, as a list, a page with charts or JSON", _TEXT, _run)
     add_target(p)
-    p.add_argument("--mirror", default="dr-drill", metavar="NAME", help="the drill's mirror (default: %(default)s)")
+    add_mirror(p, help="the drill's mirror (default: %(default)s)", default="dr-drill")
     p.add_argument(
         "--html", metavar="FILE", help="write the last one as a page, with charts of all; - is standard output"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.rollback.failback import failback
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "failback", "prepare the way back to a source that returned after a failover", _TEXT, _run)
     add_target(p)
-    p.add_argument("mirror", metavar="NAME", help="name of the mirror that was failed over")
+    add_mirror(p, "mirror", "the mirror that was failed over")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"its source, which has returned: {HELP}")
     p.add_argument(
         "--export", type=Path, metavar="DIR", help="directory for the records that only the diverged source topics have"

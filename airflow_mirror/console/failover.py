@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_json, add_yes, command
+from airflow_mirror.console.command import add_json, add_mirror, add_yes, command
 from airflow_mirror.cutover.failover.after import after, to_dict
 from airflow_mirror.cutover.failover.check import check
 from airflow_mirror.cutover.failover.run import run
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "failover", "promote the target of a mirror whose source is gone", _TEXT, _run)
     add_target(p)
-    p.add_argument("mirror", metavar="NAME", help="the mirror's name")
+    add_mirror(p, "mirror")
     add_yes(p)
     what = p.add_mutually_exclusive_group()
     what.add_argument("--after", action="store_true", help="list what the source took after the last copied offset")

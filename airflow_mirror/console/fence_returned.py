@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
-from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.cutover.failover.returned import watch
 from airflow_mirror.cutover.signing import load_signer
 
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "fence-returned", "stand by to fence a source that returns after a failover", _TEXT, _run)
     add_target(p)
-    p.add_argument("mirror", metavar="NAME", help="the mirror's name")
+    add_mirror(p, "mirror")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")
     add_fence(p)
     p.add_argument(

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.console.command import add_json
+from airflow_mirror.console.command import add_json, add_mirror
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Ledger
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         if name == "show":
             add_json(verb, "a list of topics")
         if name == "release":
-            verb.add_argument("mirror", metavar="MIRROR", help="its name; its jobs are made to stop writing")
+            add_mirror(verb, "mirror", "the mirror, whose jobs are made to stop writing")
         if name in ("export", "restore"):
             verb.add_argument("file", metavar="FILE", help="JSON; - is standard output or input")
 

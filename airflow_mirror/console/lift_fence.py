@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import fence_of
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         commands, "lift-fence", "let producers write to the source again, after a cutover was killed", _TEXT, _run
     )
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    add_mirror(p)
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
     add_home(p, "reports that the target has lost or can't tell")
     p.add_argument(

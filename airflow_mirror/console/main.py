@@ -86,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["follow"] and flags.is_old(words[1:]):
         return copies.follow_older(words[1:])
-    arguments = parser().parse_args(words)
     try:
+        arguments = parser().parse_args(words)
         status: int = arguments.run(arguments) or 0
         sys.stdout.flush()
         return status

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "report", "what a cutover did or does, as a page or as JSON", _TEXT, _run)
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    add_mirror(p)
     p.add_argument("--run", dest="run_name", metavar="RUN", help="the cutover's run (default: the last one)")
     p.add_argument("--html", metavar="FILE", help="write it as a page; - is standard output")
     p.add_argument("--json", metavar="FILE", help="write it as JSON, byte for byte; - is standard output")

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
-from airflow_mirror.console.command import add_json
+from airflow_mirror.console.command import add_json, add_mirror
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.cutover.rollback.arm import cutover_of
@@ -32,7 +32,7 @@ _SECONDS = {
 def add_request(p: argparse.ArgumentParser) -> None:
     """Add the options of a cutover, and of what it would meet."""
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    add_mirror(p)
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
     add_fence(p)
     p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.home import add_home
 from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     p = command(commands, "retire", "remove what a mirror that is over has left", _TEXT, _run)
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    add_mirror(p)
     add_steps(p)
     p.add_argument(
         "--source", metavar="CLUSTER",

@@ -12,7 +12,7 @@ import yaml
 
 from airflow_mirror.common.patterns import matches, parse
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     p = command(commands, "split", "let topics pass from one mirror to another: a wave gets one of its own", _TEXT, _run)
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source cluster: {HELP}")
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror that has the topics")
+    add_mirror(p, help="the mirror that has the topics")
     p.add_argument("--to", required=True, metavar="NAME", help="the mirror that gets them: a new name")
     p.add_argument(
         "--topics", required=True, metavar="LIST", help="names or patterns of the source's topics, as in a Mirror"

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_yes, command
+from airflow_mirror.console.command import add_mirror, add_yes, command
 from airflow_mirror.console.lift_fence import source_of
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Platform, Side
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
         commands, "swap-fence", "let the mirror write to a source that stays fenced for applications", _TEXT, _run
     )
     add_target(p)
-    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    add_mirror(p)
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
     p.add_argument(
         "--principal", metavar="TYPE:NAME",

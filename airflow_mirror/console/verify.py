@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned, way_of
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.verify import add_comparison, verify
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     p = command(commands, "verify", "compare both sides of a mirror", _TEXT, partial(carry_out, work=_work))
     add_target(p)
     which = p.add_mutually_exclusive_group(required=True)
-    which.add_argument("--mirror", metavar="NAME", help="the mirror's name")
+    add_mirror(which, required=False)
     which.add_argument(
         "--reverse-of", metavar="NAME",
         help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",

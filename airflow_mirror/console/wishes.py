@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.console.command import add_json
+from airflow_mirror.console.command import add_json, add_mirror
 from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
 from airflow_mirror.jobs.runner.active import JobId, Watch, active_tail, heard_by, said
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
             epilog=example + (" 20000000" if name == "rate" else ""),
         )  # fmt: skip
         add_target(command)
-        command.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+        add_mirror(command)
         add_json(command, "what is wished now, and of the jobs")
         command.set_defaults(run=_run, verb=name)
     command.add_argument(
