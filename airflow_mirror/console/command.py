@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow_mirror.mirror import Mirror
 
+SHORT: dict[str, str] = {}  # what each command is for, in the list of all; filled as they are added
+
 
 def command(
     commands: Any, name: str, short: str, text: str, run: Callable[[argparse.Namespace], int | None]
@@ -18,9 +20,10 @@ def command(
         come behind the options.
     :param run: called with the arguments; returns the exit status, None for 0.
     """
+    SHORT[name] = short
     description, _, examples = text.partition("\nexamples:\n")
     p: argparse.ArgumentParser = commands.add_parser(
-        name, help=short, description=description, epilog=f"examples:\n{examples}",
+        name, description=description, epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.set_defaults(run=run)

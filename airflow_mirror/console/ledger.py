@@ -16,7 +16,7 @@ from rich.table import Table
 
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.console.command import add_json, add_mirror
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Ledger
@@ -27,7 +27,10 @@ from airflow_mirror.plan.ownership import Owned, owned_topics, owners, release, 
 def add(commands: Any) -> None:
     """Add the command."""
     text = "what the target's ledger says: whose its topics are, and which are in production"
-    verbs = commands.add_parser("ledger", help=text, description=text).add_subparsers(metavar="WHAT", required=True)
+    p = command(
+        commands, "ledger", text, f"{text}\nexamples:\n  airflow-mirror ledger show --target dst.properties", _show
+    )
+    verbs = p.add_subparsers(metavar="WHAT", required=True)
     for name, run, what in (
         ("show", _show, "print whose each target topic is"),
         ("init", _init, "begin a ledger where topics hold data already; never after one was lost"),

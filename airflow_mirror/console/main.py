@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from airflow_mirror import __version__
 from airflow_mirror.compat import flags
@@ -41,43 +42,37 @@ from airflow_mirror.console import (
     verify_report,
     wishes,
 )
+from airflow_mirror.console.command import SHORT
 from airflow_mirror.errors import InputError, MirrorError
+
+# In the order in which somebody meets them.
+GROUPS: dict[str, tuple[ModuleType, ...]] = {
+    "a mirror": (rights, plan, copies, verify, status, configs, translate, wishes, split, retire),
+    "a cutover and its way back": (
+        night_plan, preview, cutover, lift_fence, report, verify_report, swap_fence, arm_reverse
+    ),
+    "disaster recovery": (failover, fence_returned, failback, drills),
+    "older tools": (run, from_properties, adopt),
+    "the target's memory": (ledger,),
+}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     p = argparse.ArgumentParser(
-        prog="airflow-mirror", description="Kafka clusters that are moved and protected: what people ask, or do by hand.",
-        epilog="'airflow-mirror COMMAND --help' explains a command, with examples.",
+        prog="airflow-mirror", usage="airflow-mirror [-h] [--version] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.add_argument("--version", action="version", version=__version__)
-    commands = p.add_subparsers(metavar="COMMAND", required=True)
-    status.add(commands)
-    copies.add(commands)
-    rights.add(commands)
-    plan.add(commands)
-    night_plan.add(commands)
-    configs.add(commands)
-    translate.add(commands)
-    adopt.add(commands)
-    wishes.add(commands)
-    from_properties.add(commands)
-    run.add(commands)
-    verify.add(commands)
-    preview.add(commands)
-    cutover.add(commands)
-    lift_fence.add(commands)
-    report.add(commands)
-    verify_report.add(commands)
-    swap_fence.add(commands)
-    arm_reverse.add(commands)
-    failover.add(commands)
-    fence_returned.add(commands)
-    failback.add(commands)
-    drills.add(commands)
-    split.add(commands)
-    retire.add(commands)
-    ledger.add(commands)
+    commands = p.add_subparsers(prog=p.prog, metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    lines = ["Kafka clusters that are moved and protected: what people ask, or do by hand.", ""]
+    for group, modules in GROUPS.items():
+        lines.append(f"{group}:")
+        for module in modules:
+            known = {*commands.choices}
+            module.add(commands)
+            lines += [f"  {name:<15} {SHORT[name]}" for name in commands.choices if name not in known]
+    p.description = "\n".join([*lines, "", "'airflow-mirror COMMAND --help' explains a command, with examples."])
     return p
 
 

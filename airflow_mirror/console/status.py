@@ -23,7 +23,7 @@ from rich.text import Text
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
-from airflow_mirror.console.command import add_json
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.lifting import told_unexplained
@@ -51,28 +51,26 @@ _LONGEST = 500  # characters of what a tail says
 def add(commands: Any) -> None:
     """Add the command."""
     text = "all mirrors of a target: their topics, and what their tails say, on any hosts"
-    command = commands.add_parser(
-        "status",
-        help=text,
-        description=f"{text}. A tail counts as running once it has given a sign while we listened (every five seconds), "
-        "as lost after 30 seconds without.",
+    at_length = (
+        f"{text}.\nA tail counts as running once it has given a sign while we listened (every five seconds), as lost\n"
+        "after 30 seconds without.\n\nexamples:\n  airflow-mirror status --target dst.properties --watch"
     )
-    which = command.add_mutually_exclusive_group(required=True)
+    p = command(commands, "status", text, at_length, _run)
+    which = p.add_mutually_exclusive_group(required=True)
     add_target(which, required=False)
     which.add_argument(
         "--config", nargs="+", type=Path, metavar="FILE",
         help="the enabled flows of a MirrorMaker 2 file, or of its connectors' files, each with its target; the exit "
         "status is 0 only if all of them run",
     )  # fmt: skip
-    add_clusters(command)
-    add_home(command)
-    command.add_argument(
+    add_clusters(p)
+    add_home(p)
+    p.add_argument(
         "--source", metavar="CLUSTER",
         help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains: {HELP}",
     )  # fmt: skip
-    command.add_argument("--watch", action="store_true", help="go on until interrupted")
-    add_json(command, "a list of mirrors")
-    command.set_defaults(run=_run)
+    p.add_argument("--watch", action="store_true", help="go on until interrupted")
+    add_json(p, "a list of mirrors")
 
 
 def _run(arguments: argparse.Namespace) -> int:

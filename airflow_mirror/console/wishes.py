@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.console.command import add_json, add_mirror
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
 from airflow_mirror.jobs.runner.active import JobId, Watch, active_tail, heard_by, said
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -47,16 +47,13 @@ def add(commands: Any) -> None:
         ("resume", _RESUME, "let a paused mirror copy again"),
         ("rate", _RATE, "change how many bytes per second a mirror copies"),
     ):
-        example = f"example:\n  airflow-mirror {name} --target dst.properties --mirror dc1-to-dc2"
-        command = commands.add_parser(
-            name, help=short, description=text, formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=example + (" 20000000" if name == "rate" else ""),
-        )  # fmt: skip
-        add_target(command)
-        add_mirror(command)
-        add_json(command, "what is wished now, and of the jobs")
-        command.set_defaults(run=_run, verb=name)
-    command.add_argument(
+        example = f"\nexamples:\n  airflow-mirror {name} --target dst.properties --mirror dc1-to-dc2"
+        p = command(commands, name, short, text + example + (" 20000000" if name == "rate" else ""), _run)
+        add_target(p)
+        add_mirror(p)
+        add_json(p, "what is wished now, and of the jobs")
+        p.set_defaults(verb=name)
+    p.add_argument(
         "rate", metavar="BYTES|none|default",
         help="bytes per second, of all its tasks together; none: no limit; default: as the Mirror says",
     )  # fmt: skip
