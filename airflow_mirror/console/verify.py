@@ -18,8 +18,6 @@ from airflow_mirror.jobs.plain.verify import comparing
 from airflow_mirror.jobs.plain.workers import cores
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.records import PROOF
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.verify.proof import Proofs
 
 _TEXT = """\
@@ -72,6 +70,5 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     if error is None:
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in found["proven"]}
         with ClusterAdmin(load(arguments.target, "target")) as target:
-            state = state_of(target, PROOF.below(plan.mirror.name))
-            Proofs(state, plan.mirror.name).add(plan, found["target_topic_ids"], arguments.level, proven)
+            Proofs.on(target, plan.mirror.name).add(plan, found["target_topic_ids"], arguments.level, proven)
     return found, error

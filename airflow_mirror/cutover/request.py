@@ -17,8 +17,6 @@ from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.ledger.records import PROOF
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import target_ids
@@ -155,7 +153,7 @@ def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfi
         OffsetMaps(plan, source, target) as maps,
     ):
         fence = fence_of(request.fence, source_admin, request.open_by_default)
-        proofs = Proofs(state_of(target_admin, PROOF.below(name)), name)
+        proofs = Proofs.on(target_admin, name)
         proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
         yield Clusters(
             on=Platform.of(source_admin, target_admin),

@@ -38,11 +38,9 @@ def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:
 
 def proofs_of(mirror: Mirror, target: ClusterAdmin) -> Proofs:
     """Return what comparisons have proven for the mirror, on whichever worker."""
-    from airflow_mirror.ledger import state
-    from airflow_mirror.ledger.records import PROOF
     from airflow_mirror.verify.proof import Proofs
 
-    return Proofs(state.state_of(target, PROOF.below(mirror.name)), mirror.name)
+    return Proofs.on(target, mirror.name)
 
 
 def last_plan(mirror: Mirror, target: ClusterAdmin) -> Plan | None:

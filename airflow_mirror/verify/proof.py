@@ -13,9 +13,10 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import PROOF
-from airflow_mirror.ledger.state import State, Values
+from airflow_mirror.ledger.state import State, Values, state_of
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.verify.result import LEVELS, check_level
 
@@ -50,6 +51,11 @@ class Proofs:
 
     def __init__(self, state: State, mirror: str) -> None:
         self._state, self._mirror = state, mirror
+
+    @classmethod
+    def on(cls, target: ClusterAdmin, mirror: str) -> Proofs:
+        """Return those that a target keeps of a mirror."""
+        return cls(state_of(target, PROOF.below(mirror)), mirror)
 
     def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
         """Add ranges that a comparison found equal.

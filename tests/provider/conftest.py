@@ -93,7 +93,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
         "airflow_mirror.ledger.state",
         "airflow_mirror.extras.drill.store",
         "airflow_mirror.cutover.platform",
-        "airflow_mirror.cutover.request",
+        "airflow_mirror.verify.proof",
         "airflow_mirror.sync.holding",
     ):
         monkeypatch.setattr(f"{module}.state_of", lambda *_, **__: one)

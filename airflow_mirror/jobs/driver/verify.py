@@ -30,8 +30,6 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.records import PROOF
-from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
@@ -139,7 +137,7 @@ def verify(
         ids = target_ids(job.plan, admin)
         configs = admin.topic_configs(ids)
         if arguments.only_new:
-            proofs = Proofs(state_of(admin, PROOF.below(mirror.name)), mirror.name)
+            proofs = Proofs.on(admin, mirror.name)
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
     rules = Rules.of(job.plan.mirror)
     held, cleaned = {n for n, entries in configs.items() if is_held(entries, rules)}, cleaned_sides(job.plan, configs)
