@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import scratch_topic
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
@@ -17,16 +16,15 @@ from airflow_mirror.plan import holes
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
-from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
-    TopicState,
     gone_topics,
     other_topics,
     read_source,
     read_target,
     select_topics,
+    with_age,
     without_returning,
 )
 from airflow_mirror.plan.ledger_writers import ledger_writers
@@ -87,8 +85,8 @@ def build(
         read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
-    if mirror.hold_retention_ms is not None and to_copy:
-        here = replace(here, topics=_with_age(mirror.hold_retention_ms, source, here.topics, when))
+    if to_copy:
+        here = replace(here, topics=with_age(here.topics, source, mirror, when))
     left = other_topics(mirror, source)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
@@ -109,15 +107,6 @@ def build(
     if not refused and not there.refused_ledger:
         return draft
     return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused, earlier)
-
-
-def _with_age(
-    hold_ms: int, source: ClusterAdmin, topics: Mapping[str, TopicState], when: datetime
-) -> dict[str, TopicState]:
-    begins = {TopicPartition(name, p): begin for name, state in topics.items() for p, begin in state.begins.items()}
-    old = too_old(source, begins, hold_ms, TO_BEGIN, int(when.timestamp() * 1000))
-    by_topic = {name: tuple(tp.partition for tp in old if tp.topic == name) for name in topics}
-    return {name: replace(state, too_old=by_topic[name]) for name, state in topics.items()}
 
 
 def decide(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.patterns import is_name
@@ -14,6 +15,7 @@ from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.mirror import Mirror, time_ms
+from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun
@@ -268,6 +270,18 @@ def read_topics(
         )
         for name, info in infos.items()
     }
+
+
+def with_age(
+    topics: Mapping[str, TopicState], source: ClusterAdmin, mirror: Mirror, now: datetime
+) -> dict[str, TopicState]:
+    """Return the source's topics with what a hold that ends would not keep of them."""
+    if mirror.hold_retention_ms is None:
+        return dict(topics)
+    begins = {TopicPartition(name, p): begin for name, state in topics.items() for p, begin in state.begins.items()}
+    old = too_old(source, begins, mirror.hold_retention_ms, TO_BEGIN, int(now.timestamp() * 1000))
+    by_topic = {name: tuple(tp.partition for tp in old if tp.topic == name) for name in topics}
+    return {name: replace(state, too_old=by_topic[name]) for name, state in topics.items()}
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import HoldTooShort, InvalidField, TryAgain
+from airflow_mirror.plan.amend import decide_each
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import Rules, is_held
 from airflow_mirror.plan.finite_hold import EVERY_S, FiniteHold, too_old
+from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.inventory import with_age
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 
@@ -129,6 +133,19 @@ def test_the_plan_holds_with_it_and_blocks_what_it_would_lose() -> None:
     (found,) = made.blocks
     assert (found.check, found.object) == ("finite_hold", "2 partitions")
     assert "older than 90% of hold_retention_ms=3600000" in found.evidence and "orders-0, orders-2" in found.evidence
+
+
+def test_a_topic_that_joins_is_asked_for_its_age_as_well() -> None:
+    """It is left out with the reason; the tail, which would end by it, goes on."""
+    source, topic = Source(_0=55.0), a_topic("users", spans=((0, 1),))
+    source.log = {0: 55.0}
+    now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    mirror = a_mirror(hold_retention_ms=HOUR_MS)
+    assert with_age({"users": topic}, source, mirror, now)["users"].too_old == (0,)  # type: ignore[arg-type]
+    assert with_age({"users": topic}, source, a_mirror(), now)["users"].too_old == ()  # type: ignore[arg-type]
+    plan = decide(mirror, a_cluster(a_topic("orders")), a_cluster(cluster_id="c2"), (), NOW)
+    found = decide_each(plan, {"users": replace(topic, too_old=(0,))}, a_cluster(cluster_id="c2"), HoleSamples(), NOW)
+    assert not found.topics and "finite_hold" in found.left_out["users"]
 
 
 def test_a_comparison_excuses_nothing_where_the_hold_ends() -> None:
