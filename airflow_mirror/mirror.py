@@ -422,7 +422,7 @@ class Mirror:
         """Return one Mirror for each enabled ``A->B`` of MirrorMaker 2's file, or of the files of its connectors.
 
         Secrets need not be here: they belong into the connections that the Mirrors name, ``kafka_A`` and ``kafka_B``;
-        ``airflow-mirror from-properties`` makes them.
+        ``airflow-mirror import-mm2`` makes them.
 
         :param clusters: only flows into these, by their aliases; empty: all.
         :raises KeysRefused: names each key that can't be kept.

@@ -19,7 +19,7 @@ swapped for one that spares the mirror (swap-fence), both ends of every log are 
 is made and kept on the old source, and the old source's topics become the reverse mirror's. Its tail, which is started
 afterwards, copies back what applications write to the target, at the same offsets. All objections are reported at once.
 
-A failover whose source has returned and was fenced (fence-returned) is such a cutover: see 'failback' first. Topics of
+A failover whose source has returned and was fenced (fence-on-return) is such a cutover: see 'failback' first. Topics of
 the old source that have diverged are left out by name; those that are gone are created.
 
 Exit status: 0 armed; 1 no way back, with every reason, or to be tried again; 2 wrong input.

@@ -15,7 +15,7 @@ from airflow_mirror.cutover.rollback.failback import failback
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 _TEXT = """\
-Say what became of each topic of a source that returned after a failover and is fenced (fence-returned):
+Say what became of each topic of a source that returned after a failover and is fenced (fence-on-return):
 
   delta     it ends at or below the cut, and what both sides have is the same: only what is missing is copied back
   diverged  it has records that the target lacks, or other ones: it can't go on where it ends

@@ -17,19 +17,20 @@ from airflow_mirror.compat import flags
 from airflow_mirror.console import (
     adopt,
     arm_reverse,
+    audit_reports,
     configs,
     copies,
     cutover,
     drills,
     failback,
     failover,
-    fence_returned,
-    from_properties,
+    fence_on_return,
+    import_mm2,
     ledger,
     lift_fence,
-    night_plan,
     plan,
     preview,
+    readiness,
     report,
     retire,
     rights,
@@ -39,7 +40,6 @@ from airflow_mirror.console import (
     swap_fence,
     translate,
     verify,
-    verify_report,
     wishes,
 )
 from airflow_mirror.console.command import SHORT
@@ -49,10 +49,10 @@ from airflow_mirror.errors import InputError, MirrorError
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "a mirror": (rights, plan, copies, verify, status, configs, translate, wishes, split, retire),
     "a cutover and its way back": (
-        night_plan, preview, cutover, lift_fence, report, verify_report, swap_fence, arm_reverse
+        readiness, preview, cutover, lift_fence, report, audit_reports, swap_fence, arm_reverse
     ),
-    "disaster recovery": (failover, fence_returned, failback, drills),
-    "older tools": (run, from_properties, adopt),
+    "disaster recovery": (failover, fence_on_return, failback, drills),
+    "older tools": (run, import_mm2, adopt),
     "the target's memory": (ledger,),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@
   long as the tails.
 * `kafka_mirrormaker_stop` ends the tails. Turn the first one off before, or they are started again.
 
-The file's clusters are connections: cluster `dc1` is `kafka_dc1`, and `airflow-mirror from-properties FILE --out DIR`
+The file's clusters are connections: cluster `dc1` is `kafka_dc1`, and `airflow-mirror import-mm2 FILE --out DIR`
 makes them. Secrets, and references to them, are not read here.
 
 Scheduled runs take what the DAG's file says:

@@ -40,7 +40,7 @@ def file(airflow: AirflowStandalone, world: tuple[Cluster, Cluster], tmp_path: P
     path = tmp_path / "connect-mirror-maker.properties"
     ends = zip(("near", "far"), world, strict=True)
     path.write_text(FLOWS + "".join(_of_java(alias, cluster.admin_properties()) for alias, cluster in ends))
-    assert main(["from-properties", str(path), "--out", str(tmp_path / "brought")]) == 0
+    assert main(["import-mm2", str(path), "--out", str(tmp_path / "brought")]) == 0
     command = ["airflow", "connections", "import", str(tmp_path / "brought" / "connections.json")]
     env = airflow.environment()
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)

@@ -103,7 +103,7 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
         )
     page = tmp_path / "night.html"
     words = [
-        "night-plan", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
+        "readiness", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
         "--include", f"{topic_name}-(orders|pay|users)", "--groups", f"{topic_name}-.*",
     ]  # fmt: skip
     with consuming(source_cluster, other, users, group_protocol="consumer"), writing(source_cluster, users):
@@ -140,7 +140,7 @@ def test_a_running_copy_is_measured_and_a_loss_blocks(
     tp = TopicPartition(topic_name, 0)
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name), mirror=topic_name)
     words = [
-        "night-plan", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
+        "readiness", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
         "--include", topic_name, "--json",
     ]  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_a_trial_copy_tells_how_long_it_takes_and_leaves_nothing(
             producer.poll(0)
         assert producer.flush(120) == 0
     words = [
-        "night-plan", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
+        "readiness", *properties_of(tmp_path, source_cluster, target_cluster), "--name", topic_name,
         "--include", f"{topic_name}-.*", "--groups", f"{topic_name}-.*",
     ]  # fmt: skip
     assert main([*words, "--json", "--trial", "2", "--tasks", "4"]) == 0
@@ -198,7 +198,7 @@ def test_a_trial_that_is_not_possible_is_said_and_the_rest_is_told(
 
     monkeypatch.setattr(trial, "lease", SimpleNamespace(take=refused))
     words = ["--name", topic_name, "--include", topic_name, "--trial", "1", "--json"]
-    assert main(["night-plan", *properties_of(tmp_path, source_cluster, target_cluster), *words]) == 0
+    assert main(["readiness", *properties_of(tmp_path, source_cluster, target_cluster), *words]) == 0
     night: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert night["trial"] is None and night["waves"]
     assert "how fast a trial copy is: no coordinator answers" in night["unseen"]

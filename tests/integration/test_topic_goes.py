@@ -148,8 +148,8 @@ def test_failover_hands_over_its_copy_with_the_others(world: World) -> None:
     clusters = f"--target dst.properties --source dst.properties {world.mirror.name}"
     for command in ("failback", "arm-reverse"):
         assert world.type(f"{command} {clusters}") == 1, world.shell.said
-        assert "'airflow-mirror fence-returned' fences it" in world.shell.said
-    for command in (f"fence-returned {clusters}", f"failover {clusters} --after"):
+        assert "'airflow-mirror fence-on-return' fences it" in world.shell.said
+    for command in (f"fence-on-return {clusters}", f"failover {clusters} --after"):
         assert world.type(command) == 2, world.shell.said
         assert f"the source is cluster {world.target.cluster_id()}; mirror" in world.shell.said
         assert "make an ordinary mirror to it" in world.shell.said

@@ -50,12 +50,12 @@ OWN = (
     "airflow_mirror.console.main cutover", "airflow_mirror.console.main rollback",
     "airflow_mirror.console.main lift-fence",
     "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
-    "airflow_mirror.console.main fence-returned", "airflow_mirror.console.main failback",
+    "airflow_mirror.console.main fence-on-return", "airflow_mirror.console.main failback",
     "airflow_mirror.console.main arm-reverse",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main split", "airflow_mirror.console.main report",
-    "airflow_mirror.console.main verify-report", "airflow_mirror.console.main night-plan",
+    "airflow_mirror.console.main audit-reports", "airflow_mirror.console.main readiness",
     "airflow_mirror.console.main drills", "airflow_mirror.console.main copy", "airflow_mirror.console.main follow",
-    "airflow_mirror.console.main from-properties", "airflow_mirror.console.main run",
+    "airflow_mirror.console.main import-mm2", "airflow_mirror.console.main run",
     "airflow_mirror.console.main adopt",
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ BY = "cutover"
 BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"
 MAY_END = "a transaction may still end on the source"
 _NOT_FENCED = (
-    "it was failed over, and its source is not fenced since: 'airflow-mirror fence-returned' fences it once it is back, "
+    "it was failed over, and its source is not fenced since: 'airflow-mirror fence-on-return' fences it once it is back, "
     "or says that it is another cluster, to which an ordinary mirror leads"
 )
 ARMED = "armed"  # as the old source notes it: no way back was armed there

@@ -135,7 +135,7 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
     """Return if the source is fenced; the permit says that this is decided still."""
     fence = report.fence
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
-        raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-returned'"])
+        raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-on-return'"])
     there = fence_state(on.target.ledger.values(), mirror)
     raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
     if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):

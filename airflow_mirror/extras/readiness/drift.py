@@ -30,7 +30,7 @@ def drift(before: str, night: NightPlan) -> list[Finding]:
             raise InputError(f"it is of mirror {values['mirror']!r}, version {values['v']}: make it again.")
         lines = [*_topics(values["topics"], night), *_waves(values["waves"], night)]
     except (KeyError, TypeError, ValueError) as e:
-        raise InputError(f"not a plan for the night: {e!r}. Make it again: airflow-mirror night-plan --json.") from e
+        raise InputError(f"not a plan for the night: {e!r}. Make it again: airflow-mirror readiness --json.") from e
     return [Finding(BLOCK, "drift", about, evidence, _REMEDY) for about, evidence in lines]
 
 

@@ -64,7 +64,7 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     def run(directory: str) -> str:
         monkeypatch.chdir(ROOT / directory)
         monkeypatch.setenv("COLUMNS", "98")
-        main(["from-properties", "connect-mirror-maker.properties"])
+        main(["import-mm2", "connect-mirror-maker.properties"])
         shown = capsys.readouterr()
         return shown.out + shown.err
 

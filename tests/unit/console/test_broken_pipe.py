@@ -15,7 +15,7 @@ def test_a_reader_that_has_gone_is_no_success_and_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     file = ROOT / "docs" / "examples" / "connect-mirror-maker.properties"
-    command = [sys.executable, "-m", "airflow_mirror.console.main", "from-properties", str(file)]
+    command = [sys.executable, "-m", "airflow_mirror.console.main", "import-mm2", str(file)]
     done = subprocess.run(
         command, stdout=write, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )

@@ -32,12 +32,12 @@ def test_a_mirror_is_its_name_or_its_file(file: str) -> None:
         ["verify", "--mirror", "MIRROR"], ["retire", "--mirror", "MIRROR"], ["pause", "--mirror", "MIRROR"],
         ["lift-fence", "--mirror", "MIRROR"], ["swap-fence", "--mirror", "MIRROR"], ["cutover", "--mirror", "MIRROR"],
         ["preview", "--mirror", "MIRROR"], ["report", "--mirror", "MIRROR"], ["failover", "MIRROR"],
-        ["failback", "MIRROR"], ["arm-reverse", "MIRROR"], ["fence-returned", "MIRROR"],
+        ["failback", "MIRROR"], ["arm-reverse", "MIRROR"], ["fence-on-return", "MIRROR"],
     ],
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_each_command_takes_both(words: list[str], file: str) -> None:
-    more = ["--target", "dst"] + (["--source", "src"] if words[0] in ("fence-returned", "failback") else [])
+    more = ["--target", "dst"] + (["--source", "src"] if words[0] in ("fence-on-return", "failback") else [])
     given = parser().parse_args([file if word == "MIRROR" else word for word in words] + more)
     assert given.mirror == "dc1-to-dc2"
 

@@ -349,7 +349,7 @@ def test_nothing_is_deleted_without_the_proven_fence(back: Back, tmp_path: Path)
     with pytest.raises(FenceGone):
         back.prepare(export_to=tmp_path, recreate=["t"])
     back.report.fence.proven = None
-    with pytest.raises(NoWayBack, match="fence-returned"):
+    with pytest.raises(NoWayBack, match="fence-on-return"):
         back.prepare(export_to=tmp_path, recreate=["t"])
     assert back.old.deleted == []
 

@@ -270,7 +270,7 @@ def test_failover_whose_source_nobody_has_fenced_is_told_the_next_step() -> None
     failed_over = Direction(generation=1, primary="new", by=FAILOVER, attempt="x", plan="p", at="noon")
     ledger.decide(lambda _: turn("flow", failed_over))
     side: Any = SimpleNamespace(ledger=ledger)
-    with pytest.raises(NoWayBack, match="'airflow-mirror fence-returned' .* another cluster, to which an ordinary"):
+    with pytest.raises(NoWayBack, match="'airflow-mirror fence-on-return' .* another cluster, to which an ordinary"):
         cutover_of("flow", side)
     with pytest.raises(NoWayBack, match="no cutover of it has opened"):
         cutover_of("other", side)

@@ -1,4 +1,4 @@
-"""``airflow-mirror from-properties``: files of MirrorMaker 2 become Mirror files and Airflow connections."""
+"""``airflow-mirror import-mm2``: files of MirrorMaker 2 become Mirror files and Airflow connections."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ connections.json and in clusters/, which nobody else may read.
 Exit status: 0 done; 2 something can't be kept, nothing was written.
 
 examples:
-  airflow-mirror from-properties connect-mirror-maker.properties
-  airflow-mirror from-properties connect-mirror-maker.properties --out mirrors
-  airflow-mirror from-properties source.json checkpoint.json heartbeat.json --out mirrors
+  airflow-mirror import-mm2 connect-mirror-maker.properties
+  airflow-mirror import-mm2 connect-mirror-maker.properties --out mirrors
+  airflow-mirror import-mm2 source.json checkpoint.json heartbeat.json --out mirrors
 """
 _PRIVATE = 0o600
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "from-properties", "take over files of MirrorMaker 2: Mirrors and connections", _TEXT, _run)
+    p = command(commands, "import-mm2", "take over files of MirrorMaker 2: Mirrors and connections", _TEXT, _run)
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     p.add_argument(
         "--out", type=Path, metavar="DIR",

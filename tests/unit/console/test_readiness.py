@@ -1,4 +1,4 @@
-"""``airflow-mirror night-plan``: what it prints, and an exit status that scripts can use."""
+"""``airflow-mirror readiness``: what it prints, and an exit status that scripts can use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.console import night_plan as command
+from airflow_mirror.console import readiness as command
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.readiness.build import decide
 from airflow_mirror.extras.readiness.look import ReadinessFacts
@@ -47,7 +47,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.setattr(command, "night_plan", night_plan)
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
-    made.words = ["night-plan", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
+    made.words = ["readiness", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
     return made
 
 

@@ -1,4 +1,4 @@
-"""``airflow-mirror fence-returned``: which words it takes, and what it prints."""
+"""``airflow-mirror fence-on-return``: which words it takes, and what it prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from airflow_mirror.console import fence_returned
+from airflow_mirror.console import fence_on_return
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.failover.returned import Returned
 from airflow_mirror.cutover.signing import Signer
@@ -33,14 +33,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((source, target, mirror, fence, open_by_default, *([type(signer)] if signer else [])))
         return FOUND
 
-    monkeypatch.setattr(fence_returned, "target_of", cluster)
-    monkeypatch.setattr(fence_returned, "config_of", lambda name, _: name)
-    monkeypatch.setattr(fence_returned, "watch", watch)
+    monkeypatch.setattr(fence_on_return, "target_of", cluster)
+    monkeypatch.setattr(fence_on_return, "config_of", lambda name, _: name)
+    monkeypatch.setattr(fence_on_return, "watch", watch)
     return calls
 
 
 def run(*words: str) -> int:
-    return main(["fence-returned", "--target", "dst", "--source", "src", "m", *words])
+    return main(["fence-on-return", "--target", "dst", "--source", "src", "m", *words])
 
 
 def test_report_is_signed_with_the_key_that_is_named(
@@ -71,7 +71,7 @@ def test_being_ended_and_being_wrong_are_told_apart(
         def end(*_: Any, **__: Any) -> Any:
             raise error
 
-        monkeypatch.setattr(fence_returned, "watch", end)
+        monkeypatch.setattr(fence_on_return, "watch", end)
 
     ends_with(KeyboardInterrupt())
     assert run() == 130

@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_mirrors_and_connections_are_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert main(["from-properties", str(file), "--out", str(out)]) == 0
+    assert main(["import-mm2", str(file), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} == {
         "A-to-B.yaml", "connections.json", "clusters/kafka_A.properties", "clusters/kafka_B.properties",
@@ -60,7 +60,7 @@ def test_mirrors_and_connections_are_written(file: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize("password", ["p w", "p\u2028w", "p\x85w", "\\u0020p", "p\\u0020", "p\\\\nw"])
 def test_a_password_arrives_as_it_is_whatever_is_in_it(file: Path, tmp_path: Path, password: str) -> None:
     file.write_text(FILE.replace("hidden=1", password))
-    assert main(["from-properties", str(file), "--out", str(tmp_path)]) == 0
+    assert main(["import-mm2", str(file), "--out", str(tmp_path)]) == 0
     meant = json.loads(json.loads((tmp_path / "connections.json").read_text())["kafka_B"]["extra"])
     (written,) = (tmp_path / "clusters").glob("kafka_B.*")
     assert load(str(written)).properties == meant
@@ -74,9 +74,9 @@ def test_without_a_directory_nothing_is_written_and_no_secret_is_needed(
         FILE.replace('"hidden=1"', '"${env:NOT_SET_HERE}"') + "config.providers = env\n"
         "config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
     )
-    assert main(["from-properties", str(file)]) == 0
+    assert main(["import-mm2", str(file)]) == 0
     assert "Nothing was written" in capsys.readouterr().out
-    assert main(["from-properties", str(file), "--out", str(file.parent / "out")]) == 2
+    assert main(["import-mm2", str(file), "--out", str(file.parent / "out")]) == 2
     assert "'NOT_SET_HERE' is not there" in capsys.readouterr().err
     assert not (file.parent / "out").exists()
 
@@ -84,13 +84,13 @@ def test_without_a_directory_nothing_is_written_and_no_secret_is_needed(
 def test_what_is_refused_leaves_no_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (file.parent / "x.jks").write_bytes(b"\xfe\xed\xfe\xed")
     file.write_text(FILE + f"B.ssl.truststore.location = {file.parent / 'x.jks'}\n")
-    assert main(["from-properties", str(file), "--out", str(file.parent / "out")]) == 2
+    assert main(["import-mm2", str(file), "--out", str(file.parent / "out")]) == 2
     assert "B.ssl.truststore.location" in capsys.readouterr().err
     assert not (file.parent / "out").exists()
 
 
 def test_a_written_mirror_says_everything_that_the_file_meant(file: Path, tmp_path: Path) -> None:
-    main(["from-properties", str(file), "--out", str(tmp_path)])
+    main(["import-mm2", str(file), "--out", str(tmp_path)])
     written = yaml.safe_load((tmp_path / "A-to-B.yaml").read_text())
     assert list(written)[:3] == ["name", "source", "target"]
     assert {"isolation", "start", "sync_groups", "replication_factor", "policy", "source_alias"} <= written.keys()

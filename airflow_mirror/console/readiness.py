@@ -1,4 +1,4 @@
-"""``airflow-mirror night-plan``: what moves together in the night of a migration, and what is short of time."""
+"""``airflow-mirror readiness``: what moves together in the night of a migration, and what is short of time."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ keep elsewhere, and what is left behind. It takes some ten seconds, stores nothi
 Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wrong input.
 
 examples:
-  airflow-mirror night-plan --source src.properties --target dst.properties --include 'orders.*' > night.md
-  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --trial --tasks 8
-  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --since night.json --html night.html
-  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --json | jq '.waves[].mirror'
+  airflow-mirror readiness --source src.properties --target dst.properties --include 'orders.*' > night.md
+  airflow-mirror readiness --mirror dc1-to-dc2.yaml --trial --tasks 8
+  airflow-mirror readiness --mirror dc1-to-dc2.yaml --since night.json --html night.html
+  airflow-mirror readiness --mirror dc1-to-dc2.yaml --json | jq '.waves[].mirror'
 """
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "night-plan", "what moves together in the night, and what is short of time", _TEXT, _run)
+    p = command(commands, "readiness", "what moves together in the night, and what is short of time", _TEXT, _run)
     add_both(p)
     add_flow(p)
     add_json(p, "default: Markdown")

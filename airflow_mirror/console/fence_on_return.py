@@ -1,4 +1,4 @@
-"""``airflow-mirror fence-returned``: stand by until a source that was failed over answers, and fence it then."""
+"""``airflow-mirror fence-on-return``: stand by until a source that was failed over answers, and fence it then."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ The fence is found as that of a finished cutover: 'status' shows it, 'lift-fence
 Exit status: 0 fenced; 1 needs a look; 2 wrong input, as a source that can't be fenced with these rights.
 
 examples:
-  airflow-mirror fence-returned --target dst.properties --source src.properties dc1-to-dc2
+  airflow-mirror fence-on-return --target dst.properties --source src.properties dc1-to-dc2
 """
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "fence-returned", "stand by to fence a source that returns after a failover", _TEXT, _run)
+    p = command(commands, "fence-on-return", "stand by to fence a source that returns after a failover", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")

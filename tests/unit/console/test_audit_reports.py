@@ -1,4 +1,4 @@
-"""``airflow-mirror verify-report``: what it prints, and with which status it ends."""
+"""``airflow-mirror audit-reports``: what it prints, and with which status it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from airflow_mirror.console import verify_report as command
+from airflow_mirror.console import audit_reports as command
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.signing import fingerprint
 from tests.unit.cutover.test_evidence import FOREIGN, PUBLIC, Runs
@@ -49,7 +49,7 @@ def write(file: str, key: Ed25519PublicKey) -> None:
 
 
 def verify(*words: str) -> int:
-    return main(["verify-report", *words])
+    return main(["audit-reports", *words])
 
 
 def test_proven_reports_are_listed_with_what_was_not_checked(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``airflow-mirror verify-report``: are reports of cutovers what they were, and are they all there?"""
+"""``airflow-mirror audit-reports``: are reports of cutovers what they were, and are they all there?"""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ own chain is whole, and has these links.
 Exit status: 0 proven; 1 not: the first broken link is named; 2 wrong input.
 
 examples:
-  airflow-mirror verify-report report.json
-  airflow-mirror verify-report monday.json tuesday.json --key public.pem --target dst.properties
+  airflow-mirror audit-reports report.json
+  airflow-mirror audit-reports monday.json tuesday.json --key public.pem --target dst.properties
 """
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "verify-report", "prove that reports of cutovers are unchanged and all there", _TEXT, _run)
+    p = command(commands, "audit-reports", "prove that reports of cutovers are unchanged and all there", _TEXT, _run)
     p.add_argument("files", nargs="+", metavar="FILE", help="reports as JSON, in the order in which they were made")
     p.add_argument("--key", metavar="PUBLIC", help="the public Ed25519 key in a PEM file, from somebody whom you trust")
     p.add_argument("--target", metavar="CLUSTER", help=f"ask its ledger as well: {HELP}")
