@@ -18,7 +18,9 @@ from tests.integration.warm_jobs import WarmJobs
 def open_transaction(source_cluster: Cluster, topic_name: str) -> Iterator[Callable[[], None]]:
     """One record of a transaction, and committed ones behind it; called, it commits."""
     create(source_cluster, topic_name)
-    producer = Producer({**source_cluster.properties(), "transactional.id": f"hangs-{topic_name}"})
+    # Brokers abort it after a minute by default, and on a busy machine the test takes longer.
+    hangs = {"transactional.id": f"hangs-{topic_name}", "transaction.timeout.ms": 900_000}
+    producer = Producer({**source_cluster.properties(), **hangs})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic_name, b"first", partition=0)
