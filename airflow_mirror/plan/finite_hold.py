@@ -17,9 +17,21 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import HoldTooShort, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.wire.errors import UnknownTopic
 
 TO_BEGIN, TO_GO_ON = 0.9, 0.95  # shares of the hold: how old the first record may be
 EVERY_S = 30.0  # between two looks of a tail; a twentieth of the shortest hold is three minutes
+
+
+def older(source: ClusterAdmin, positions: Mapping[TopicPartition, int], than_ms: int) -> set[TopicPartition]:
+    """Return the partitions whose first record at or after a position has a time before ``than_ms``.
+
+    Or that have no record there; ask only where there is one. Timestamps are taken to grow along the log.
+    """
+    if than_ms < 0 or not positions:  # nothing is that old, and ListOffsets takes negative times for something else
+        return set()
+    young = source.offsets(positions, than_ms)  # -1: all of them are older
+    return {tp for tp, position in positions.items() if young[tp] < 0 or position < young[tp]}
 
 
 def too_old(
@@ -31,17 +43,14 @@ def too_old(
 
     :param begins: where the copy of each partition begins, or began.
     """
-    young_ms = now_ms - int(hold_ms * share)
-    suspects = sorted(begins)
+    suspects = set(begins)
     for _ in range(2):  # what the source deletes, or gets, between two requests looks the same once
-        if not suspects or young_ms < 0:  # ListOffsets takes negative times for something else
-            return []
-        first, young, ends = source.offsets(suspects, 0), source.offsets(suspects, young_ms), source.offsets(suspects)
-        suspects = [
-            tp for tp in suspects
-            if first[tp] >= 0 and max(first[tp], begins[tp]) < (young[tp] if young[tp] >= 0 else ends[tp])
-        ]  # fmt: skip
-    return suspects
+        if not suspects:
+            break
+        first, ends = source.offsets(suspects, 0), source.offsets(suspects)
+        there = {tp: max(first[tp], begins[tp]) for tp in suspects if first[tp] >= 0 and begins[tp] < ends[tp]}
+        suspects = older(source, there, now_ms - int(hold_ms * share))
+    return sorted(suspects)
 
 
 class FiniteHold:
@@ -71,13 +80,14 @@ class FiniteHold:
         if self._hold_ms is None or self._clock() - self._looked < EVERY_S:
             return
         self._looked = self._clock()
+        # What became of a topic that was deleted, or created again, is told by the task that copies it; also if that
+        # happens between two requests here.
         try:
-            # What became of a topic that was deleted, or created again, is told by the task that copies it.
             infos = self._source.topics(self._by_name)
             same = {name for name, info in infos.items() if info.topic_id == self._by_name[name]}
             begins = {tp: start for tp, start in self._begins.items() if tp.topic in same}
             old = too_old(self._source, begins, self._hold_ms, TO_GO_ON, int(self._now_s() * 1000))
-        except TryAgain:
-            return  # the copy itself says that the source is away
+        except (TryAgain, UnknownTopic):  # the copy itself says that the source is away
+            return
         if old:
             raise HoldTooShort([str(tp) for tp in old], self._hold_ms)

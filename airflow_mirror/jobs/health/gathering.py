@@ -15,6 +15,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import named
 from airflow_mirror.plan.configs import held_values
 from airflow_mirror.plan.findings import Questions
+from airflow_mirror.plan.finite_hold import older
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings
@@ -64,19 +65,19 @@ def gather(
         )
     held = named(source, lag.standing(first, facts.lags))
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
-    late = to.ask("lag", lambda: _older(source, behind, limits.max_lag_s, clock())) or ()
+    late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
     racing, lost = to.ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
     return replace(facts, late=late, racing=racing, lost=lost, held=[str(one) for one in held])
 
 
-def _older(
-    source: ClusterAdmin, positions: Mapping[TopicPartition, int], age_s: float | None, now_s: float
+def _late(
+    source: ClusterAdmin, behind: Mapping[TopicPartition, int], limits: Limits, now_s: float
 ) -> set[TopicPartition]:
-    """Return the partitions whose first record at or after a position is older than ``age_s``."""
-    if age_s is None or not positions:
-        return set()
-    young = source.offsets(positions, round((now_s - age_s) * 1000))  # -1: all of them are older
-    return {tp for tp, position in positions.items() if young[tp] < 0 or position < young[tp]}
+    return set() if limits.max_lag_s is None else older(source, behind, _ms_ago(now_s, limits.max_lag_s))
+
+
+def _ms_ago(now_s: float, age_s: float) -> int:
+    return round((now_s - age_s) * 1000)
 
 
 def _retention(
@@ -99,7 +100,7 @@ def _retention(
     racing = {
         tp: time_s
         for time_s, positions in by_time.items()
-        for tp in _older(source, positions, time_s - limits.headroom_s(time_s), now_s)
+        for tp in older(source, positions, _ms_ago(now_s, time_s - limits.headroom_s(time_s)))
     }
     return racing, lost
 

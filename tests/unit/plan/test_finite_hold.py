@@ -13,9 +13,10 @@ from airflow_mirror.errors import HoldTooShort, InvalidField, TryAgain
 from airflow_mirror.plan.amend import decide_each
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import Rules, is_held
-from airflow_mirror.plan.finite_hold import EVERY_S, FiniteHold, too_old
+from airflow_mirror.plan.finite_hold import EVERY_S, FiniteHold, older, too_old
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import with_age
+from airflow_mirror.wire.errors import UnknownTopic
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 
@@ -34,6 +35,7 @@ class Source:
         self.log = {int(offset[1:]): age for offset, age in ages.items()}
         self.changes: list[dict[int, float | None]] = []
         self.asked, self.away, self.topic_id = 0, False, "orders-id"
+        self.goes: Exception | None = None  # what a request for offsets meets
 
     def topics(self, names: Iterable[str]) -> dict[str, object]:
         if self.away:
@@ -43,6 +45,8 @@ class Source:
     def offsets(self, partitions: Iterable[TopicPartition], spec: str | int = "latest") -> dict[TopicPartition, int]:
         """As ListOffsets answers: by a time the first record of it or later, -1 if there is none."""
         self.asked += 1
+        if self.goes is not None:
+            raise self.goes
         if spec == "latest":
             found = max(self.log, default=-1) + 1
         else:
@@ -72,6 +76,12 @@ def old(source: Source, begin: int = 0, share: float = 0.9) -> bool:
 )
 def test_the_first_record_decides(log: dict[str, float | None], answer: bool) -> None:
     assert old(Source(**log)) is answer
+
+
+def test_nothing_is_older_than_the_epoch_and_nobody_is_asked() -> None:
+    """A retention of three hundred years: ListOffsets takes negative times for something else."""
+    source = Source(_0=55.0)
+    assert older(source, {ORDERS: 0}, -5) == set() and source.asked == 0  # type: ignore[arg-type]
 
 
 def test_records_before_the_mirrors_start_do_not_count() -> None:
@@ -112,9 +122,11 @@ def test_a_tail_goes_on_without_the_source_and_without_topics_that_are_gone() ->
     source.log = {0: 59.0}
     source.away = True
     hold.look_in_turn()
-    source.away, source.topic_id, now[0] = False, "another", EVERY_S
+    source.away, source.goes, now[0] = False, UnknownTopic("ListOffsets", "orders"), EVERY_S
+    hold.look_in_turn()  # it was deleted between two requests
+    source.goes, source.topic_id, now[0] = None, "another", 2 * EVERY_S
     hold.look_in_turn()
-    source.topic_id, now[0] = "", 2 * EVERY_S
+    source.topic_id, now[0] = "", 3 * EVERY_S
     hold.look_in_turn()
 
 
