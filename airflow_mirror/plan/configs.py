@@ -251,6 +251,15 @@ def is_held(target: Mapping[str, ConfigEntry], rules: Rules = _USUAL) -> bool:
     return all(key in target and rules.is_on_hold(key, target[key].value) for key in keys)
 
 
+def held_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:
+    """Return the target topics of which no broker takes a record that matters; see :func:`is_held`.
+
+    :param target: their settings as they are.
+    """
+    rules = Rules.of(plan.mirror)
+    return {name for name, entries in target.items() if is_held(entries, rules)}
+
+
 def cleaned_sides(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, tuple[str, ...]]:
     """Return on which sides a log cleaner may have taken records, by target topic; topics without any are left out.
 

@@ -8,7 +8,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
+from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.partition import compare_partitions
@@ -34,8 +34,7 @@ def verify_rest(
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
         with ClusterAdmin(target) as admin:
             configs = admin.topic_configs(names)
-        rules = Rules.of(plan.mirror)
-        held, cleaned = {n for n, entries in configs.items() if is_held(entries, rules)}, cleaned_sides(plan, configs)
+        held, cleaned = held_topics(plan, configs), cleaned_sides(plan, configs)
         pairs = [
             PartitionPair(
                 source_topic=t.source_topic,

@@ -32,7 +32,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.configs import Rules, cleaned_sides, is_held
+from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs
@@ -139,8 +139,7 @@ def verify(
         if arguments.only_new:
             proofs = Proofs.on(admin, mirror.name)
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
-    rules = Rules.of(job.plan.mirror)
-    held, cleaned = {n for n, entries in configs.items() if is_held(entries, rules)}, cleaned_sides(job.plan, configs)
+    held, cleaned = held_topics(job.plan, configs), cleaned_sides(job.plan, configs)
     with comparing(mirror) as (tasks, compare):
         pairs = [
             [
