@@ -55,11 +55,16 @@ def create(
     return True
 
 
+def replicas_on(target: ClusterAdmin) -> int:
+    """Return how many replicas a topic of the ledger gets: 3, as far as there are brokers for it."""
+    return min(3, target.broker_count())
+
+
 def spec(
     target: ClusterAdmin, topic: str, settings: Mapping[str, str], partitions: int = 1, replicas: int | None = None
 ) -> NewTopicSpec:
     """Return a topic of the ledger as it must at least be; see :func:`create`."""
-    replicas = replicas or min(3, target.broker_count())
+    replicas = replicas or replicas_on(target)
     configs = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
     return NewTopicSpec(topic, partitions, replicas, configs)
 

@@ -14,7 +14,7 @@ from airflow_mirror.errors import MirrorError, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.ledger import decisions, state
-from airflow_mirror.ledger.topic import spec
+from airflow_mirror.ledger.topic import replicas_on, spec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules
@@ -93,8 +93,11 @@ def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[st
     wanted = {DECISIONS: (decisions.SETTINGS, 1), STATE: (state.SETTINGS, 1), WISHES: (state.SETTINGS, 1)}
     if any(t.mode == "mapped" for t in topics):
         wanted[MAPS] = (state.SETTINGS, MAP_PARTITIONS)
-    there = target.topics(wanted)
-    specs = [spec(target, name, *what) for name, what in wanted.items() if name not in there]
+    missing = wanted.keys() - target.topics(wanted).keys()
+    if not missing:
+        return {}
+    replicas = replicas_on(target)
+    specs = [spec(target, name, *wanted[name], replicas) for name in sorted(missing)]
     return {name: _words(e) for name, e in _judged(target.refused_topics(specs)).items()}
 
 

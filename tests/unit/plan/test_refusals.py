@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.inventory import TopicState
-from airflow_mirror.plan.refusals import Refusal, refusals
+from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
 from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
@@ -113,3 +114,34 @@ def test_settings_of_the_source_are_refused_of_a_topic_that_exists_too() -> None
     assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day", on_hold=False)}
     keeps = a_mirror(topics=[".*"], keep_configs=["retention.ms"])  # the remedy
     assert not asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")], mirror=keeps)
+
+
+class Kept:
+    """A cluster that has some of the ledger's topics, and refuses what is to be kept for ever."""
+
+    def __init__(self, *topics: str) -> None:
+        self.there, self.asked = topics, list[NewTopicSpec]()
+
+    def topics(self, names: Iterable[str]) -> dict[str, None]:
+        return {name: None for name in names if name in self.there}
+
+    def broker_count(self) -> int:
+        self.counted = getattr(self, "counted", 0) + 1
+        return 5
+
+    def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, MirrorError]:
+        self.asked += specs
+        forever = [spec.name for spec in specs if spec.configs.get("retention.ms") == "-1"]
+        return {name: RequestRefused("create", 44, "POLICY_VIOLATION", "at most a day") for name in forever}
+
+
+def test_the_ledgers_own_topics_are_asked_for_where_they_are_missing() -> None:
+    target = Kept(STATE)
+    assert refused_ledger(target, []) == {DECISIONS: "POLICY_VIOLATION: at most a day"}  # type: ignore[arg-type]
+    assert [spec.name for spec in target.asked] == [DECISIONS, WISHES] and target.counted == 1
+    assert {spec.replication_factor for spec in target.asked} == {3}
+
+
+def test_a_ledger_that_is_there_is_not_asked_about() -> None:
+    target = Kept(DECISIONS, STATE, WISHES)
+    assert refused_ledger(target, []) == {} and target.asked == []  # type: ignore[arg-type]
