@@ -9,7 +9,7 @@ from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import owned_topics, require_active, shares
+from airflow_mirror.plan.ownership import owned_topics, require_active
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, prefix
 from airflow_mirror.wording import some
@@ -45,7 +45,7 @@ def sync_plan(
 
 def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Ledger) -> None:
     name = plan.mirror.name
-    ours = {topic for topic, one in shares(owned_topics(ledger)) if one.mirror == name}
+    ours = {t for t, one in owned_topics(ledger).items() if one.of_mirror(name, plan.source_cluster_id) is not None}
     if others := sorted({t.target_topic for t in plan.topics} - ours):
         raise InputError(
             f"mirror {name!r}", f"topics that it does not own: {some(others)}", "Their settings are for others to change."

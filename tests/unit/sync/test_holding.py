@@ -18,7 +18,7 @@ from tests.unit.plan.builders import a_mirror
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``owned`` is what the ledger says, ``writing`` whether a job holds the lease, ``asked`` what was applied."""
-    world = SimpleNamespace(owned={"orders": Owned(topic_id="", mirror="m", source_id="c1")}, writing=False, asked=None)
+    world = SimpleNamespace(owned={"orders": Owned(topic_id="", mirror="m", source_id="s")}, writing=False, asked=None)
 
     def sync_configs(plan: Any, known: Any, target: Any, permit: Any, *, hold: bool, dry_run: bool) -> ConfigsReport:
         world.asked = hold, dry_run
@@ -48,9 +48,10 @@ def test_a_hold_ends_only_once_no_job_may_write(world: SimpleNamespace) -> None:
     assert world.asked == (False, False)
 
 
-@pytest.mark.parametrize("owned", [{}, {"orders": Owned(topic_id="", mirror="another", source_id="c1")}])
-def test_nothing_is_set_of_topics_that_are_not_the_mirrors(world: SimpleNamespace, owned: dict[str, Owned]) -> None:
-    world.owned = owned
+@pytest.mark.parametrize("of", [(), ("another", "s"), ("m", "another")], ids=["nobody", "another", "its namesake"])
+def test_nothing_is_set_of_topics_that_are_not_the_mirrors(world: SimpleNamespace, of: tuple[str, ...]) -> None:
+    """Mirrors of one name and several sources are several mirrors."""
+    world.owned = {"orders": Owned(topic_id="", mirror=of[0], source_id=of[1])} if of else {}
     with pytest.raises(InputError, match="topics that it does not own: orders"):
         end_the_hold()
     assert world.asked is None
@@ -59,7 +60,7 @@ def test_nothing_is_set_of_topics_that_are_not_the_mirrors(world: SimpleNamespac
 def test_who_shares_a_topic_may(world: SimpleNamespace) -> None:
     world.owned = {
         "orders": Owned.shared(
-            Owned(topic_id="", mirror="m", source_id="c1"), Owned(topic_id="", mirror="other", source_id="c2")
+            Owned(topic_id="", mirror="m", source_id="s"), Owned(topic_id="", mirror="other", source_id="c2")
         )
     }
     end_the_hold()
