@@ -91,17 +91,17 @@ class Mirror:
     sync_groups: bool = knob(
         True, switch(), "a tail keeps the groups' positions on the target where they are on the source"
     )
-    group_interval_s: float = knob(5.0, seconds(0.1, 3600), "between two passes over all groups")
+    group_interval_s: float = knob(5.0, seconds(0.1, 3600), "seconds between two passes over all groups")
     sync_configs: bool = knob(
         True, switch(),
         "a tail keeps the target's topic settings as they are on the source. What is on hold follows when the mirror has "
         "ended",
     )  # fmt: skip
-    config_interval_s: float = knob(30.0, seconds(1, 3600), "between two passes over all topics")
+    config_interval_s: float = knob(30.0, seconds(1, 3600), "seconds between two passes over all topics")
     sync_acls: bool = knob(
         False, switch(), "a tail lets the rights of readers follow, as SyncAclsOperator does before the cutover"
     )
-    acl_interval_s: float = knob(60.0, seconds(60, 3600), "between two passes over all ACLs")
+    acl_interval_s: float = knob(60.0, seconds(60, 3600), "seconds between two passes over all ACLs")
     remove_acls: bool = knob(
         False, switch(), "a tail also removes ACLs that are gone on the source and that this mirror could have written"
     )
@@ -122,9 +122,9 @@ class Mirror:
         "(airflow_mirror.plan.configs.SURVIVES), else the target's",
     )  # fmt: skip
     sync_topics: bool = knob(True, switch(), "a tail takes in topics that appear, and partitions that are added")
-    topic_interval_s: float = knob(30.0, seconds(0.1, 3600), "between two looks for them")
+    topic_interval_s: float = knob(30.0, seconds(0.1, 3600), "seconds between two looks for them")
     sync_log_starts: bool = knob(True, switch(), "a tail deletes on the target what the source's retention has deleted")
-    log_start_delay_s: float = knob(86_400.0, seconds(60, 10**9), "pass in between")
+    log_start_delay_s: float = knob(86_400.0, seconds(60, 10**9), "seconds that pass in between")
     hold_retention_ms: int | None = knob(
         None, whole(
             3_600_000, "no time to migrate in", "Give milliseconds from 3600000 (an hour), or None: nothing is deleted."
@@ -142,8 +142,10 @@ class Mirror:
         None, text(remedy="Name the target cluster."),
         "the target's name in heartbeats; without it the target's connection id. The source's is source_alias",
     )  # fmt: skip
-    heartbeat_interval_s: float = knob(1.0, seconds(0.1, 3600), "between two heartbeats")
-    checkpoint_interval_s: float = knob(60.0, seconds(0.1, 3600), "between two passes over checkpoints and offset-syncs")
+    heartbeat_interval_s: float = knob(1.0, seconds(0.1, 3600), "seconds between two heartbeats")
+    checkpoint_interval_s: float = knob(
+        60.0, seconds(0.1, 3600), "seconds between two passes over checkpoints and offset-syncs"
+    )
     trace_replication_factor: int | None = knob(
         None, _REPLICAS, "of the topics of traces; without it 3, capped by the target's broker count"
     )

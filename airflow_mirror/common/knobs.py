@@ -49,6 +49,8 @@ class Knob:
     def add(self, parser: argparse._ActionsContainer, default: object) -> None:
         """Add the option; what is not given is None, because a Mirror's file may say it."""
         text = _MODULE.sub("", self.help)
+        if self.values.option.get("action") == "append":
+            text += "; may be repeated"
         if default not in (None, False, ()):
             text += f" (default: {', '.join(default) if isinstance(default, tuple) else default})"
         more: dict[str, Any] = {} if self.metavar is None else {"metavar": self.metavar}

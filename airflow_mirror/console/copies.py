@@ -12,7 +12,7 @@ from typing import Any
 from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import command, name_of
 from airflow_mirror.console.request import way_of
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import older, together
@@ -75,7 +75,7 @@ def _add_all(p: argparse.ArgumentParser, add_options: Callable[[argparse.Argumen
 def _add_follow(p: argparse.ArgumentParser) -> None:
     options.add_follow(p)
     p.add_argument(
-        "--reverse-of", metavar="NAME",
+        "--reverse-of", type=name_of, metavar="MIRROR",
         help="copy back what applications write to the target of this mirror, whose way back is armed ('arm-reverse').\n"
         "--source and --target are the mirror's own; what is copied is the way back's plan",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
-from airflow_mirror.console.command import add_mirror, command
+from airflow_mirror.console.command import add_mirror, command, name_of
 from airflow_mirror.console.request import last_plan, require_planned, way_of
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
 from airflow_mirror.jobs.driver.verify import add_comparison, verify
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     which = p.add_mutually_exclusive_group(required=True)
     add_mirror(which, required=False)
     which.add_argument(
-        "--reverse-of", metavar="NAME",
+        "--reverse-of", type=name_of, metavar="MIRROR",
         help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")

@@ -42,6 +42,12 @@ def test_each_command_takes_both(words: list[str], file: str) -> None:
     assert given.mirror == "dc1-to-dc2"
 
 
+@pytest.mark.parametrize("command", ["verify", "follow"])
+def test_a_mirror_whose_way_back_is_meant_as_well(command: str, file: str) -> None:
+    given = parser().parse_args([command, "--target", "dst", "--source", "src", "--reverse-of", file])
+    assert given.reverse_of == "dc1-to-dc2"
+
+
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--target", "dst", "--mirror", "nowhere.yaml"]) == 2
     assert "mirror file 'nowhere.yaml' can't be read" in capsys.readouterr().err
