@@ -28,11 +28,11 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.extras.drill import store as drills
 from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.jobs.driver import windows
-from airflow_mirror.jobs.driver.arguments import TURN_S
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.progress.figures import TIERS
+from airflow_mirror.jobs.request import TURN_S
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import (
     SIGN_EVERY_S,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.kafka.model import Acl, GroupCommit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
@@ -23,6 +24,14 @@ def rule(
         resource_type=kind, name=name, pattern_type=pattern, principal=principal, host="*", operation=operation,
         permission=permission,
     )  # fmt: skip
+
+
+R = TypeVar("R", bound=JobRequest)
+
+
+def request(kind: type[R], mirror: Mirror | None = None, **fields: Any) -> R:
+    """Return what a job is asked to do, between clusters that nobody can reach."""
+    return kind(mirror=mirror or Mirror(name="m", source="a", target="b"), **{"source": "a", "target": "b", **fields})
 
 
 def topic_plan(name: str, starts: Mapping[int, int], **fields: Any) -> TopicPlan:

@@ -37,30 +37,34 @@ class Values:
 class Knob:
     """See the module.
 
-    :param help: for people; the default is added to an option's.
+    :param help: for people; the default is added to an option's. "": the option is not shown.
     :param option: as ``--include``; "": there is none.
+    :param section: under which the help shows the option; "": under the first.
     """
 
     values: Values
     help: str
     option: str = ""
     metavar: str | None = None
+    section: str = ""
 
     def add(self, parser: argparse._ActionsContainer, default: object) -> None:
         """Add the option; what is not given is None, because a Mirror's file may say it."""
         text = _MODULE.sub("", self.help)
         if self.values.option.get("action") == "append":
             text += "; may be repeated"
-        if default not in (None, False, ()):
-            text += f" (default: {', '.join(default) if isinstance(default, tuple) else default})"
+        if default not in (None, False, (), ""):
+            text += f" (default: {_shown(default)})"
         more: dict[str, Any] = {} if self.metavar is None else {"metavar": self.metavar}
-        text = textwrap.fill(text, _HELP_WIDTH).replace("%", "%%")
-        parser.add_argument(self.option, default=None, help=text, **self.values.option, **more)
+        shown = textwrap.fill(text, _HELP_WIDTH, break_on_hyphens=False).replace("%", "%%") or argparse.SUPPRESS
+        parser.add_argument(self.option, default=None, help=shown, **self.values.option, **more)
 
 
-def knob(default: Any, values: Values, help: str, option: str = "", metavar: str | None = None) -> Any:
+def knob(
+    default: Any, values: Values, help: str, option: str = "", metavar: str | None = None, section: str = ""
+) -> Any:  # fmt: skip
     """Return a field of a dataclass. :param default: a mapping is copied for each instance."""
-    metadata = {_KNOB: Knob(values, help, option, metavar)}
+    metadata = {_KNOB: Knob(values, help, option, metavar, section)}
     if isinstance(default, dict):
         return field(default_factory=dict, hash=False, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -72,9 +76,15 @@ def knobs_of(kind: Any) -> Iterator[tuple[Field[Any], Knob]]:
 
 
 def options_given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of those knobs whose options were given, by field."""
-    given = {one.name: getattr(arguments, _dest(knob.option)) for one, knob in knobs_of(kind) if knob.option}
+    """Return the values of those knobs whose options a command has, and were given, by field."""
+    given = {one.name: getattr(arguments, _dest(knob.option), None) for one, knob in knobs_of(kind) if knob.option}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _dest(option: str) -> str:
@@ -120,10 +130,12 @@ def switch() -> Values:
     return Values(checked, {"action": "store_true"})
 
 
-def seconds(least: float, most: float) -> Values:
-    """A time in seconds."""
+def seconds(least: float, most: float, *, optional: bool = False) -> Values:
+    """A time in seconds. :param optional: or None."""
 
     def is_good(value: Any) -> bool:
+        if value is None:
+            return optional
         return isinstance(value, int | float) and least <= value <= most
 
     return Values(_plainly(is_good, "not a time", f"Give seconds from {least} to {most}."), {"type": float})

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command, name_of
 from airflow_mirror.console.request import way_of
 from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.driver import older, together
-from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.entry import Outcome, carry_out
+from airflow_mirror.jobs.driver import older
+from airflow_mirror.jobs.driver.arguments import R, add_flow, mirror_of, request_of
+from airflow_mirror.jobs.driver.entry import carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.plain import options, run
+from airflow_mirror.jobs.request import BulkRequest, TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.holding import sync_plan
 
 _SAME = (
@@ -57,23 +57,24 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    both = (
-        ("copy", "copy topics to the end of their logs, in plain processes", _COPY, options.add_copy, _copy),
-        ("follow", "follow topics until SIGTERM, in plain processes", _FOLLOW, _add_follow, _follow),
-    )
-    for name, what, text, add_options, do in both:
-        p = command(commands, name, what, text + _EXAMPLES.format(name), partial(carry_out, work=do))
-        _add_all(p, add_options)
-
-
-def _add_all(p: argparse.ArgumentParser, add_options: Callable[[argparse.ArgumentParser], None]) -> None:
+    p = command(
+        commands, "copy", "copy topics to the end of their logs, in plain processes", _COPY + _EXAMPLES.format("copy"),
+        lambda arguments: carry_out(partial(_asked, BulkRequest, arguments), run.copy, arguments.job_dir),
+    )  # fmt: skip
     add_both(p)
     add_flow(p)
-    add_options(p)
+    options.add_options(p, BulkRequest)
+    p = command(
+        commands, "follow", "follow topics until SIGTERM, in plain processes", _FOLLOW + _EXAMPLES.format("follow"),
+        lambda arguments: carry_out(partial(_followed, arguments), run.work, arguments.job_dir),
+    )  # fmt: skip
+    _add_follow(p)
 
 
 def _add_follow(p: argparse.ArgumentParser) -> None:
-    options.add_follow(p)
+    add_both(p)
+    add_flow(p)
+    options.add_options(p, TailRequest)
     p.add_argument(
         "--reverse-of", type=name_of, metavar="MIRROR",
         help="copy back what applications write to the target of this mirror, whose way back is armed ('arm-reverse').\n"
@@ -81,45 +82,30 @@ def _add_follow(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _copy(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    mirror = mirror_of(arguments)
-    return run.copy(*references_of(arguments, mirror), mirror, arguments, status)
-
-
 def follow_older(argv: Sequence[str]) -> int:
     """Run ``follow`` with a command line of the first MirrorMaker or the Go mirror maker; return the exit status."""
     p = argparse.ArgumentParser(prog="airflow-mirror follow")
-    _add_all(p, _add_follow)
-    return older.run(argv, p.parse_args, _follow, _of_several, tasks="--processes")
+    _add_follow(p)
+    return older.run(argv, p.parse_args, _followed, run.work, _of_several, tasks="--processes")
 
 
 @contextmanager
 def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
-    def one(arguments: argparse.Namespace) -> Outcome:
-        mirror = mirror_of(arguments)
-        return run.follow(*references_of(arguments, mirror), mirror, arguments, stopping=stopping)
-
-    yield one
+    yield lambda request: run.follow(request, StatusFile(request.job_dir), stopping=stopping)
 
 
-def _follow(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    stopping = threading.Event()
-    stop_by_signals(stopping)
-    with _flow(arguments) as (source, target, mirror):
-        one = partial(run.follow, source, target, mirror, arguments, status, stopping=stopping)
-        return together.keep(mirror.name, one, stopping, together.waited_for(arguments))
+def _asked(kind: type[R], arguments: argparse.Namespace) -> R:
+    mirror = mirror_of(arguments)
+    return request_of(kind, arguments, mirror, *references_of(arguments, mirror))
 
 
-@contextmanager
-def _flow(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Mirror]]:
-    """Yield what names the cluster to read and the one to write, and the Mirror.
+def _followed(arguments: argparse.Namespace) -> TailRequest:
+    """Return what is followed.
 
     :raises NoWayBack: of ``--reverse-of`` none was armed. :raises InputError: beside it something else is asked for.
     """
     if arguments.reverse_of is None:
-        mirror = mirror_of(arguments)
-        yield (*references_of(arguments, mirror), mirror)
-        return
+        return _asked(TailRequest, arguments)
     if arguments.target is None:
         raise InputError("--target is missing: the target of the mirror that was cut over.")
     way, named = way_of(arguments, arguments.reverse_of)
@@ -128,5 +114,5 @@ def _flow(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Mirror]]:
         raise InputError("--reverse-of says what is copied back. Leave out --mirror, --plan and what describes a Mirror.")
     with ClusterAdmin(load(read, "source")) as source, ClusterAdmin(load(write, "target")) as target:
         sync_plan(plan, source, target, hold=True)
-    arguments.plan = f"{plan.hash}.json"  # no file: the old source's ledger has it, for whoever begins again
-    yield read, write, plan.mirror
+    # No file: the old source's ledger has the plan, for whoever begins again.
+    return replace(request_of(TailRequest, arguments, plan.mirror, read, write), plan=f"{plan.hash}.json")

@@ -124,7 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
         # A plan refuses topics that hold data of others, so what is put on hold is the mirror's own: adopted, or changed.
         metrics = str(figures[mirror.name]) if figures else ""
         spec = JobSpec(
-            kind="streaming_tail", mirror=mirror.to_dict(), args=("--hold",), alarm=arguments.alarm, metrics=metrics
+            kind="streaming_tail", mirror=mirror.to_dict(), options={"hold": True}, alarm=arguments.alarm or "",
+            metrics=metrics,
         )  # fmt: skip
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}

@@ -11,13 +11,16 @@ from airflow_mirror.config import load
 from airflow_mirror.console.clusters import HELP, add_target, reference
 from airflow_mirror.console.command import add_mirror, command, name_of
 from airflow_mirror.console.request import last_plan, require_planned, way_of
+from airflow_mirror.jobs.driver.arguments import request_of
 from airflow_mirror.jobs.driver.entry import Outcome, carry_out
-from airflow_mirror.jobs.driver.verify import add_comparison, verify
-from airflow_mirror.jobs.plain.options import add_processes
+from airflow_mirror.jobs.driver.verify import verify
+from airflow_mirror.jobs.plain.options import add_options
 from airflow_mirror.jobs.plain.verify import comparing
 from airflow_mirror.jobs.plain.workers import cores
+from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.proof import Proofs
 
 _TEXT = """\
@@ -36,7 +39,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "verify", "compare both sides of a mirror", _TEXT, partial(carry_out, work=_work))
+    p = command(commands, "verify", "compare both sides of a mirror", _TEXT, _run)
     add_target(p)
     which = p.add_mutually_exclusive_group(required=True)
     add_mirror(which, required=False)
@@ -45,30 +48,41 @@ def add(commands: Any) -> None:
         help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",
     )  # fmt: skip
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
-    add_comparison(p)
-    add_processes(p, "compare")
-    p.set_defaults(job_dir=None, report=None, plan=None)
+    add_options(p, VerifyRequest, "plan", "no_probe", "report", "job_dir")
 
 
-def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+def _run(arguments: argparse.Namespace) -> int:
+    found: list[Plan] = []
+
+    def asked() -> VerifyRequest:
+        plan, *sides = _sides_of(arguments)
+        found.append(plan)
+        return request_of(VerifyRequest, arguments, plan.mirror, *sides)
+
+    return carry_out(asked, lambda request, status: _work(request, status, found[0]))
+
+
+def _sides_of(arguments: argparse.Namespace) -> tuple[Plan, str, str]:
+    """Return the plan that is compared, and what names its source and its target."""
     if arguments.reverse_of is None:
         plan = last_plan(arguments)
         named = arguments.source or plan.mirror.source, arguments.target
     else:
         way, source = way_of(arguments, arguments.reverse_of)
         plan, named = way.plan, (arguments.target, source)
-    arguments.source, arguments.target = reference(named[0], "source"), reference(named[1], "target")
+    return plan, reference(named[0], "source"), reference(named[1], "target")
+
+
+def _work(request: VerifyRequest, status: StatusFile, plan: Plan) -> Outcome:
     with (
-        ClusterAdmin(load(arguments.source, "source")) as source_admin,
-        ClusterAdmin(load(arguments.target, "target")) as target_admin,
+        ClusterAdmin(load(request.source, "source")) as source,
+        ClusterAdmin(load(request.target, "target")) as target,
     ):
-        require_planned(plan, source_admin, target_admin)
-    with_processes = partial(
-        comparing, arguments.source, arguments.target, arguments.level, arguments.processes or cores()
-    )
-    found, error = verify(arguments, plan.mirror, status, lambda _: with_processes(), lambda *_: plan)
+        require_planned(plan, source, target)
+    with_processes = partial(comparing, request.source, request.target, request.level, request.tasks or cores())
+    found, error = verify(request, status, with_processes, lambda _: plan)
     if error is None:
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in found["proven"]}
-        with ClusterAdmin(load(arguments.target, "target")) as target:
-            Proofs.on(target, plan.mirror.name).add(plan, found["target_topic_ids"], arguments.level, proven)
+        with ClusterAdmin(load(request.target, "target")) as target:
+            Proofs.on(target, plan.mirror.name).add(plan, found["target_topic_ids"], request.level, proven)
     return found, error

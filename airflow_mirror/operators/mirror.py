@@ -121,14 +121,12 @@ class StartMirrorOperator(SparkJobOperator):
         self._is_killed = False
         self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
 
-    def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the plan, the bounds, and when it gives up."""
-        given_up = () if self.give_up_after_s is None else ("--give-up-after-s", str(self.give_up_after_s))
+    def job_options(self) -> dict[str, Any]:
+        """Return the bounds, and when it gives up."""
         switches = ("abort_on_send_failure", *(("accept_open_transactions",) if self.mode == "bulk" else ()))
-        on = (f"--{name.replace('_', '-')}" for name in switches if flag(name, getattr(self, name)))
-        return (
-            *super().job_args(mirror), *bounds(self.start, self.end, self.late_s), *given_up, *on,
-        )  # fmt: skip
+        on = {name: True for name in switches if flag(name, getattr(self, name))}
+        bound = {} if self.give_up_after_s is None else {"give_up_after_s": _bound_s(self.give_up_after_s)}
+        return {**bounds(self.start, self.end, self.late_s), **bound, **on}
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Copy, or make sure that the tail copies.
@@ -254,6 +252,14 @@ class StartMirrorOperator(SparkJobOperator):
         except MirrorError as e:
             self.log.warning("whether the mirror was cut over is not known: %s", e)
         return False
+
+
+def _bound_s(value: float | str) -> float:
+    try:
+        return float(str(value))  # inf, too; what makes no sense the request refuses
+    except ValueError:
+        remedy = "Give seconds above 0, or inf."
+        raise InvalidField("give_up_after_s", value, "not a number", remedy) from None
 
 
 def _ask_to_stop(target: ClientConfig, tail: ActiveTail) -> None:

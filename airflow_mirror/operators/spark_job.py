@@ -18,7 +18,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import ACCESS_FIELDS
-from airflow_mirror.operators.base import PlannedOperator
+from airflow_mirror.operators.base import PlannedOperator, number
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact, progress_line
 
@@ -60,9 +60,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         self._runner: LocalRunner | None = None
         self._job: Handle | None = None
 
-    def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the arguments of the job besides mirror, clusters and job directory."""
-        return ()
+    def job_options(self) -> dict[str, Any]:
+        """Return the fields of the job's request besides mirror, clusters and plan."""
+        return {}
 
     def execute(self, context: Context) -> Any:
         """Run the task; see :class:`MirrorOperator`."""
@@ -105,7 +105,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return JobSpec(
             kind=self.kind,
             mirror={key: value for key, value in mirror.to_dict().items() if key not in ignored},
-            args=self.job_args(mirror),
+            options=self.job_options(),
             spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
             master=master_of(self.spark_conn_id),
             inputs=plan.digest,
@@ -181,14 +181,13 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             self._runner.cancel(self._job, grace_s=2.0)
 
 
-def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:
-    """Return the arguments for the given values, as they were rendered.
+def bounds(start: object, end: object, late_s: float | str | None = None) -> dict[str, Any]:
+    """Return the fields of a request for the given values, as they were rendered.
 
     :raises InvalidField: a bound is no point in time.
     """
-    given = {f"--{name}": iso(name, at) if at else None for name, at in (("start", start), ("end", end))}
-    given["--late-s"] = None if late_s is None else str(late_s)
-    return tuple(part for name, value in given.items() if value is not None for part in (name, value))
+    given = {name: iso(name, at) for name, at in (("start", start), ("end", end)) if at}
+    return given if late_s is None else {**given, "late_s": number("late_s", late_s)}
 
 
 def iso(name: str, at: object) -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_mirror.mirror import Mirror
 
 __all__ = ["VerifyMirrorOperator"]
 
@@ -49,17 +48,16 @@ class VerifyMirrorOperator(SparkJobOperator):
         self.level, self.start, self.end, self.late_s, self.spot_checks = level, start, end, late_s, spot_checks
         self.only_new = only_new
 
-    def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the plan, the level, and how many records are read by another client.
+    def job_options(self) -> dict[str, Any]:
+        """Return the bounds, the level, and how many records are read by another client.
 
         :raises InvalidField: the level is unknown, or that is no number.
         """
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
-        checks = str(int(number("spot_checks", self.spot_checks)))
-        new = ["--only-new"] if flag("only_new", self.only_new) else []
-        within = bounds(self.start, self.end, self.late_s)
-        return (*super().job_args(mirror), "--level", self.level, *new, "--spot-checks", checks, *within)
+        checks = int(number("spot_checks", self.spot_checks))
+        new = {"only_new": True} if flag("only_new", self.only_new) else {}
+        return {**bounds(self.start, self.end, self.late_s), "level": self.level, "spot_checks": checks, **new}
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary.

@@ -32,9 +32,11 @@ from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import following, prepare, rounds
 from airflow_mirror.jobs.driver.prepare import require_still_ours, wait_until, writer_lease
 from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.wire.cluster import WireCluster
+from tests.builders import request
 from tests.driven.content import Writer
 from tests.driven.copying import create_maps, id_of, ranges_of
 from tests.driven.records import Row
@@ -337,7 +339,7 @@ def tail(w: World, name: str, seconds: float, **when: Any) -> Actor:
         there: Any = SimpleNamespace(
             wishes=Wishes(), require_active=lambda: None, require_decided=w.require_not_open, plan=None
         )  # fmt: skip
-        status, given = StatusFile(None), (_JOB, _ARGUMENTS)
+        status, given = StatusFile(None), (_JOB, _REQUEST)
         found = following._copy(*given, status, stopping, there, _QUIET, muster)  # type: ignore[arg-type]
         return [*found.totals.values()]
 
@@ -425,10 +427,7 @@ def producer(w: World, name: str, starts: Sequence[float]) -> Actor:
 _NOBODY: Any = SimpleNamespace(name=MIRROR)
 _OPTIONS = CopyOptions(mirror=MIRROR, merge_below=0, max_bytes_per_second=RATE)
 _JOB: Any = SimpleNamespace(mirror=SimpleNamespace(name=MIRROR), options=_OPTIONS, plan=None, target="target")
-_ARGUMENTS = SimpleNamespace(
-    source="source", target="target", tasks=1, turn_s=60.0, report_to=None, give_up_after_s=None, plan="",
-    abort_on_send_failure=False, no_progress=True,
-)  # fmt: skip
+_REQUEST = request(TailRequest, source="source", target="target", tasks=1, turn_s=60.0, no_progress=True)
 
 
 class _Quiet:

@@ -6,7 +6,6 @@ Arguments: files of the Mirror and of the plan; settings of the clusters are in 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -22,8 +21,9 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.jobs.driver.followers import followers
-from airflow_mirror.jobs.driver.prepare import prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.driver.prepare import prepare_to_copy, resolve_ranges, wait_until, writer_lease
 from airflow_mirror.jobs.driver.presence import presence
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.cluster import WireCluster
@@ -33,14 +33,11 @@ def main(mirror_file: str, plan_file: str) -> None:
     for name, seconds in json.loads(os.environ.get("TEST_LEASE_TIMES", "{}")).items():
         setattr(lease, name, seconds)
     mirror = Mirror.from_dict(json.loads(Path(mirror_file).read_text()))
-    arguments = argparse.Namespace(
-        source="env:TEST_SOURCE", target="env:TEST_TARGET", plan=plan_file, takeover=False, replaces="", job_dir=None,
-        report=None,
-    )  # fmt: skip
+    asked = TailRequest(mirror=mirror, source="env:TEST_SOURCE", target="env:TEST_TARGET", plan=plan_file)
     stopping, status = threading.Event(), StatusFile(None)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    job = prepare(arguments, mirror)
-    with presence(job, arguments, status, stopping) as there, writer_lease(arguments.target, mirror.name) as held:
+    job = prepare_to_copy(asked)
+    with presence(job, asked, status, stopping) as there, writer_lease(asked.target, mirror.name) as held:
         there.require_active()
         with WireCluster(load(job.source, "source")) as source:
             ranges = resolve_ranges(job, source, mirror.start, None)

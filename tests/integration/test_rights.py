@@ -35,10 +35,10 @@ from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.extras.readiness.build import night_plan
-from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
-from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, wishes_at_start, writer_lease
+from airflow_mirror.jobs.driver.prepare import HeldLease, prepare_to_copy, resolve_ranges, wishes_at_start, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
+from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
@@ -177,10 +177,7 @@ class World:
             if self.mirror.start == "latest":
                 remember(plan, target)
         files = {side: self.file(side, user) for side in SIDES}
-        arguments = parser("copy", "").parse_args(
-            ["--source", files["source"], "--target", files["target"], "--plan", str(file)]
-        )
-        job = prepare(arguments, self.mirror)
+        job = prepare_to_copy(BulkRequest(mirror=self.mirror, **files, plan=str(file)))
         wishes_at_start(job)
         with WireCluster(load(job.source, "source")) as here, WireCluster(load(job.target, "target")) as there:
             ranges = resolve_ranges(job, here, self.mirror.start, "latest")

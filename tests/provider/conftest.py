@@ -24,7 +24,7 @@ from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
-Started = tuple[list[list[str]], dict[str, str]]
+Started = tuple[list[dict[str, Any]], dict[str, str]]
 FAKE_JOB = Path(__file__).parents[1] / "unit" / "jobs" / "fake_job.py"
 
 
@@ -144,7 +144,7 @@ def decided(ledger: MemoryLedger, handle: dict[str, Any], **changed: Any) -> Act
 def fake_spark(
     monkeypatch: pytest.MonkeyPatch, home: Path, ledger: MemoryLedger, state: MemoryState
 ) -> Iterator[Started]:
-    """Run the fake job instead of Spark; returns the list of command lines that were started."""
+    """Run the fake job instead of Spark; returns what the jobs that were started are asked to do."""
     from airflow_mirror.hooks import spark
     from airflow_mirror.jobs.runner.client import ThisHost
     from airflow_mirror.jobs.runner.command import Submission
@@ -153,12 +153,12 @@ def fake_spark(
     from airflow_mirror.operators import spark_job
     from airflow_mirror.operators import tail as operators_tail
 
-    started: list[list[str]] = []
+    started: list[dict[str, Any]] = []
     behaviour = {"is": "quick"}
 
     def submit(submission: Submission) -> list[str]:
-        started.append([sys.executable, str(FAKE_JOB), *submission.arguments, behaviour["is"]])
-        return started[-1]
+        started.append(json.loads(Path(submission.request).read_text()))
+        return [sys.executable, str(FAKE_JOB), *submission.arguments, behaviour["is"]]
 
     class Runner(LocalRunner):
         def _launch(self, name: str, spec: JobSpec, secrets: Any) -> Any:

@@ -131,7 +131,7 @@ def test_for_a_cluster_the_providers_hook_makes_the_command(
     assert shipped == str(tmp_path / "airflow_mirror.zip") and zipfile.is_zipfile(shipped)
     assert command[:3] == ["spark-submit", "--master", "spark://master:7077"]
     assert "spark.speculation=false" in command
-    assert command[-4:] == ["--source", "env:AIRFLOW_MIRROR_SOURCE", "--target", "env:AIRFLOW_MIRROR_TARGET"]
+    assert command[-2:] == ["bulk_copy", str(tmp_path / "request.json")]
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, host: str, **extra: str) -> Mirror:
@@ -172,8 +172,10 @@ def test_command_for_yarn_names_queue_tag_and_references(
         os.close(descriptor)
     command = " ".join(launch.command)
     assert "--master yarn" in command and "--queue copies --deploy-mode cluster" in command
-    assert "spark.yarn.tags=airflow-mirror-" in command and "--source hadoop:airflow-mirror.source" in command
-    assert f"--files {directory}/mirror.json" in command and "hunter2" not in command
+    assert "spark.yarn.tags=airflow-mirror-" in command
+    asked = json.loads((directory / "request.json").read_text())
+    assert asked["source"] == "hadoop:airflow-mirror.source"
+    assert f"--files {directory}/request.json" in command and "hunter2" not in command
 
 
 def on_kubernetes(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:

@@ -191,9 +191,9 @@ def test_copies_keep_their_figures_where_airflow_is_told_to(
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     VerifyMirrorOperator(plan=PLAN, task_id="v", mirror=mirror).execute(context)
     copy, compare = fake_spark[0]
-    assert copy[copy.index("--metrics-file") + 1] == "/textfile/m.prom"
-    assert "--metrics-file" not in compare, "it has none"
-    assert "--alarm" not in [*copy, *compare], "they guard no fence"
+    assert copy["metrics_file"] == "/textfile/m.prom"
+    assert "metrics_file" not in compare, "it has none"
+    assert "alarm" not in {**copy, **compare}, "they guard no fence"
 
 
 def test_tails_guard_calls_whom_airflow_is_told_to_call(
@@ -543,9 +543,8 @@ def test_the_window_goes_to_the_job(
     verifying = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"task_id": "verify"})()}
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, start=start, end=end, late_s=0).execute(context)
     VerifyMirrorOperator(plan=PLAN, task_id="v", mirror=mirror, start=start, end=end, late_s=0).execute(verifying)
-    for arguments in fake_spark[0]:
-        given = {name: arguments[arguments.index(name) + 1] for name in ("--start", "--end", "--late-s")}
-        assert given == {"--start": start, "--end": end, "--late-s": "0"}
+    for asked in fake_spark[0]:
+        assert (asked["start"], asked["end"], asked["late_s"]) == (start, end, 0)
     assert len(fake_spark[0]) == 2
 
 
@@ -561,7 +560,7 @@ def test_the_window_goes_to_the_job(
     ],
 )
 def test_a_point_in_time_goes_to_the_job_with_its_zone(rendered: object, passed: str) -> None:
-    assert bounds(None, rendered) == ("--end", passed)
+    assert bounds(None, rendered) == {"end": passed}
 
 
 @pytest.mark.parametrize("rendered", ["yesterday", "10:00", "P1D", "2026-05-01/2026-05-02", "{{ ds }}", 7])
@@ -851,8 +850,7 @@ def test_a_tail_of_another_plan_makes_way_when_asked_to(
     result = task.execute(context)
     assert result["job_dir"] != tail["dir"]
     assert process.members(Path(tail["dir"])) == []
-    arguments = fake_spark[0][-1]
-    assert arguments[arguments.index("--plan") + 1] == str(PlanDirectory(home / "m" / "plans").path(other))
+    assert fake_spark[0][-1]["plan"] == str(PlanDirectory(home / "m" / "plans").path(other))
 
 
 def test_tail_between_other_clusters_is_left_alone(
@@ -925,8 +923,7 @@ def test_task_carries_out_the_plan_of_its_own_run(
     later = planned_again(plan, home)
     context["ti"].returned = {"plan": {"mirror": "m", "hash": PLAN}, "other": {"mirror": "o", "hash": "0" * 64}}
     in_a_dag(("plan", mirror), ("other", {**mirror, "name": "o"})).execute(context)
-    arguments = fake_spark[0][-1]
-    assert later != PLAN and f"{PLAN}.json" in arguments[arguments.index("--plan") + 1]
+    assert later != PLAN and f"{PLAN}.json" in fake_spark[0][-1]["plan"]
 
 
 def test_the_returned_plan_may_be_handed_over_as_it_is(

@@ -92,8 +92,8 @@ def test_tail_that_an_earlier_task_found_lost_is_replaced_at_once(
 
     monkeypatch.setattr(active.Watch, "_probe", never)
     assert start(mirror, replaces=eye.seen).execute(context)["host"] != "host-a"
-    (command,) = fake_spark[0]
-    assert command[command.index("--replaces") + 1] == eye.seen
+    (asked,) = fake_spark[0]
+    assert asked["replaces"] == eye.seen
 
 
 def test_attached_task_fails_if_the_tail_does_not_copy_in_time(

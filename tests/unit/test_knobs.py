@@ -68,6 +68,6 @@ def test_a_knob_needs_no_second_place() -> None:
             its.add(parser, one.default)
         with pytest.raises(InvalidField, match=one.name):
             its.values.checked(one.name, "x")
-    assert "between two of them, 50 % of the time (default: 2.0)" in parser.format_help()
+    assert "between two of them, 50 % of the time (default: 2)" in parser.format_help()
     assert options_given(Two, parser.parse_args(["--pause-s", "3"])) == {"pause_s": 3.0}
     assert options_given(Two, parser.parse_args([])) == {}

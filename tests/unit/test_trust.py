@@ -46,7 +46,7 @@ SOURCES = {
     ("cutover/failover/returned.py", "watch", "fence_of(fence)"): "an argument: --fence",
     ("jobs/driver/executors.py", "probe", "import_module(module)"): "a list in the same file",
     ("jobs/driver/executors.py", "probe", "import_module('airflow_mirror')"): "said there",
-    ("jobs/driver/run_job.py", "main", "import_module(MAINS[kind])"): "a table in the same file",
+    ("jobs/driver/run_job.py", "_carried_out", "import_module(WORK[kind])"): "a table in the same file",
     ("operators/acls.py", "secrets_of", "function_at(str(reference))"): "the operator's field",
     ("operators/cutover.py", "run", "fence_of(self.fence)"): "the operator's field",
     ("common/policy.py", "_loaded", "import_module(module)"): "a Mirror that no stored plan has brought",

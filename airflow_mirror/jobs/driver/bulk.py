@@ -6,7 +6,6 @@ The last line on stdout is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -17,6 +16,7 @@ from airflow_mirror.jobs.driver.copying import copy
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.driver.spark_crew import spark_crew
+from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 
 DESCRIPTION = """Copy Kafka topics to another cluster: same records, same bytes, same offsets.
@@ -26,18 +26,11 @@ Safe to repeat: each partition continues at the target's log end offset."""
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; see the module docstring for exit status and output."""
-    parser = cli.parser("bulk_copy.py", DESCRIPTION)
-    cli.add_spark(parser)
-    cli.add_bulk(parser)
-    cli.add_hold(parser)
-    cli.add_failures(parser)
-    cli.add_progress(parser)
-    cli.add_metrics(parser)
-    return entry.run(parser, argv, _work)
+    return entry.run(cli.parser("bulk_copy.py", DESCRIPTION, BulkRequest), argv, BulkRequest, work)
 
 
-def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    with closing(open_publication(arguments, status)) as publication:
-        mirror = cli.mirror_of(arguments)
-        muster = partial(spark_crew, f"airflow-mirror bulk {mirror.name}", arguments.settings_from)
-        return copy(arguments, mirror, status, publication, muster)
+def work(request: BulkRequest, status: StatusFile) -> Outcome:
+    """Copy on Spark; see :func:`.copying.copy`."""
+    with closing(open_publication(request, status)) as publication:
+        muster = partial(spark_crew, f"airflow-mirror bulk {request.mirror.name}", request.settings_from)
+        return copy(request, status, publication, muster)

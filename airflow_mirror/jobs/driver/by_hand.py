@@ -7,7 +7,6 @@ job may run anywhere, and so may a failover.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import InputError, LedgerMissing, MissingRight, TryAgain, VerificationFailed
+from airflow_mirror.jobs.request import CopyRequest, JobRequest
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import recently, unfenced
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 120.0  # for its first group the cluster has to create the topic of committed offsets
 
 
-def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
+def plan_by_hand(request: CopyRequest) -> Plan:
     """Plan, and prepare the target's topics for the copy.
 
     :raises PlanBlocked: with every finding, before anything is written.
@@ -50,11 +50,12 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises LedgerLost: nobody knows whose they are. :raises LedgerMissing: there is none, and topics hold data.
     :raises InputError: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
-    with _clusters(arguments) as (source, target):
+    mirror = request.mirror
+    with _clusters(request) as (source, target):
         ledger = Ledger(target)
         last = last_between(mirror.name, source, target, ledger)
         earlier = last.final_configs if last else {}
-        known, probe = known_by_hand(mirror, source, target, ledger), not arguments.no_probe
+        known, probe = known_by_hand(mirror, source, target, ledger), not request.no_probe
         plan = plan_clusters(
             mirror, source, target, known=known, earlier=earlier, probe_target=probe, decisions=decisions_of(ledger)
         )
@@ -65,7 +66,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
             if finding.level == "warn":
                 log.warning("%s", finding)
         ready = [t for t in plan.topics if t.target_exists]
-        if not arguments.hold:
+        if not request.hold:
             _check_held(ready, target)
         begin(plan, target)
         permit = recently(lambda: require_active(ledger, plan, target))
@@ -93,13 +94,13 @@ def _keep(plan: Plan, last: Plan | None, source: ClusterAdmin, target: ClusterAd
         log.warning("the plan is not stored, and the copy goes on; a failover would not know what was copied: %s", e)
 
 
-def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
+def plan_to_verify(request: JobRequest) -> Plan:
     """Plan without writing anything.
 
     :raises VerificationFailed: names the topics that the target does not have.
     """
-    with _clusters(arguments) as (source, target):
-        plan = plan_clusters(mirror, source, target)
+    with _clusters(request) as (source, target):
+        plan = plan_clusters(request.mirror, source, target)
     plan.raise_if_blocked()
     require_target(plan)
     return plan
@@ -115,10 +116,10 @@ def require_target(plan: Plan) -> None:
 
 
 @contextmanager
-def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
+def _clusters(request: JobRequest) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
     with (
-        ClusterAdmin(load(arguments.source, "source")) as source,
-        ClusterAdmin(load(arguments.target, "target")) as target,
+        ClusterAdmin(load(request.source, "source")) as source,
+        ClusterAdmin(load(request.target, "target")) as target,
     ):
         yield source, target
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import time
 from collections.abc import Sequence
@@ -16,11 +15,10 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import (
-    prepare,
+    prepare_to_copy,
     require_still_ours,
     resolve_window,
     shared,
@@ -37,54 +35,50 @@ from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
 from airflow_mirror.jobs.driver.windows import Span
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)
 
 
-def copy(
-    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile, publication: Publication, muster: Muster
-) -> Outcome:
+def copy(request: BulkRequest, status: StatusFile, publication: Publication, muster: Muster) -> Outcome:
     """Copy every partition to its end.
 
     :param muster: calls those together who copy.
     :raises InvalidField: the window's end is no point in time. Nothing was touched.
     """
-    begun = time.monotonic()
-    if arguments.end != "latest":
-        Span.of(mirror.start, arguments.end, arguments.late_s)
-    job = prepare(arguments, mirror)
-    job = replace(job, options=failing(job.options, arguments))
+    begun, mirror = time.monotonic(), request.mirror
+    if request.end != "latest":
+        Span.of(mirror.start, request.end, request.late_s)
+    job = prepare_to_copy(request)
     wishes = wishes_at_start(job)
     with (
-        WireCluster(load(arguments.source, "source")) as source,
-        WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
-        window_book(arguments, mirror) as book,
+        WireCluster(load(request.source, "source")) as source,
+        WireCluster(load(request.target, "target"), timeout_s=WEIGH_S) as target,
+        window_book(request) as book,
     ):
-        ranges, window, held_back = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
-        if arguments.start is not None or arguments.end != "latest":
+        ranges, window, held_back = resolve_window(job, source, mirror.start, request.end, request.late_s, book)
+        if request.start or request.end != "latest":
             check_reachable(ranges, target, mirror.name, mirror.start)
         weights = bytes_to_copy(source, target, ranges)
-    held_back = say(arguments.source, held_back)
+    held_back = say(request.source, held_back)
     log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
-    with writer_lease(arguments.target, mirror.name) as held:
+    with writer_lease(request.target, mirror.name) as held:
         require_still_ours(job)
         status.update("starting")
         with muster(None) as crew:
             wait_until(held.safe_at, status)
-            clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-            hosts = progress_hosts(arguments, crew.hosts)
-            progress = Progress(*clusters, ranges, committed, status, hosts)
-            publish(publication, arguments, "bulk_copy", job, progress.table, held)
+            clusters, committed = (request.source, request.target), job.options.committed_only
+            progress = Progress(*clusters, ranges, committed, status, None if request.no_progress else crew.hosts)
+            publish(publication, request, "bulk_copy", job, progress.table, held)
 
             def one_round(left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
                 status.update("copying")
                 rate = wishes.rate_or(job.options.max_bytes_per_second)
-                if arguments.tasks:
-                    dealt = deal(left, arguments.tasks, weights)
+                if request.tasks:
+                    dealt = deal(left, request.tasks, weights)
                 else:
                     dealt = deal_bulk(left, crew.slots(), weights, at_once=rate is not None)
                 options = shared(replace(job.options, max_bytes_per_second=rate), min(len(dealt), crew.slots()))
@@ -99,7 +93,7 @@ def copy(
             results: list[PartitionResult] = []
             progress.start()
             try:
-                with listening(job, arguments, held, status, wishes, has_failed, crew.has_lost) as ear:
+                with listening(job, held, status, wishes, has_failed, crew.has_lost) as ear:
                     results = copy_in_rounds(ranges, one_round, ear, held, progress.table.begin_turn)
             finally:
                 progress.stop(results)
@@ -108,7 +102,7 @@ def copy(
     error = entry.failure(results, summary["errors"])
     if held_back:
         summary["open_transactions"] = [str(one) for one in held_back]
-        if error is None and not arguments.accept_open_transactions:
+        if error is None and not request.accept_open_transactions:
             error = TryAgain(
                 "not copied, because transactions of the source are open",
                 summary["open_transactions"],

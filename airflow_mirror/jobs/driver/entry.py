@@ -1,4 +1,4 @@
-"""The entry point of every job: arguments in; status file, summary on stdout, errors on stderr and exit status out."""
+"""The entry point of every job: a request in; status file, summary on stdout, errors on stderr and exit status out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver.arguments import R, request_of
 from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.runner.status import StatusFile
 
@@ -19,21 +22,28 @@ Outcome = tuple[dict[str, Any], MirrorError | None]
 
 
 def run(
-    parser: argparse.ArgumentParser, argv: Sequence[str], work: Callable[[argparse.Namespace, StatusFile], Outcome]
+    parser: argparse.ArgumentParser, argv: Sequence[str], kind: type[R], work: Callable[[R, StatusFile], Outcome]
 ) -> int:
-    """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed)."""
-    return carry_out(parser.parse_args(argv), work)
+    """Run ``work`` with a job's own command line, and return the exit status, as :func:`carry_out`."""
+    arguments = parser.parse_args(argv)
+    return carry_out(partial(request_of, kind, arguments), work, arguments.job_dir)
 
 
-def carry_out(arguments: argparse.Namespace, work: Callable[[argparse.Namespace, StatusFile], Outcome]) -> int:
-    """Run ``work`` as :func:`run` does, with arguments that somebody has parsed."""
+def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], job_dir: str | None = None) -> int:
+    """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed).
+
+    :param asked: returns the request; what is wrong with it is reported as any error is.
+    :param job_dir: directory of the status file, which a request that is wrong can't name.
+    """
     log_to_stderr()
-    status = StatusFile(arguments.job_dir)
+    status = StatusFile(job_dir)
     summary: dict[str, Any] | None = None
     error: MirrorError | None
-    with reporting(arguments.report, arguments.target, status):
+    with ExitStack() as reports:
         try:
-            summary, error = work(arguments, status)
+            request = asked()
+            reports.enter_context(reporting(request.report, request.target, status))
+            summary, error = work(request, status)
         except MirrorError as e:
             error = e
         if error is not None:

@@ -7,13 +7,11 @@ source topic that was deleted, or created again, does not: the next turn goes on
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
@@ -23,12 +21,18 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.arguments import failing, progress_hosts
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
 from airflow_mirror.jobs.driver.lease_recovery import LeaseRecovery
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, prepare, require_still_ours, wait_until, writer_lease
+from airflow_mirror.jobs.driver.prepare import (
+    CopyJob,
+    HeldLease,
+    prepare_to_copy,
+    require_still_ours,
+    wait_until,
+    writer_lease,
+)
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
@@ -36,11 +40,11 @@ from airflow_mirror.jobs.driver.turns import Stream, Tail
 from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.errors import Fenced, StoppedByQuota, UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -55,7 +59,7 @@ _WITHDRAW_AGAIN_S = 5.0
 
 
 def follow(
-    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile, publication: Publication, muster: Muster, *,
+    request: TailRequest, status: StatusFile, publication: Publication, muster: Muster, *,
     stopping: threading.Event, on_present: Callable[[], None] = lambda: None, known_as: str = "",
 ) -> Outcome:  # fmt: skip
     """Be the mirror's tail until ``stopping`` is set, or somebody asks for that in the target's ledger.
@@ -65,33 +69,32 @@ def follow(
     :param on_present: called once it is decided that this is the tail, by the same thread.
     :raises TailRuns: another one lives, here or elsewhere.
     """
-    begun = time.monotonic()
+    begun, mirror = time.monotonic(), request.mirror
     if mirror.sync_acls:  # it may have changed since the plan
-        for role in ("source", "target"):
-            with ClusterAdmin(load(getattr(arguments, role), role)) as cluster:
+        for role, reference in (("source", request.source), ("target", request.target)):
+            with ClusterAdmin(load(reference, role)) as cluster:
                 own_principal(cluster, mirror.own_principals)
-    job = prepare(arguments, mirror)
-    job = replace(job, options=failing(job.options, arguments))
-    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    job = prepare_to_copy(request)
+    clusters = load(request.source, "source"), load(request.target, "target")
     with (
-        presence(job, arguments, status, stopping, known_as) as there,
-        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, alarm=arguments.alarm, wait_s=_GUARD_WAIT_S),
+        presence(job, request, status, stopping, known_as) as there,
+        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, alarm=request.alarm, wait_s=_GUARD_WAIT_S),
     ):
         on_present()
-        tail = _copy(job, arguments, status, stopping, there, publication, muster)
+        tail = _copy(job, request, status, stopping, there, publication, muster)
         summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
         # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
         return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
 
 
 def _copy(
-    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, there: Presence,
+    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, there: Presence,
     publication: Publication, muster: Muster,
 ) -> Tail:  # fmt: skip
-    with writer_lease(arguments.target, job.mirror.name) as held:
+    with writer_lease(request.target, job.mirror.name) as held:
         there.require_active()
         require_still_ours(job)
-        tail = Tail(job, arguments.tasks, stopping)
+        tail = Tail(job, request.tasks, stopping)
         tail.discover()
         status.update("starting")
         with muster(tail.stopping) as crew:
@@ -101,7 +104,7 @@ def _copy(
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             try:
-                _follow(crew, tail, job, held, there, arguments, status, publication)
+                _follow(crew, tail, job, held, there, request, status, publication)
             except StoppedByQuota as e:  # partitions may not have ended cleanly
                 raise TryAgain(str(e)) from e
     return tail
@@ -113,15 +116,15 @@ def _follow(
     job: CopyJob,
     held: HeldLease,
     there: Presence,
-    arguments: argparse.Namespace,
+    request: TailRequest,
     status: StatusFile,
     publication: Publication,
 ) -> None:
-    clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-    progress = Progress(*clusters, tail.ranges, committed, status, progress_hosts(arguments, crew.hosts))
+    clusters, committed = (request.source, request.target), job.options.committed_only
+    progress = Progress(*clusters, tail.ranges, committed, status, None if request.no_progress else crew.hosts)
     tail.on_turn_end, tail.report_to = progress.table.begin_turn, progress.report_to
     tail.deal()
-    turn_s = _turn_s(arguments, told=progress.report_to is not None)
+    turn_s = _turn_s(request, told=progress.report_to is not None)
 
     def start() -> Stream:
         work = CopyWork(
@@ -133,9 +136,9 @@ def _follow(
     try:
         with Watches(job, held, status, tail.gone) as watches:
             groups = DelayMeter()
-            publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold, groups)
+            publish(publication, request, "streaming_tail", job, progress.table, held, watches.hold, groups)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
-                with followers(tail, held, status, groups, by_hand=not arguments.plan):
+                with followers(tail, held, status, groups, by_hand=not request.plan):
                     _copy_on(crew, start, tail, there, held, progress, watches, status)
     finally:
         progress.stop()
@@ -144,14 +147,14 @@ def _follow(
         raise tail.failed
 
 
-def _turn_s(arguments: argparse.Namespace, *, told: bool) -> float:
+def _turn_s(request: TailRequest, *, told: bool) -> float:
     """Return the seconds of a turn: long enough for a partition to be given up in it, where that is to end the tail.
 
     :param told: tasks can be told to end early.
     """
-    turn_s = arguments.turn_s if told else min(arguments.turn_s, _TURN_UNTOLD_S)
-    bound_s = arguments.give_up_after_s
-    if arguments.abort_on_send_failure and bound_s is not None and math.isfinite(bound_s):
+    turn_s = request.turn_s if told else min(request.turn_s, _TURN_UNTOLD_S)
+    bound_s = request.give_up_after_s
+    if request.abort_on_send_failure and bound_s is not None and math.isfinite(bound_s):
         return float(max(turn_s, bound_s + _TURN_UNTOLD_S))
     return float(turn_s)
 

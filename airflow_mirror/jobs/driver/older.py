@@ -15,16 +15,19 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.compat import flags
 from airflow_mirror.compat.flags import CommandLine, Flow
 from airflow_mirror.config import load
 from airflow_mirror.errors import FollowDiffers, InputError, LedgerMissing
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.arguments import mirror_of
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.together import FollowOne, follow_together, keep, waited_for
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -41,24 +44,28 @@ _OF_ONE = ("--job-dir", "--metrics-file", "--metrics-port", "--plan", "--mirror"
 def run(
     argv: Sequence[str],
     parse: Callable[[Sequence[str]], argparse.Namespace],
-    work: Callable[[argparse.Namespace, StatusFile], Outcome],
+    asked: Callable[[argparse.Namespace], TailRequest],
+    work: Callable[[TailRequest, StatusFile], Outcome],
     of_several: Callable[[threading.Event], AbstractContextManager[FollowOne]],
     tasks: str = "--tasks",
 ) -> int:
     """Run a tail with an older tool's command line, or with one of its own; return the exit status.
 
-    :param parse: reads a command line of the tail's own.
+    :param parse: reads a command line of the tail's own. :param asked: makes a request of it.
     :param work: follows one source; see :func:`.entry.carry_out`.
     :param of_several: yields what follows one of several sources.
     :param tasks: the tail's option for how many copy at once.
     """
     if not flags.is_old(argv):
-        return entry.carry_out(parse(argv), work)
+        own = parse(argv)
+        return entry.carry_out(partial(asked, own), work, own.job_dir)
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-older-") as scratch:
         try:
             given = flags.read(argv)
-            jobs = {flow.fields["name"]: parse(_arguments(flow, given, Path(scratch), tasks)) for flow in given.flows}
-            silent = {flow.fields["name"] for flow in given.flows if "partitioning" not in flow.fields}
+            lines = {flow.fields["name"]: parse(_arguments(flow, given, Path(scratch), tasks)) for flow in given.flows}
+            jobs = {name: asked(line) for name, line in lines.items()}
+            told = {flow.fields["name"] for flow in given.flows if "partitioning" in flow.fields}
+            told |= {name for name, line in lines.items() if line.partitioning is not None}
             _require_apart(given)
         except InputError as e:
             print(f"error: {e}", file=sys.stderr)
@@ -66,33 +73,29 @@ def run(
         for line in flags.describe(given.noticed):
             print(line, file=sys.stderr)
 
-        def settle(job: argparse.Namespace) -> None:
-            if mirror_of(job).name in silent and job.partitioning is None:
-                job.partitioning = partitioning(job)
+        def settled(job: TailRequest) -> TailRequest:
+            return job if job.mirror.name in told else changed(job, partitioning=partitioning(job))
 
-        def alone(job: argparse.Namespace, status: StatusFile) -> Outcome:
-            def settled() -> Outcome:
-                settle(job)
+        def alone(job: TailRequest, status: StatusFile) -> Outcome:
+            ready = [job]
+
+            def settle() -> Outcome:
+                ready.append(settled(job))
                 return {}, None
 
-            _, error = keep(mirror_of(job).name, settled, threading.Event(), waited_for(job))
-            return ({}, error) if error is not None else work(job, status)
+            _, error = keep(job.mirror.name, settle, threading.Event(), waited_for(job))
+            return ({}, error) if error is not None else work(ready[-1], status)
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
             with of_several(stopping) as one:
-
-                def settled(job: argparse.Namespace) -> Outcome:
-                    settle(job)
-                    return _but_what_others_have(job, one)
-
-                yield settled
+                yield lambda job: _but_what_others_have(settled(job), one)
 
         first, *others = jobs.values()
-        return follow_together(jobs, several) if others else entry.carry_out(first, alone)
+        return follow_together(jobs, several) if others else entry.carry_out(lambda: first, alone, first.job_dir)
 
 
-def _but_what_others_have(job: argparse.Namespace, one: FollowOne) -> Outcome:
+def _but_what_others_have(job: TailRequest, one: FollowOne) -> Outcome:
     """Follow a source; without the topics that mirrors of other sources own on the target, if that is refused.
 
     The flow then ends with what refused it, so that nobody takes it for whole.
@@ -106,16 +109,16 @@ def _but_what_others_have(job: argparse.Namespace, one: FollowOne) -> Outcome:
         log.error(
             "%s goes on without %s: %s. To write both into one topic, give --ownership shared --delivery transactional "
             "--offsets mapped, for new topics on the target; or --prefix, which keeps them apart",
-            mirror_of(job).name, some(taken), "; ".join(sorted(set(taken.values()))),
+            job.mirror.name, some(taken), "; ".join(sorted(set(taken.values()))),
         )  # fmt: skip
-        job.exclude = [*mirror_of(job).exclude_topics, *map(re.escape, taken)]
-        summary, error = one(job)
+        left = (*job.mirror.exclude_topics, *map(re.escape, taken))
+        summary, error = one(changed(job, exclude_topics=left))
         return summary, error or e
 
 
-def _taken(job: argparse.Namespace) -> dict[str, str]:
+def _taken(job: TailRequest) -> dict[str, str]:
     """Return the source topics whose target topics are another mirror's, and whose."""
-    mirror = mirror_of(job)
+    mirror = job.mirror
     with ClusterAdmin(load(job.source, "source")) as source, ClusterAdmin(load(job.target, "target")) as target:
         names = {mirror.naming.target_topic(n): n for n in source.topic_names() if mirror.selects_topic(n)}
         ids = {name: one.topic_id for name, one in target.topics(names).items()}
@@ -127,13 +130,13 @@ def _taken(job: argparse.Namespace) -> dict[str, str]:
         return {names[name]: one.owner for name, one in sorted(owned.items()) if (one.mirror, one.source_id) != me}
 
 
-def partitioning(job: argparse.Namespace) -> str:
+def partitioning(job: TailRequest) -> str:
     """Return the partitioning of a command line that says none.
 
     Both tools let the producer choose by the key. Where both sides have as many partitions, that is where producers have
     put the record, so it stays there, with its offset. What the mirror has begun with it goes on with.
     """
-    mirror = mirror_of(job)
+    mirror = job.mirror
     with ClusterAdmin(load(job.source, "source")) as source, ClusterAdmin(load(job.target, "target")) as target:
         try:
             tail = active_tail(Ledger(target).values(), mirror.name)
@@ -151,6 +154,11 @@ def partitioning(job: argparse.Namespace) -> str:
             "partitions than on the source have %s on the target", some(differ),
         )  # fmt: skip
     return "by_key" if differ else "preserve"
+
+
+def changed(job: TailRequest, **fields: Any) -> TailRequest:
+    """Return a request of which some fields of the Mirror are others."""
+    return replace(job, mirror=replace(job.mirror, **fields))
 
 
 def _require_apart(given: CommandLine) -> None:

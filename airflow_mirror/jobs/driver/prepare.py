@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import threading
 import time
@@ -23,6 +22,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, Missin
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed
+from airflow_mirror.jobs.request import CopyRequest, JobRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -60,10 +60,7 @@ class CopyJob:
     target_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def prepare(
-    arguments: argparse.Namespace, mirror: Mirror,
-    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand, *, writes: bool = True,
-) -> CopyJob:  # fmt: skip
+def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, writes: bool = True) -> CopyJob:
     """Load the plan, or make one, so that a job started by hand needs no operator before it.
 
     :param without_plan: makes the plan.
@@ -74,13 +71,14 @@ def prepare(
     :raises LedgerLost: nobody knows which topics are in production. A copy that runs goes on, and none is begun.
     :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
     """
-    with ClusterAdmin(load(arguments.target, "target")) as admin:
-        path = Path(arguments.plan) if arguments.plan else None
+    mirror = request.mirror
+    with ClusterAdmin(load(request.target, "target")) as admin:
+        path = Path(request.plan) if request.plan else None
         ledger = Ledger(admin)
-        plan = _stored(path, mirror, admin, ledger) if path else without_plan(arguments, mirror)
+        plan = _stored(path, mirror, admin, ledger) if path else without_plan(request)
         plan.raise_if_blocked()
         if writes:
-            _claim(plan, arguments.source, admin, ledger)
+            _claim(plan, request.source, admin, ledger)
             if mapped_topics(plan):
                 make_ready(admin)
         options = CopyOptions(
@@ -92,8 +90,17 @@ def prepare(
             max_bytes_per_second=mirror.max_bytes_per_second,
         )
         nothing = replace(plan, topics=())
-        job = CopyJob(mirror=mirror, source=arguments.source, target=arguments.target, plan=nothing, options=options)
+        job = CopyJob(mirror=mirror, source=request.source, target=request.target, plan=nothing, options=options)
         return taking_in(job, plan, admin, ledger if writes else None)
+
+
+def prepare_to_copy(request: CopyRequest) -> CopyJob:
+    """Prepare a job that writes; it makes a plan, and the topics, where it has none. Errors as of :func:`prepare`."""
+    job = prepare(request, lambda _: plan_by_hand(request))
+    options = replace(
+        job.options, give_up_after_s=request.give_up_after_s, abort_on_send_failure=request.abort_on_send_failure
+    )  # fmt: skip
+    return replace(job, options=options)
 
 
 def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions | None) -> CopyJob:
@@ -267,13 +274,13 @@ def resolve_window(
 
 
 @contextmanager
-def window_book(arguments: argparse.Namespace, mirror: Mirror) -> Iterator[WindowBook]:
+def window_book(request: JobRequest) -> Iterator[WindowBook]:
     """Yield the book of a mirror's windows; that of a job without a plan is empty, and forgets."""
-    if not arguments.plan:
-        yield WindowBook(None, mirror.name)
+    if not request.plan:
+        yield WindowBook(None, request.mirror.name)
         return
-    with ClusterAdmin(load(arguments.target, "target")) as target:
-        yield WindowBook(state_of(target, WINDOW.below(mirror.name)), mirror.name)
+    with ClusterAdmin(load(request.target, "target")) as target:
+        yield WindowBook(state_of(target, WINDOW.below(request.mirror.name)), request.mirror.name)
 
 
 def _partitions(source: WireCluster, topics: Iterable[str]) -> list[TopicPartition]:

@@ -6,7 +6,6 @@ log and tried again. A target without a ledger, for a tail that was started by h
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import re
@@ -24,6 +23,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailRe
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import (
     ActiveTail,
     Heartbeat,
@@ -202,7 +202,7 @@ def _require(ledger: Ledger, me: ActiveTail) -> None:
 
 @contextmanager
 def presence(
-    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, known_as: str = ""
+    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, known_as: str = ""
 ) -> Iterator[Presence]:
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
@@ -210,33 +210,33 @@ def presence(
     while the mirror is paused.
 
     :param known_as: its job, if it deals partitions to others as that.
-    :param arguments: ``takeover`` as for :func:`.active.begin`, ``replaces`` as ``lost`` for :class:`.active.Watch`.
+    :param request: ``takeover`` as for :func:`.active.begin`, ``replaces`` as ``lost`` for :class:`.active.Watch`.
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
     """
     plan = job.plan
     me = ActiveTail(  # its own Mirror: in what no plan depends on, as a rate, the plan's may differ
-        mirror=job.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "",
+        mirror=job.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=request.job_dir,
         application=_application(os.environ),
     )  # fmt: skip
-    if arguments.report:
-        me = replace(me, job=job_of(arguments.report))
+    if request.report:
+        me = replace(me, job=job_of(request.report))
     if known_as:
         me = replace(me, job=known_as, deals=True)
     status.update("looking for another tail of the mirror")
     known: ActiveTail | None = me
     wishes = Wishes()
-    with ClusterAdmin(load(arguments.target, "target")) as admin:
+    with ClusterAdmin(load(request.target, "target")) as admin:
         state = state_of(admin, *heard_by(me.name))
         try:
-            begin(Ledger(admin), me, Watch(state, lost=arguments.replaces), takeover=arguments.takeover)
+            begin(Ledger(admin), me, Watch(state, lost=request.replaces), takeover=request.takeover)
             wishes = Wishes.of(state.read(), me.name)
         except (LedgerMissing, LedgerLost) as e:
             if isinstance(e, LedgerLost):
                 require_not_paused(state, me.name)
             log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
             known = None
-    there = Presence(known, arguments.target, status, stopping, wishes, lambda: plan)
+    there = Presence(known, request.target, status, stopping, wishes, lambda: plan)
     there.start()
     try:
         yield there

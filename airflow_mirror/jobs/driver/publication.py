@@ -1,35 +1,33 @@
-"""A copy's figures for Prometheus, as its command line asks for them."""
+"""A copy's figures for Prometheus, as its request asks for them."""
 
 from __future__ import annotations
 
-import argparse
+from pathlib import Path
 
 from airflow_mirror.copy.delays import DelayMeter, Delays
-from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.metrics.retained import RetainedWatch
 from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.request import CopyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.sync.hold import HoldWatch
 
 
-def open_publication(arguments: argparse.Namespace, status: StatusFile) -> Publication:
-    """Open what the job's arguments name, and put the port's address into its status.
+def open_publication(request: CopyRequest, status: StatusFile) -> Publication:
+    """Open what the request names, and put the port's address into its status.
 
-    :raises InvalidField: it can't be opened, or no number makes sense as the limit.
+    :raises InvalidField: it can't be opened.
     """
-    if arguments.metrics_partitions < 0:
-        raise InvalidField("--metrics-partitions", arguments.metrics_partitions, "less than none", "Use 0 or more.")
-    publication = Publication(arguments.metrics_file, arguments.metrics_port)
+    publication = Publication(Path(request.metrics_file) if request.metrics_file else None, request.metrics_port)
     if publication.address is not None:
         status.update(metrics=publication.address)
     return publication
 
 
 def publish(
-    publication: Publication, arguments: argparse.Namespace, kind: str, job: CopyJob, table: Table, held: HeldLease,
+    publication: Publication, request: CopyRequest, kind: str, job: CopyJob, table: Table, held: HeldLease,
     hold: HoldWatch | None = None, groups: DelayMeter | None = None,
 ) -> None:  # fmt: skip
     """Publish a copy's figures until ``publication`` is closed; do nothing if it shows them nowhere.
@@ -48,4 +46,4 @@ def publish(
         epoch=lambda: held.token.epoch, retained=lambda: retained.last, held=lambda: hold.intact if hold else {},
         restored=lambda: hold.restored if hold else {}, groups=groups.read if groups else Delays,
     )  # fmt: skip
-    publication.show(CopyCollector(watched, arguments.metrics_partitions))
+    publication.show(CopyCollector(watched, request.metrics_partitions))

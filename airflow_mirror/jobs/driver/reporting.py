@@ -28,13 +28,13 @@ _LAST_S = 120.0  # how long the last report is tried
 
 
 @contextmanager
-def reporting(key: str | None, target: str, status: StatusFile) -> Iterator[None]:
+def reporting(key: str, target: str, status: StatusFile) -> Iterator[None]:
     """Report what ``status`` says until the block ends; an exception that ends it is reported as well.
 
-    :param key: of the reports (:mod:`.runner.reports`); None: nobody asked for them.
+    :param key: of the reports (:mod:`.runner.reports`); "": nobody asked for them.
     :param target: reference to the target's settings.
     """
-    if key is None:
+    if not key:
         yield
         return
     ended = threading.Event()

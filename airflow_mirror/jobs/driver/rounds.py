@@ -10,7 +10,6 @@ who pauses the mirror can wait until it rests. Copying never waits for that.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import threading
 import time
@@ -139,7 +138,7 @@ class Ear:
 
 @contextmanager
 def listening(
-    job: CopyJob, arguments: argparse.Namespace, held: HeldLease, status: StatusFile, wishes: Wishes,
+    job: CopyJob, held: HeldLease, status: StatusFile, wishes: Wishes,
     has_failed: Callable[[], bool] = lambda: False, has_lost: Callable[[], bool] = lambda: False,
 ) -> Iterator[Ear]:  # fmt: skip
     """Listen until the block ends; inside of it the lease's connection belongs to the listener.
@@ -147,7 +146,7 @@ def listening(
     :param has_failed: see :class:`Ear`; ``has_lost`` likewise.
     """
     me = JobId(name=job.mirror.name, bulk=True)
-    ear = Ear(me, arguments.target, held, status, wishes, has_failed, has_lost)
+    ear = Ear(me, job.target, held, status, wishes, has_failed, has_lost)
     ear.thread.start()
     try:
         yield ear

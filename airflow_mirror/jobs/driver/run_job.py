@@ -1,6 +1,6 @@
-"""The script that spark-submit runs: ``run_job.py <kind> <arguments of the job>``.
+"""The script that spark-submit runs: ``run_job.py <kind> <file of its request>``.
 
-It records the driver's process, calls the job's main function, and makes sure that an ended job has a final state.
+It records the driver's process, carries out the request, and makes sure that an ended job has a final state.
 """
 
 from __future__ import annotations
@@ -12,32 +12,35 @@ from pathlib import Path
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
 
 import importlib  # noqa: E402
+import json  # noqa: E402
 import os  # noqa: E402
 import traceback  # noqa: E402
+from functools import partial  # noqa: E402
+from typing import Any  # noqa: E402
 
 from airflow_mirror.jobs.runner.directory import write_json  # noqa: E402
 from airflow_mirror.jobs.runner.process import started_at  # noqa: E402
 from airflow_mirror.jobs.runner.status import ensure_final  # noqa: E402
 
-MAINS = {
+WORK = {
     "bulk_copy": "airflow_mirror.jobs.driver.bulk",
     "streaming_tail": "airflow_mirror.jobs.driver.tail",
     "verify": "airflow_mirror.jobs.driver.verify",
+    "plain": "airflow_mirror.jobs.plain.run",  # a tail without Spark
 }
 
 
 def main(argv: list[str]) -> int:
-    """Run the job named by ``argv[0]`` with the rest as its arguments; return its exit code (0, 1 or 2)."""
-    kind, rest = argv[0], argv[1:]
-    job_dir = _job_dir(rest)
+    """Run the job of this kind and request; return its exit code (0, 1 or 2)."""
+    kind, file = argv
+    asked = json.loads(Path(file).read_text(encoding="utf-8"))
+    job_dir = Path(asked["job_dir"]) if asked.get("job_dir") else None
     if job_dir is not None:
         # Spark's JVM started this process; a clean stop has to reach this process first, not the JVM.
         write_json(job_dir / "driver.json", {"pid": os.getpid(), "started": started_at(os.getpid())})
     error: BaseException | None = None
     try:
-        code = int(importlib.import_module(MAINS[kind]).main(rest))
-    except SystemExit as e:  # raised by argparse for a wrong command line
-        code = e.code if isinstance(e.code, int) else int(e.code is not None)
+        code = _carried_out(kind, asked)
     except BaseException as e:  # the entry point of the process: every error ends here and is recorded
         traceback.print_exc()
         code, error = 1, e
@@ -46,10 +49,12 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _job_dir(arguments: list[str]) -> Path | None:
-    if "--job-dir" not in arguments[:-1]:
-        return None
-    return Path(arguments[arguments.index("--job-dir") + 1])
+def _carried_out(kind: str, asked: dict[str, Any]) -> int:
+    from airflow_mirror.jobs.driver.entry import carry_out
+    from airflow_mirror.jobs.request import REQUESTS, TailRequest
+
+    work = importlib.import_module(WORK[kind]).work
+    return carry_out(partial(REQUESTS.get(kind, TailRequest).from_dict, asked), work, asked.get("job_dir"))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ stopped; partition and cause on stderr. 2: wrong arguments.
 
 from __future__ import annotations
 
-import argparse
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,6 +20,7 @@ from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.spark_crew import crew_of, spark_crew
 from airflow_mirror.jobs.driver.together import FollowOne
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
@@ -34,27 +34,18 @@ docs/from-mirrormaker-1.md."""
 
 def main(argv: Sequence[str]) -> int:
     """Run the tail; see the module docstring for exit status. Command lines of older tools are understood, too."""
-    return older.run(argv, _parser().parse_args, _work, _of_several)
+    parse = cli.parser("streaming_tail.py", DESCRIPTION, TailRequest).parse_args
+    return older.run(argv, parse, partial(cli.request_of, TailRequest), work, _of_several)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = cli.parser("streaming_tail.py", DESCRIPTION)
-    cli.add_spark(parser)
-    cli.add_tail(parser)
-    cli.add_hold(parser)
-    cli.add_failures(parser)
-    cli.add_progress(parser)
-    cli.add_metrics(parser)
-    return parser
-
-
-def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    with closing(open_publication(arguments, status)) as publication:
-        mirror, stopping = cli.mirror_of(arguments), threading.Event()
-        muster = partial(spark_crew, f"airflow-mirror tail {mirror.name}", arguments.settings_from)
+def work(request: TailRequest, status: StatusFile) -> Outcome:
+    """Follow on Spark until SIGTERM; see :func:`.following.follow`."""
+    with closing(open_publication(request, status)) as publication:
+        name, stopping = request.mirror.name, threading.Event()
+        muster = partial(spark_crew, f"airflow-mirror tail {name}", request.settings_from)
         heard = partial(stop_by_signals, stopping)
-        one = partial(follow, arguments, mirror, status, publication, muster, stopping=stopping, on_present=heard)
-        return together.keep(mirror.name, one, stopping, together.waited_for(arguments))
+        one = partial(follow, request, status, publication, muster, stopping=stopping, on_present=heard)
+        return together.keep(name, one, stopping, together.waited_for(request))
 
 
 @contextmanager
@@ -62,11 +53,10 @@ def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
     """Yield what follows one of several sources, all of them in one application of Spark."""
     with spark_session("airflow-mirror tail", stopping) as spark:
 
-        def one(arguments: argparse.Namespace) -> Outcome:
+        def one(request: TailRequest) -> Outcome:
             status = StatusFile(None)
-            with closing(open_publication(arguments, status)) as publication:
-                mirror = cli.mirror_of(arguments)
-                muster = lambda _: crew_of(spark, arguments.settings_from)  # noqa: E731
-                return follow(arguments, mirror, status, publication, muster, stopping=stopping)
+            with closing(open_publication(request, status)) as publication:
+                muster = lambda _: crew_of(spark, request.settings_from)  # noqa: E731
+                return follow(request, status, publication, muster, stopping=stopping)
 
         yield one

@@ -5,7 +5,6 @@ The first MirrorMaker and the Go mirror maker read several sources into one targ
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -21,18 +20,19 @@ from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, T
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.wire.errors import StoppedByQuota
 
 log = logging.getLogger(__name__)
 
-FollowOne = Callable[[argparse.Namespace], Outcome]
+FollowOne = Callable[[TailRequest], Outcome]
 """Follows one source until the event is set with which it was made."""
 
 _AGAIN_S = 10.0
 
 
 def follow_together(
-    jobs: Mapping[str, argparse.Namespace], of_several: Callable[[threading.Event], AbstractContextManager[FollowOne]]
+    jobs: Mapping[str, TailRequest], of_several: Callable[[threading.Event], AbstractContextManager[FollowOne]]
 ) -> int:
     """Follow all sources until SIGTERM or SIGINT; print one summary of all, and return the exit status.
 
@@ -68,9 +68,9 @@ def _keep_one(
     return summary, error
 
 
-def waited_for(arguments: argparse.Namespace) -> type[MirrorError] | tuple[()]:
+def waited_for(request: TailRequest) -> type[MirrorError] | tuple[()]:
     """Return what a tail of its own is begun again after (:func:`keep`): clusters that are away, and nothing else."""
-    return () if arguments.fail_fast else ClusterUnreachable
+    return () if request.fail_fast else ClusterUnreachable
 
 
 def keep(

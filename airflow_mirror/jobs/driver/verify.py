@@ -7,7 +7,6 @@ The last line on stdout is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import secrets
 import time
@@ -28,16 +27,16 @@ from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window, window_book
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.stable import say
+from airflow_mirror.jobs.request import JobRequest, VerifyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
-from airflow_mirror.verify.result import LEVELS, Difference, PartitionComparison, PartitionPair, differences, untouched
+from airflow_mirror.verify.result import Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import some
@@ -51,27 +50,7 @@ Without --end, each partition is compared up to the target's log end offset at t
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; see the module docstring for exit status and output."""
-    parser = cli.parser("verify.py", DESCRIPTION)
-    cli.add_spark(parser)
-    add_comparison(parser)
-    return entry.run(parser, argv, _work)
-
-
-def add_comparison(p: argparse.ArgumentParser) -> None:
-    """Add the options of a comparison, whoever carries it out."""
-    p.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
-    p.add_argument(
-        "--only-new",
-        action="store_true",
-        help="leave out what an earlier comparison of the plan has proven, at this level",
-    )
-    p.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
-    p.add_argument(
-        "--spot-checks", type=int, default=50, metavar="N",
-        help="records, sampled at random, that confluent-kafka's client reads from both clusters (default: 50; 0: none)",
-    )  # fmt: skip
-    p.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
-    cli.add_late(p)
+    return entry.run(cli.parser("verify.py", DESCRIPTION, VerifyRequest), argv, VerifyRequest, work)
 
 
 class Comparing(NamedTuple):
@@ -85,62 +64,63 @@ class Comparing(NamedTuple):
     compare: Callable[[Sequence[Sequence[PartitionPair]], MapSource | None, str], list[PartitionComparison]]
 
 
-def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
-    return verify(arguments, cli.mirror_of(arguments), status, partial(_on_spark, arguments, status))
+def work(request: VerifyRequest, status: StatusFile) -> Outcome:
+    """Compare on Spark; see :func:`verify`."""
+    return verify(request, status, partial(_on_spark, request, status))
 
 
 @contextmanager
-def _on_spark(arguments: argparse.Namespace, status: StatusFile, mirror: Mirror) -> Iterator[Comparing]:
+def _on_spark(request: VerifyRequest, status: StatusFile) -> Iterator[Comparing]:
     status.update("starting Spark")
-    with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
+    with spark_session(f"airflow-mirror verify {request.mirror.name}") as spark:
         status.update("comparing")
-        handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+        handed = handover_for(spark, request.settings_from, request.source, request.target)
 
         def compare(
             dealt: Sequence[Sequence[PartitionPair]], maps: MapSource | None, isolation: str
         ) -> list[PartitionComparison]:
-            sides = arguments.source, arguments.target
-            return run_verify(spark, dealt, *sides, arguments.level, handed, maps, isolation)
+            sides = request.source, request.target
+            return run_verify(spark, dealt, *sides, request.level, handed, maps, isolation)
 
-        yield Comparing(arguments.tasks or spark.sparkContext.defaultParallelism, compare)
+        yield Comparing(request.tasks or spark.sparkContext.defaultParallelism, compare)
 
 
 def verify(
-    arguments: argparse.Namespace, mirror: Mirror, status: StatusFile,
-    comparing: Callable[[Mirror], AbstractContextManager[Comparing]],
-    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_to_verify,
+    request: VerifyRequest, status: StatusFile,
+    comparing: Callable[[], AbstractContextManager[Comparing]],
+    without_plan: Callable[[JobRequest], Plan] = plan_to_verify,
 ) -> Outcome:  # fmt: skip
     """Compare every partition of a plan; return the summary, and why it is not equal if it is not.
 
     :param without_plan: makes the plan where ``--plan`` names none.
     """
-    begun = time.monotonic()
+    begun, mirror = time.monotonic(), request.mirror
     if mirror.partitioning == "by_key":
         raise InputError(
             f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
-    asks_another = bool(arguments.level != "offsets" and arguments.spot_checks)
+    asks_another = bool(request.level != "offsets" and request.spot_checks)
     if asks_another:
-        require_clients(load(arguments.source, "source"), load(arguments.target, "target"))
-    job = prepare(arguments, mirror, without_plan, writes=False)
-    with WireCluster(load(arguments.source, "source")) as source, window_book(arguments, mirror) as book:
-        until = arguments.end or "latest"
-        ranges, window, held_back = resolve_window(job, source, mirror.start, until, arguments.late_s, book)
-    behind = {one.source: str(one) for one in say(arguments.source, held_back)}
+        require_clients(load(request.source, "source"), load(request.target, "target"))
+    job = prepare(request, without_plan, writes=False)
+    with WireCluster(load(request.source, "source")) as source, window_book(request) as book:
+        until = request.end or "latest"
+        ranges, window, held_back = resolve_window(job, source, mirror.start, until, request.late_s, book)
+    behind = {one.source: str(one) for one in say(request.source, held_back)}
     # From the plan's start: records that retention has deleted since are not a gap in a proof; nobody can compare them.
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
-    if arguments.end is None:
-        ends = _reached(arguments, job, ranges)
-    with ClusterAdmin(load(arguments.target, "target")) as admin:
+    if not request.end:
+        ends = _reached(request, job, ranges)
+    with ClusterAdmin(load(request.target, "target")) as admin:
         ids = target_ids(job.plan, admin)
         configs = admin.topic_configs(ids)
-        if arguments.only_new:
+        if request.only_new:
             proofs = Proofs.on(admin, mirror.name)
-            starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
+            starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, request.level))
     held, cleaned = held_topics(job.plan, configs), cleaned_sides(job.plan, configs)
-    with comparing(mirror) as (tasks, compare):
+    with comparing() as (tasks, compare):
         pairs = [
             [
                 PartitionPair(
@@ -158,24 +138,24 @@ def verify(
             for part in deal(ranges, tasks, ends)
         ]
         verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
-    summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
+    summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     summary |= {"open_transactions": list(behind.values())} if behind else {}
     if summary["differences"]:
         if asks_another:
             status.update("reading what differs with another client")
-            summary["differences"] = _looked_at_again(verdicts, arguments, mirror.isolation)
+            summary["differences"] = _looked_at_again(verdicts, request, mirror.isolation)
         return summary, VerificationFailed(summary["differences"])
     if asks_another:
         status.update("reading records sampled at random")
         mapped = {r.source_topic for r in ranges if r.is_mapped}
         kept = held - {name for name, sides in cleaned.items() if "target" in sides}
-        checked = _spot_check(verdicts, arguments, mirror.isolation, mapped, kept)
+        checked = _spot_check(verdicts, request, mirror.isolation, mapped, kept)
         summary["spot_check"] = checked.to_dict()
         if (wrong := against(checked)) is not None:
             return summary, wrong
-    nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job, behind)
+    nothing = _nothing_compared(verdicts, request, {r.source: r.end_offset or 0 for r in ranges}, job, behind)
     if not nothing:
         return summary, None
     remedy = "Run the copy first, or verify again when records have reached the target; check --start and --end."
@@ -183,7 +163,7 @@ def verify(
 
 
 def _spot_check(
-    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, isolation: str, mapped: Collection[str],
+    verdicts: Sequence[PartitionComparison], request: VerifyRequest, isolation: str, mapped: Collection[str],
     kept: Collection[str],
 ) -> SpotCheck:  # fmt: skip
     """Let a client that is not ours read some of the records that were found equal, where both sides have the offsets.
@@ -201,9 +181,9 @@ def _spot_check(
         for v in verdicts
         if v.source_topic not in mapped
     ]
-    clusters = load(arguments.source, "source"), load(arguments.target, "target")
-    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    checked = spot_check(stretches, *clusters, places=arguments.spot_checks, seed=seed, isolation=isolation)
+    clusters = load(request.source, "source"), load(request.target, "target")
+    seed = secrets.randbits(32) if request.seed is None else request.seed
+    checked = spot_check(stretches, *clusters, places=request.spot_checks, seed=seed, isolation=isolation)
     if mapped:
         checked.left_out.append(f"topics with mapped offsets: {some(sorted(mapped))}")
     for line in checked.left_out:
@@ -223,12 +203,12 @@ def against(checked: SpotCheck) -> VerificationFailed | TryAgain | None:
 
 
 def _looked_at_again(
-    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, isolation: str
+    verdicts: Sequence[PartitionComparison], request: VerifyRequest, isolation: str
 ) -> list[str]:  # fmt: skip
     """Return a line for each partition that differs, with what a client that is not ours finds at that offset."""
     differing = [v for v in verdicts if not v.equal]
     places = [_place_of(v, v.first_difference) for v in differing if v.first_difference is not None]
-    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    clusters = load(request.source, "source"), load(request.target, "target")
     seen = second_look(places, *clusters, isolation=isolation)
     found = {one.source: f"; {what}" for one, what in zip(places, seen, strict=True)}
     return [f"{v}{found.get(TopicPartition(v.source_topic, v.partition), '')}" for v in differing]
@@ -255,7 +235,7 @@ def only_new(
 
 
 def _nothing_compared(
-    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, ends: Mapping[TopicPartition, int],
+    verdicts: Sequence[PartitionComparison], request: VerifyRequest, ends: Mapping[TopicPartition, int],
     job: CopyJob, behind: Mapping[TopicPartition, str],
 ) -> list[str]:  # fmt: skip
     """Return a line for each partition that must not pass as equal; log those that pass although nothing was compared.
@@ -266,19 +246,19 @@ def _nothing_compared(
     planned = {TopicPartition(t.source_topic, p): end for t in job.plan.topics for p, end in t.ends.items()}
     expected = {tp: min(end, ends[tp]) for tp, end in planned.items() if tp in ends}
     lines = [line for v in verdicts if (line := untouched(v, expected))]
-    unseen = [v for v in verdicts if (v.start_offset >= v.end_offset if arguments.level == "offsets" else not v.records)]
+    unseen = [v for v in verdicts if (v.start_offset >= v.end_offset if request.level == "offsets" else not v.records)]
     lines += [behind[tp] for v in unseen if (tp := TopicPartition(v.source_topic, v.partition)) in behind]
-    if lines or arguments.level == "offsets" or any(v.records for v in verdicts):
+    if lines or request.level == "offsets" or any(v.records for v in verdicts):
         return lines
-    if arguments.plan or arguments.only_new or all(v.source_log.start == v.source_log.stable for v in verdicts):
+    if request.plan or request.only_new or all(v.source_log.start == v.source_log.stable for v in verdicts):
         log.warning("nothing to compare: the source holds no record in the plan's ranges, or no new one")
         return []
     return [f"0 records in {len(verdicts)} partition(s) from --start {job.mirror.start}"]
 
 
-def _reached(arguments: argparse.Namespace, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
+def _reached(request: VerifyRequest, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
     """Return, for each source partition, the source offset that the target has reached, at most the source's end."""
-    source, target = load(arguments.source, "source"), load(arguments.target, "target")
+    source, target = load(request.source, "source"), load(request.target, "target")
     with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target) as maps:
         stable = cluster.last_stable([r.target for r in ranges if not r.is_mapped])
         by_map = maps.positions() if maps else {}

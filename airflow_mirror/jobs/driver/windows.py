@@ -28,6 +28,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.jobs.request import LATE_S
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import State
@@ -40,7 +41,6 @@ from airflow_mirror.wire.single import read_batches
 
 log = logging.getLogger(__name__)
 
-LATE_S = 300.0
 _FETCH_BYTES = 256 << 10  # one batch is usually enough, and there may be 10,000 partitions
 KEEP = 200  # windows of a mirror; older ones are needed only for the next window
 _COUNT_BYTES = 64 << 20  # per partition, to count older records; the search for the end has no limit

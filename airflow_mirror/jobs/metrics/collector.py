@@ -22,8 +22,7 @@ from airflow_mirror.jobs.metrics.catalogue import COUNTER, GAUGE, MEASURED, SUMM
 from airflow_mirror.jobs.metrics.measures import Measure, Moment, by_partition, by_topic, worth_listing
 from airflow_mirror.jobs.metrics.retained import Retained
 from airflow_mirror.jobs.progress.table import Row, Table
-
-LISTED = 2000  # partitions with series of their own: some 4 MB
+from airflow_mirror.jobs.request import LISTED
 
 _OF_ALL = ("mirror", "source", "target")
 _FAMILIES = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, SUMMARY: SummaryMetricFamily}

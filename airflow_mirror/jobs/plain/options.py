@@ -1,38 +1,19 @@
-"""The options of a copy in plain processes, beside those that describe a Mirror and name the clusters."""
+"""The options of a job in plain processes, beside those that describe a Mirror and name the clusters."""
 
 from __future__ import annotations
 
 import argparse
 
 from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.jobs.request import JobRequest
 
 
-def add_copy(p: argparse.ArgumentParser) -> None:
-    """Add those of :func:`.run.copy`."""
-    _add(p)
-    cli.add_bulk(p)
-
-
-def add_follow(p: argparse.ArgumentParser) -> None:
-    """Add those of :func:`.run.follow`."""
-    _add(p)
-    cli.add_tail(p)
-
-
-def _add(p: argparse.ArgumentParser) -> None:
-    cli.add_run(p)
-    cli.add_hold(p)
-    cli.add_failures(p)
-    cli.add_progress(p)
-    cli.add_metrics(p)
-    add_processes(p, "copy")
-
-
-def add_processes(p: argparse.ArgumentParser, what: str) -> None:
-    """Add ``--processes``. :param what: they do."""
+def add_options(p: argparse.ArgumentParser, kind: type[JobRequest], *leave_out: str) -> None:
+    """Add those of a kind of request, and ``--processes`` in place of Spark's. :param leave_out: as there."""
+    cli.add_options(p, kind, {"tasks", "settings_from", *leave_out})
     p.add_argument(
-        "--processes", type=_count, metavar="N",
-        help=f"how many processes {what} on this host (default: one for each core)",
+        "--processes", type=_count, metavar="N", dest="tasks",
+        help="how many processes work on this host (default: one for each core)",
     )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from airflow_mirror.jobs.runner.command import (
     environment,
     local_submit,
     py_files,
-    script_args,
     spark_conf,
+    store_request,
 )
 from airflow_mirror.jobs.runner.place import Launch
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -41,8 +41,8 @@ class ThisHost:
     def launch(self, spec: JobSpec, directory: Path, secrets: Mapping[str, ClientConfig]) -> Launch:
         """See :class:`.place.Place`."""
         submission = Submission(
-            kind=spec.kind, master=spec.master, arguments=script_args(spec, directory), conf=spark_conf(spec, directory),
-            py_files=py_files(spec, directory),
+            kind=spec.kind, master=spec.master, request=str(store_request(spec, directory)),
+            conf=spark_conf(spec, directory), py_files=py_files(spec, directory),
         )  # fmt: skip
         settings = {SOURCE_VARIABLE: secrets["source"].dump(), TARGET_VARIABLE: secrets["target"].dump()}
         return Launch(command=self._submit(submission), environment=environment(directory, os.environ) | settings)

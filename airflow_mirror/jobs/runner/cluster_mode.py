@@ -21,7 +21,7 @@ from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.jobs.runner import process, reports
 from airflow_mirror.jobs.runner.active import SILENCE_S, ask_to_stop
 from airflow_mirror.jobs.runner.client import is_here, is_running
-from airflow_mirror.jobs.runner.command import Submission, Submit, anywhere, cluster_conf, environment, py_files
+from airflow_mirror.jobs.runner.command import REQUEST, Submission, Submit, cluster_conf, environment, py_files
 from airflow_mirror.jobs.runner.directory import read_json, write_json
 from airflow_mirror.jobs.runner.place import Launch
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -57,8 +57,8 @@ class Elsewhere:
 
     references = "", ""  # by which the driver finds the settings of source and target
 
-    def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return arguments of the job, besides those of every job."""
+    def has_settings(self, spec: JobSpec) -> bool:
+        """Return whether executors find the clusters' settings themselves, so that the driver need not send them."""
         raise NotImplementedError
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
@@ -87,14 +87,15 @@ class Elsewhere:
         """See :class:`.place.Place`."""
         job = str((read_json(directory / "spec.json") or {})["id"])
         source, target = self.references
-        plan = ("--plan", Path(spec.plan).stem) if spec.plan else ()  # by its hash: the driver fetches it from the target
-        arguments = [
-            spec.kind, "--report", reports.report_key(str(spec.mirror["name"]), job), "--mirror", "mirror.json",
-            "--source", source, "--target", target, *plan, *self.arguments(spec), *anywhere(spec),
-        ]  # fmt: skip
-        files = [str(directory / "mirror.json"), *filter(None, [spec.spark_conf.get("spark.files")])]
+        asked = spec.request(
+            source, target, report=reports.report_key(str(spec.mirror["name"]), job),
+            plan=Path(spec.plan).stem,  # its hash: the driver fetches it from the target
+            settings_from="executor" if self.has_settings(spec) else "driver",
+        )  # fmt: skip
+        write_json(directory / REQUEST, asked)
+        files = [str(directory / REQUEST), *filter(None, [spec.spark_conf.get("spark.files")])]
         submission = Submission(
-            kind=spec.kind, master=spec.master, arguments=arguments, conf=cluster_conf() | self.settings(spec, job),
+            kind=spec.kind, master=spec.master, request=REQUEST, conf=cluster_conf() | self.settings(spec, job),
             py_files=py_files(spec, directory), files=",".join(files),
         )  # fmt: skip
         command = self._submit(submission)

@@ -18,11 +18,13 @@ from pathlib import Path
 
 from airflow_mirror.errors import SparkMissing
 from airflow_mirror.jobs.runner import package
+from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec, is_local
 
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
+REQUEST = "request.json"
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"
 # No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the CPU time of the start.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
@@ -33,7 +35,7 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What ``spark-submit`` is to run: the job's script with these arguments.
+    """What ``spark-submit`` is to run: the job's script with its kind and the file of its request.
 
     :param conf: Spark settings. :param py_files: what executors import, :param files: what the driver finds in its
         working directory; comma-separated, None for nothing.
@@ -41,7 +43,7 @@ class Submission:
 
     kind: str
     master: str
-    arguments: list[str]
+    request: str
     conf: Mapping[str, str]
     py_files: str | None = None
     files: str | None = None
@@ -51,27 +53,24 @@ class Submission:
         """The application's name, for people."""
         return f"airflow-mirror {self.kind}"
 
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of the script."""
+        return [self.kind, self.request]
+
 
 # Makes the command line; what precedes script and arguments depends on who knows the cluster.
 Submit = Callable[[Submission], list[str]]
 
 
-def script_args(spec: JobSpec, directory: Path) -> list[str]:
-    """Return the arguments of run_job.py: references to settings, never settings."""
-    return [
-        spec.kind, "--job-dir", str(directory), "--mirror", str(directory / "mirror.json"),
-        "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}",
-        *(("--plan", spec.plan) if spec.plan else ()),
-        *(("--metrics-file", spec.metrics) if spec.metrics else ()), *anywhere(spec),
-    ]  # fmt: skip
-
-
-def anywhere(spec: JobSpec) -> list[str]:
-    """Return the arguments that a job takes wherever its driver runs."""
-    given = {"--replaces": spec.replaces, "--alarm": spec.alarm}
-    # Whoever keeps a tail hears by its end that a cluster is away, and starts it again.
-    ends = ["--fail-fast"] if spec.kind == "streaming_tail" else []
-    return [*ends, *(text for option, value in given.items() if value for text in (option, value)), *spec.args]
+def store_request(spec: JobSpec, directory: Path) -> Path:
+    """Write the request of a job whose driver runs here into its directory, and return its file."""
+    where = {"job_dir": str(directory), "plan": spec.plan}
+    if spec.metrics:
+        where["metrics_file"] = spec.metrics
+    asked = spec.request(f"env:{SOURCE_VARIABLE}", f"env:{TARGET_VARIABLE}", **where)
+    write_json(directory / REQUEST, asked)
+    return directory / REQUEST
 
 
 def cluster_conf() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The directory of one job, with a numbered subdirectory per start (a *generation*).
 
-``<mirror>/jobs/<name>/<generation>/`` holds spec.json, mirror.json, job.json (pid, start tick, host), log.txt and
+``<mirror>/jobs/<name>/<generation>/`` holds spec.json, request.json, job.json (pid, start tick, host), log.txt and
 status.json. A generation is never reused: a job that ended keeps its evidence, and the next start gets the next number.
 All files are replaced atomically, so a reader sees the old or the new one and never half of it. None of them holds a
 secret.
@@ -51,7 +51,6 @@ def open_generation(job: Path, spec: JobSpec) -> Path:
     directory.mkdir(parents=True)
     # The id is chosen before anything runs, so that a job can be found by it whenever its starter dies.
     write_json(directory / "spec.json", {**spec.to_dict(), "hash": spec.hash, "id": uuid.uuid4().hex})
-    write_json(directory / "mirror.json", dict(spec.mirror))
     return directory
 
 

@@ -42,10 +42,9 @@ class Kubernetes(Elsewhere):
         super().__init__(submit, open_target)
         self._master, self._namespace = master, namespace
 
-    def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        """See :class:`.cluster_mode.Elsewhere`. Executors read their own Secrets if they have some."""
-        has_secrets = all(_reference("executor", variable) in spec.spark_conf for variable in _VARIABLES)
-        return ("--settings-from", "executor") if has_secrets else ()
+    def has_settings(self, spec: JobSpec) -> bool:
+        """See :class:`.cluster_mode.Elsewhere`. They read their own Secrets if they have some."""
+        return all(_reference("executor", variable) in spec.spark_conf for variable in _VARIABLES)
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
         """See :class:`.cluster_mode.Elsewhere`.

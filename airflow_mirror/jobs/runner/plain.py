@@ -1,4 +1,4 @@
-"""Plain processes: the tail is ``airflow-mirror follow``, a child of this host without Spark and Java."""
+"""Plain processes: the tail is what ``airflow-mirror follow`` runs, a child of this host without Spark and Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.client import ThisHost
-from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, script_args, without_airflow
+from airflow_mirror.jobs.runner.command import SCRIPT, SOURCE_VARIABLE, TARGET_VARIABLE, store_request, without_airflow
 from airflow_mirror.jobs.runner.place import PLAIN, Launch
 from airflow_mirror.jobs.runner.spec import JobSpec
 
@@ -24,10 +24,9 @@ class PlainProcesses(ThisHost):
 
     def launch(self, spec: JobSpec, directory: Path, secrets: Mapping[str, ClientConfig]) -> Launch:
         """See :class:`.place.Place`."""
-        _, *arguments = script_args(spec, directory)
         settings = {SOURCE_VARIABLE: secrets["source"].dump(), TARGET_VARIABLE: secrets["target"].dump()}
         return Launch(
-            command=[sys.executable, "-m", "airflow_mirror.console.main", "follow", *arguments],
+            command=[sys.executable, str(SCRIPT), "plain", str(store_request(spec, directory))],
             environment=without_airflow(directory, os.environ) | settings,
         )
 

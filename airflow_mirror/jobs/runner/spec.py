@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.request import REQUESTS
 
-KINDS = ("bulk_copy", "streaming_tail", "verify")
 # Kinds that write to the target. At most one of them runs for a mirror.
 WRITERS = frozenset({"bulk_copy", "streaming_tail"})
 VERSION = 1
@@ -22,7 +22,7 @@ class JobSpec:
 
     :param kind: ``bulk_copy``, ``streaming_tail`` or ``verify``.
     :param mirror: a Mirror as a dict.
-    :param args: additional command line arguments of the job, such as ``("--end", "2026-01-01T00:00:00Z")``.
+    :param options: other fields of the job's request (:mod:`airflow_mirror.jobs.request`), such as ``end``.
     :param spark_conf: Spark settings on top of the runner's own.
     :param master: Spark master; ``local[*]`` unless a cluster is named.
     :param inputs: digest of what the job reads besides its arguments, so that a changed plan makes another job.
@@ -33,12 +33,12 @@ class JobSpec:
     :param metrics: file for the figures of a job that copies; empty: none. Not part of the hash either: whoever begins to
         watch a mirror finds its job running.
     :param alarm: path of the function by which a tail's guard calls a person; "": none. Not part of the hash.
-    :raises InvalidField: the kind is unknown.
+    :raises InvalidField: the kind, or an option, is unknown.
     """
 
     kind: str
     mirror: Mapping[str, Any]
-    args: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     master: str = "local[*]"
     inputs: str = ""
@@ -48,9 +48,10 @@ class JobSpec:
     alarm: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidField("kind", self.kind, "no such Spark job", f"Use one of {', '.join(KINDS)}.")
-        object.__setattr__(self, "args", tuple(str(a) for a in self.args))
+        if self.kind not in REQUESTS:
+            raise InvalidField("kind", self.kind, "no such Spark job", f"Use one of {', '.join(REQUESTS)}.")
+        if unknown := self.options.keys() - {one.name for one in fields(REQUESTS[self.kind])}:
+            raise InvalidField("options", sorted(unknown), f"no field of a {self.kind} job", "Leave it out.")
 
     @property
     def hash(self) -> str:
@@ -66,7 +67,19 @@ class JobSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; ``from_dict`` is its inverse."""
-        return {"version": VERSION, **asdict(self), "args": list(self.args)}
+        return {"version": VERSION, **asdict(self)}
+
+    def request(self, source: str, target: str, **where: Any) -> dict[str, Any]:
+        """Return the job's request, JSON-ready: references to settings, never settings.
+
+        :param where: fields that depend on where the driver runs.
+        """
+        asked: dict[str, Any] = {"mirror": dict(self.mirror), "source": source, "target": target, **where}
+        if (
+            self.kind == "streaming_tail"
+        ):  # whoever keeps a tail hears by its end that a cluster is away, and starts it again
+            asked |= {"fail_fast": True, "replaces": self.replaces, "alarm": self.alarm}
+        return asked | dict(self.options)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:

@@ -48,12 +48,9 @@ class Yarn(Elsewhere):
     name = "yarn"
     references = f"hadoop:{_SECRETS['source']}", f"hadoop:{_SECRETS['target']}"
 
-    def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        """See :class:`.cluster_mode.Elsewhere`.
-
-        Executors get the same credentials, so that the driver need not send them once more over Spark's connections.
-        """
-        return ("--settings-from", "executor")
+    def has_settings(self, spec: JobSpec) -> bool:
+        """See :class:`.cluster_mode.Elsewhere`. They get the same credentials as the driver."""
+        return True
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
         """See :class:`.cluster_mode.Elsewhere`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from airflow_mirror.errors import InvalidField, NeedsHuman
 from airflow_mirror.jobs.runner.status import StatusFile
 
 arguments = sys.argv[1:]
-job_dir = Path(arguments[arguments.index("--job-dir") + 1])
+job_dir = Path(json.loads(Path(arguments[1]).read_text())["job_dir"])
 behaviour = arguments[-1]
 
 if behaviour == "slow_to_report":

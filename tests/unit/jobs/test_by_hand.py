@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,11 +16,13 @@ from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
+from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
+from tests.builders import request
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
@@ -77,7 +78,7 @@ def test_nothing_is_touched_where_the_ledger_is_lost(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(by_hand, "Ledger", Lost)
     for hold in (True, False):
         with pytest.raises(LedgerLost):
-            by_hand.plan_by_hand(Namespace(no_probe=True, hold=hold), MIRROR)
+            by_hand.plan_by_hand(request(BulkRequest, MIRROR, no_probe=True, hold=hold))
     assert touched == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Mapping
@@ -55,8 +56,8 @@ class Manager(Elsewhere):
         self.submitted.append(submission)
         return [sys.executable, "-c", f"import time; time.sleep({60 * self.sleeps})"]
 
-    def arguments(self, spec: JobSpec) -> tuple[str, ...]:
-        return ("--settings-from", "executor")
+    def has_settings(self, spec: JobSpec) -> bool:
+        return True
 
     def settings(self, spec: JobSpec, job: str) -> dict[str, str]:
         self.applications[job] = True
@@ -115,16 +116,17 @@ def test_driver_gets_references_and_the_hash_of_its_plan(runner: LocalRunner, ma
     """No path of this host means anything to it."""
     handle = runner.ensure_started(
         "bulk",
-        spec(plan="/home/x/plans/abc.json", replaces="old", alarm="company.page", args=("--end", "latest")),
+        spec(plan="/home/x/plans/abc.json", options={"end": "latest"}),
         SECRETS,
     )
     (submission,) = manager.submitted
-    assert submission.arguments == [
-        "bulk_copy", "--report", f"run/m/{handle['id']}", "--mirror", "mirror.json", "--source", "hadoop:s",
-        "--target", "hadoop:t", "--plan", "abc", "--settings-from", "executor", "--replaces", "old",
-        "--alarm", "company.page", "--end", "latest",
-    ]  # fmt: skip
-    assert submission.files == f"{handle['dir']}/mirror.json" and str(submission.py_files).endswith("airflow_mirror.zip")
+    assert submission.arguments == ["bulk_copy", "request.json"]
+    asked = json.loads(Path(handle["dir"], "request.json").read_text())
+    assert asked == {
+        "mirror": dict(spec().mirror), "report": f"run/m/{handle['id']}", "source": "hadoop:s", "target": "hadoop:t",
+        "plan": "abc", "settings_from": "executor", "end": "latest",
+    }  # fmt: skip
+    assert submission.files == f"{handle['dir']}/request.json" and str(submission.py_files).endswith("airflow_mirror.zip")
     environment = Path(f"/proc/{handle['pid']}/environ").read_bytes()
     wait_for(lambda: b"HANDED=over" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
     assert b"AIRFLOW_MIRROR_SOURCE" not in environment
@@ -291,7 +293,7 @@ def test_two_writers_and_another_spec_are_refused_elsewhere_too(runner: LocalRun
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     submitter_is_gone(handle)
     with pytest.raises(JobConflict):
-        runner.ensure_started("bulk", spec(args=("--end", "latest")), SECRETS)
+        runner.ensure_started("bulk", spec(options={"end": "latest"}), SECRETS)
     with pytest.raises(WriterRuns):
         runner.ensure_started("tail", spec("streaming_tail"), SECRETS)
     assert runner.ensure_started("check", spec("verify"), SECRETS)["id"] != handle["id"]

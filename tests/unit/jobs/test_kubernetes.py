@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,16 +43,17 @@ def test_driver_gets_its_settings_by_reference_to_secrets(place: Kubernetes, tmp
     launch = place.launch(spec(), directory, SECRETS)
     command = " ".join(launch.command)
     assert f"{DRIVER}SOURCE=kafka-src:settings" in command and f"{DRIVER}TARGET=kafka-dst:settings" in command
-    assert "--source env:AIRFLOW_MIRROR_SOURCE --target env:AIRFLOW_MIRROR_TARGET" in command
-    assert "--settings-from" not in command, "executors get them from the driver"
+    asked = json.loads((directory / "request.json").read_text())
+    assert (asked["source"], asked["target"]) == ("env:AIRFLOW_MIRROR_SOURCE", "env:AIRFLOW_MIRROR_TARGET")
+    assert asked["settings_from"] == "driver", "executors get them from the driver"
     assert launch.descriptors == () and "hunter2" not in command + str(dict(launch.environment))
     assert not [file for file in directory.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
 
 
 def test_executors_with_secrets_of_their_own_read_those(place: Kubernetes) -> None:
-    assert place.arguments(spec(**{f"{EXECUTOR}SOURCE": "a:b"})) == (), "one is not enough"
+    assert not place.has_settings(spec(**{f"{EXECUTOR}SOURCE": "a:b"})), "one is not enough"
     both = spec(**{f"{EXECUTOR}SOURCE": "a:b", f"{EXECUTOR}TARGET": "c:d"})
-    assert place.arguments(both) == ("--settings-from", "executor")
+    assert place.has_settings(both)
 
 
 def test_pod_is_named_after_the_job_and_found_by_that(place: Kubernetes) -> None:

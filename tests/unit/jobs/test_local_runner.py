@@ -30,11 +30,12 @@ SECRETS = {
 
 
 def submit(submission: Submission) -> list[str]:
-    return [sys.executable, FAKE, *submission.arguments]
+    return [sys.executable, FAKE, *submission.arguments, submission.conf["behaviour"]]
 
 
 def spec(behaviour: str = "sleep", kind: str = "bulk_copy", **mirror: Any) -> JobSpec:
-    return JobSpec(kind=kind, mirror={"name": "m", "source": "a", "target": "b", **mirror}, args=(behaviour,))
+    given = {"name": "m", "source": "a", "target": "b", **mirror}
+    return JobSpec(kind=kind, mirror=given, spark_conf={"behaviour": behaviour})
 
 
 @pytest.fixture
@@ -242,9 +243,10 @@ def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
     wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
     files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
-    assert {"spec.json", "mirror.json", "job.json", "log.txt"} <= {p.name for p in files}
+    assert {"spec.json", "request.json", "job.json", "log.txt"} <= {p.name for p in files}
     command = Path(f"/proc/{handle['pid']}/cmdline").read_bytes()
-    assert b"env:AIRFLOW_MIRROR_SOURCE" in command
+    asked = json.loads((Path(handle["dir"]) / "request.json").read_text())
+    assert asked["source"] == "env:AIRFLOW_MIRROR_SOURCE"
     assert runner.cancel(handle, grace_s=60)
     assert not [p for p in files if b"hunter2" in p.read_bytes()] and b"hunter2" not in command
 

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 import urllib.request
-from argparse import Namespace
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -35,8 +34,10 @@ from airflow_mirror.jobs.metrics.measures import Moment, Spread, by_partition, l
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.metrics.retained import Retained, RetainedWatch, look
 from airflow_mirror.jobs.progress.table import Row, Run, Table
+from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.model import ConfigEntry
+from tests.builders import request
 from tests.listening import listeners
 
 Series = dict[tuple[str, ...], float]
@@ -453,14 +454,13 @@ def test_taken_port_is_refused_before_anything_is_touched() -> None:
 
 
 def test_limit_below_nothing_is_refused() -> None:
-    arguments = Namespace(metrics_file=None, metrics_port=None, metrics_partitions=-1)
-    with pytest.raises(InvalidField, match="--metrics-partitions=-1"):
-        open_publication(arguments, StatusFile(None))
+    with pytest.raises(InvalidField, match="metrics_partitions=-1"):
+        request(BulkRequest, metrics_partitions=-1)
 
 
 def test_address_of_the_port_is_in_the_jobs_status(tmp_path: Path) -> None:
-    arguments = Namespace(metrics_file=None, metrics_port=0, metrics_partitions=5)
-    with closing(open_publication(arguments, StatusFile(tmp_path))) as publication:
+    asked = request(BulkRequest, metrics_port=0, metrics_partitions=5)
+    with closing(open_publication(asked, StatusFile(tmp_path))) as publication:
         assert json.loads((tmp_path / "status.json").read_text())["metrics"] == publication.address
 
 

@@ -15,9 +15,10 @@ from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import MEASURED, Figure
-from airflow_mirror.jobs.metrics.collector import LISTED, CopyCollector, Watched
+from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.retained import Retained
 from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.request import LISTED
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.together import FollowOne
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -44,12 +46,15 @@ def keeps_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    p = cli.parser("tail", "")
-    cli.add_spark(p)
-    cli.add_tail(p)
-    cli.add_failures(p)
-    cli.add_metrics(p)
-    return p.parse_args(argv)
+    return cli.parser("tail", "", TailRequest).parse_args(argv)
+
+
+def older_run(argv: Sequence[str], work: Any, several: Any) -> int:
+    return older.run(argv, parse, partial(cli.request_of, TailRequest), work, several)
+
+
+def asked(argv: Sequence[str]) -> TailRequest:
+    return cli.request_of(TailRequest, parse(argv))
 
 
 def never(*_: Any) -> Any:
@@ -61,17 +66,17 @@ def test_a_job_finds_settings_and_mirror_in_files_of_this_user_alone_which_go(
 ) -> None:
     seen: list[Path] = []
 
-    def work(given: argparse.Namespace, _: StatusFile) -> Outcome:
+    def work(given: TailRequest, _: StatusFile) -> Outcome:
         assert load(given.source).properties["sasl.password"] == "hush"
         assert load(given.target).bootstrap == "new:9092"
-        assert cli.mirror_of(given).start_group == "g"
+        assert given.mirror.start_group == "g"
         assert (given.tasks, given.turn_s) == (2, 60)
         assert (given.abort_on_send_failure, given.give_up_after_s) == (True, 90.0)
         seen.append(Path(given.source))
         assert seen[0].parents[1].stat().st_mode & 0o077 == 0
         return {"done": 1}, None
 
-    assert older.run([*theirs, "--num.streams=2", "--turn-s", "60"], parse, work, never) == 0
+    assert older_run([*theirs, "--num.streams=2", "--turn-s", "60"], work, never) == 0
     assert seen and not seen[0].exists()
     said = capsys.readouterr()
     assert "--num.streams: mapped: --tasks, --processes" in said.err and "hush" not in said.err
@@ -104,11 +109,11 @@ def test_keys_choose_the_partition_where_the_counts_differ_as_in_the_old_tool(
             target.create("a1", there)
         seen: list[str] = []
 
-        def work(arguments: argparse.Namespace, _: StatusFile) -> Outcome:
-            seen.append(cli.mirror_of(arguments).partitioning)
+        def work(given: TailRequest, _: StatusFile) -> Outcome:
+            seen.append(given.mirror.partitioning)
             return {}, None
 
-        assert older.run([*theirs, *given], parse, work, never) == 0
+        assert older_run([*theirs, *given], work, never) == 0
         assert seen == [partitioning]
 
 
@@ -118,7 +123,7 @@ def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeyp
     with DrivenCluster("source") as source, DrivenCluster("target") as target:
         source.create("a1", 3)
         target.create("a1", 5)
-        job = parse(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
+        job = asked(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
         monkeypatch.setenv("S", source.config.dump())
         monkeypatch.setenv("T", target.config.dump())
         assert PARTITIONING(job) == "by_key"
@@ -129,14 +134,14 @@ def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeyp
 
 def test_a_command_line_of_our_own_is_passed_as_it_is() -> None:
     asked = ["--source", "a", "--target", "b", "--include", "x"]
-    assert older.run(asked, parse, lambda given, _: ({"source": given.source}, None), never) == 0
+    assert older_run(asked, lambda given, _: ({"source": given.source}, None), never) == 0
 
 
 def tries_of(theirs: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> tuple[int, int]:
     """Return how often both sides were asked while the source was away for two tries, and the exit status."""
     asked: list[int] = []
 
-    def ask(_: argparse.Namespace) -> str:
+    def ask(_: TailRequest) -> str:
         asked.append(1)
         if len(asked) < 3:
             raise ClusterUnreachable("source", "old:9092", "connection refused")
@@ -144,7 +149,7 @@ def tries_of(theirs: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> 
 
     monkeypatch.setattr(together, "_AGAIN_S", 0.01)
     monkeypatch.setattr(older, "partitioning", ask)
-    status = older.run([*theirs, *more], parse, lambda *_: ({}, None), never)
+    status = older_run([*theirs, *more], lambda *_: ({}, None), never)
     return len(asked), status
 
 
@@ -176,7 +181,7 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
     def follow() -> Outcome:
         raise errors.pop(0)
 
-    given = parse(["--source", "s", "--target", "t"])
+    given = asked(["--source", "s", "--target", "t"])
     summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given))
     assert (summary, str(error), errors) == ({}, "x", [])
 
@@ -190,9 +195,9 @@ def test_a_tail_that_is_stopped_while_a_quota_holds_it_up_has_begun_nothing() ->
 
 
 def test_wrong_input_is_said_and_nothing_runs(theirs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert older.run([*theirs, "--message.handler", "X"], parse, never, never) == 2
+    assert older_run([*theirs, "--message.handler", "X"], never, never) == 2
     assert "error: --message.handler: it is code of Java" in capsys.readouterr().err
-    assert older.run([*theirs[:2], *theirs], parse, never, never) == 2
+    assert older_run([*theirs[:2], *theirs], never, never) == 2
     assert "Give each source once" in capsys.readouterr().err
 
 
@@ -209,8 +214,8 @@ class Sources:
         self._stopping = stopping
         yield self.follow
 
-    def follow(self, given: argparse.Namespace) -> Outcome:
-        name = cli.mirror_of(given).name
+    def follow(self, given: TailRequest) -> Outcome:
+        name = given.mirror.name
         self.tried[name] += 1
         error = self._left[name].pop(0)
         if not self._left[name]:
@@ -231,7 +236,7 @@ def two(theirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
 
 
 def test_what_one_job_writes_to_is_refused_for_two(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert older.run([*two, "--metrics-port=0"], parse, never, never) == 2
+    assert older_run([*two, "--metrics-port=0"], never, never) == 2
     assert "--metrics-port: of one job, and there are 2 sources" in capsys.readouterr().err
 
 
@@ -239,7 +244,7 @@ def test_a_source_that_fails_for_a_while_is_begun_again_and_the_others_go_on(
     two: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = Sources(g=[None], h=[TryAgain("away"), TryAgain("away"), None])
-    assert older.run(two, parse, never, sources) == 0
+    assert older_run(two, never, sources) == 0
     assert sources.tried == {"g": 1, "h": 3}
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert said == {"mirrors": {"g": {"records": 1}, "h": {"records": 1}}}
@@ -247,7 +252,7 @@ def test_a_source_that_fails_for_a_while_is_begun_again_and_the_others_go_on(
 
 def test_a_source_that_only_a_person_can_help_ends_alone(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     sources = Sources(g=[TryAgain("away"), None], h=[NeedsHuman("broken")])
-    assert older.run(two, parse, never, sources) == 1
+    assert older_run(two, never, sources) == 1
     assert sources.tried == {"g": 2, "h": 1}
     assert "error: h: broken" in capsys.readouterr().err
 
@@ -268,7 +273,7 @@ def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(monkeypat
             for name, (mirror, of) in owners.items()
         }
         monkeypatch.setattr(Ledger, "values", lambda _: values)
-        job = parse(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
+        job = asked(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
         assert older._taken(job) == {"a1": "mirror 'other' of cluster x"}
 
 
@@ -278,13 +283,13 @@ def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_secon
     """Its other topics are copied, the options that share a topic are named, and the end says what was left out."""
     followed: list[tuple[str, list[str]]] = []
 
-    def taken(job: argparse.Namespace) -> dict[str, str]:
-        return {"a.both": "mirror 'h' of cluster X"} if cli.mirror_of(job).name == "g" else {}
+    def taken(job: TailRequest) -> dict[str, str]:
+        return {"a.both": "mirror 'h' of cluster X"} if job.mirror.name == "g" else {}
 
     @contextmanager
     def of_several(stopping: threading.Event) -> Iterator[FollowOne]:
-        def follow(job: argparse.Namespace) -> Outcome:
-            mirror = cli.mirror_of(job)
+        def follow(job: TailRequest) -> Outcome:
+            mirror = job.mirror
             chosen = [name for name in ("a.own", "a.both", "axboth") if mirror.selects_topic(name)]
             if mirror.name == "g" and "a.both" in chosen:
                 raise InputError("a.both: mirror 'h' has it")
@@ -297,7 +302,7 @@ def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_secon
         yield follow
 
     monkeypatch.setattr(older, "_taken", taken)
-    assert older.run(two, parse, never, of_several) == 1
+    assert older_run(two, never, of_several) == 1
     assert sorted(followed) == [("g", ["a.own", "axboth"]), ("h", ["a.own", "a.both", "axboth"])]
     assert "error: g: a.both: mirror 'h' has it" in capsys.readouterr().err
     assert "--ownership shared --delivery transactional --offsets mapped" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAga
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -25,7 +25,7 @@ from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amendment import amended, next_amendment
-from tests.builders import plan_of, topic_plan
+from tests.builders import plan_of, request, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -57,8 +57,8 @@ class Target:
 
     @contextmanager
     def tail(self, replaces: str = "") -> Iterator[Presence]:
-        arguments = argparse.Namespace(target="b", job_dir=None, report=None, replaces=replaces, takeover=False)
-        with presence(self.job, arguments, StatusFile(None), self.stopping) as there:
+        asked = request(TailRequest, replaces=replaces)
+        with presence(self.job, asked, StatusFile(None), self.stopping) as there:
             yield there
             there.ends_with(({}, None))
 

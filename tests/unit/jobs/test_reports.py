@@ -28,7 +28,6 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Reporter, basis_of, row_of, trusting
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
-from airflow_mirror.jobs.driver.arguments import progress_hosts
 from airflow_mirror.jobs.progress import listener as listening
 from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
@@ -639,13 +638,11 @@ def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str,
     assert hosts_of(session(master)) == expected
 
 
-def test_option_or_setting_keeps_the_driver_from_listening() -> None:
-    asked, not_asked = Namespace(no_progress=True), Namespace(no_progress=False)
-    assert progress_hosts(not_asked, hosts_of(session("local[2]"))) == LOOPBACK
-    assert progress_hosts(asked, hosts_of(session("local[2]"))) is None
+def test_a_setting_keeps_the_driver_from_listening() -> None:
+    assert hosts_of(session("local[2]")) == LOOPBACK
     for value in ("false", " False "):
-        assert progress_hosts(not_asked, hosts_of(session("local[2]", **{listening.SWITCH: value}))) is None
-    assert progress_hosts(not_asked, hosts_of(session("spark://m:7077", **{listening.SWITCH: "true"}))) is not None
+        assert hosts_of(session("local[2]", **{listening.SWITCH: value})) is None
+    assert hosts_of(session("spark://m:7077", **{listening.SWITCH: "true"})) is not None
 
 
 def session(master: str, **conf: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 from collections.abc import Mapping
 from contextlib import closing
@@ -12,9 +11,11 @@ import pytest
 
 from airflow_mirror.errors import NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry, presence, reporting
+from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.kinds import MOST_BYTES
+from tests.builders import request
 from tests.unit.ledger.memory import MemoryState
 
 KEY = reports.report_key("m", "abc")
@@ -90,11 +91,8 @@ class Target:
         return reports.read(self.state, KEY) or {}
 
 
-def run(work: Any, key: str | None = KEY) -> int:
-    parser = argparse.ArgumentParser()
-    for name in ("--job-dir", "--report", "--target"):
-        parser.add_argument(name)
-    return entry.run(parser, ["--target", "t", *(["--report", key] if key else [])], work)
+def run(work: Any, key: str = KEY) -> int:
+    return entry.carry_out(lambda: request(JobRequest, target="t", report=key), work)
 
 
 def test_summary_of_a_job_is_its_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +129,7 @@ def test_running_job_reports_its_phase_without_partitions(monkeypatch: pytest.Mo
     monkeypatch.setattr(target.state, "write", see)
     monkeypatch.setattr(reporting, "_EVERY_S", 0.01)
 
-    def work(_: argparse.Namespace, status: StatusFile) -> Any:
+    def work(_: JobRequest, status: StatusFile) -> Any:
         status.update("copying", partitions=[{"topic": "t"}])
         assert seen.wait(60) and "partitions" not in target.said
         return {}, None

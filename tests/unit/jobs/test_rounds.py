@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,10 +81,9 @@ class Bulk:
             CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0, end_offset=end)
             for p, end in ENDS.items()
         ]
-        arguments = argparse.Namespace(target="b", job_dir=None)
         held: Any = self.held
         lost, failed = (lambda: bool(self.lost)), (lambda: self.has_failed)
-        with listening(job, arguments, held, self.status, Wishes(), failed, lost) as ear:
+        with listening(job, held, self.status, Wishes(), failed, lost) as ear:
             return copy_in_rounds(ranges, self.copy, ear, held, lambda: None)
 
     def copy(self, ranges: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:

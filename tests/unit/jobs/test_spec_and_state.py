@@ -33,7 +33,7 @@ def test_a_local_master_names_how_often_a_task_may_fail(
 ) -> None:
     """Spark ignores the setting there: one lost worker would end the copy."""
     spec = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master=master, spark_conf=conf)
-    submission = Submission(kind=spec.kind, master=master, arguments=[], conf=spark_conf(spec, tmp_path))
+    submission = Submission(kind=spec.kind, master=master, request="", conf=spark_conf(spec, tmp_path))
     assert local_submit(submission)[1:3] == ["--master", named]
 
 
@@ -41,7 +41,7 @@ def test_a_spec_survives_json_with_its_hash() -> None:
     spec = JobSpec(
         kind="verify",
         mirror={"name": "m", "topics": ["a", "b"]},
-        args=("--level", "records"),
+        options={"level": "records"},
         spark_conf={"spark.x": "1"},
         inputs="p1",
     )
@@ -53,7 +53,7 @@ def test_what_a_job_does_is_in_its_hash() -> None:
     others = [
         JobSpec(kind="verify", mirror={"name": "m"}),
         JobSpec(kind="bulk_copy", mirror={"name": "n"}),
-        JobSpec(kind="bulk_copy", mirror={"name": "m"}, args=("-x",)),
+        JobSpec(kind="bulk_copy", mirror={"name": "m"}, options={"hold": True}),
         JobSpec(kind="bulk_copy", mirror={"name": "m"}, inputs="other plan"),
         JobSpec(kind="bulk_copy", mirror={"name": "m"}, master="spark://x:1"),
     ]
@@ -72,6 +72,8 @@ def test_how_a_job_is_watched_is_not_in_its_hash() -> None:
 def test_an_unknown_kind_or_version_is_refused() -> None:
     with pytest.raises(InvalidField, match="kind='copy'"):
         JobSpec(kind="copy", mirror={})
+    with pytest.raises(InvalidField, match="no field of a verify job"):
+        JobSpec(kind="verify", mirror={}, options={"turn_s": 5})
     with pytest.raises(InvalidField, match="version=99"):
         JobSpec.from_dict({"version": 99, "kind": "verify", "mirror": {}})
 

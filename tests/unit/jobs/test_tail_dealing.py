@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,10 @@ from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.following import _turn_s
 from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
+from tests.builders import request
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_tail_ends_with_a_partition_that_is_given_up_only_where_that_is_asked_fo
 
 def test_turn_is_long_enough_to_give_a_partition_up_where_that_ends_the_tail() -> None:
     def turn_s(turn: float, bound: float | None, *, abort: bool = True, told: bool = True) -> float:
-        return _turn_s(Namespace(turn_s=turn, give_up_after_s=bound, abort_on_send_failure=abort), told=told)
+        return _turn_s(request(TailRequest, turn_s=turn, give_up_after_s=bound, abort_on_send_failure=abort), told=told)
 
     assert [turn_s(600, None), turn_s(600, 100), turn_s(600, 900), turn_s(600, 900, abort=False)] == [600, 600, 960, 600]
     assert [turn_s(600, float("inf")), turn_s(600, None, told=False), turn_s(600, 30, told=False)] == [600, 60, 90]

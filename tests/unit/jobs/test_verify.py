@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,9 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.verify import _nothing_compared, only_new
+from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
+from tests.builders import request
 from tests.unit.cutover.builders import a_plan
 
 ZERO, ONE, TWO = (TopicPartition("orders", p) for p in range(3))
@@ -32,7 +33,7 @@ def test_end_below_its_proof_leaves_nothing_and_no_range_backwards() -> None:
 @pytest.mark.parametrize("options", [{}, {"plan": "p"}, {"only_new": True}, {"level": "offsets"}], ids=str)
 def test_nothing_passes_of_which_a_transaction_hides_everything(options: dict[str, Any]) -> None:
     """The log of the source begins at its last stable offset, as an empty one does."""
-    arguments = Namespace(**{"plan": None, "only_new": False, "level": "records", **options})
+    arguments = request(VerifyRequest, **{"level": "records", **options})
     nothing = PartitionComparison(
         source_topic="orders", target_topic="orders", partition=0, start_offset=0, end_offset=0, records=0, bytes=0,
         equal=True, first_difference=None, offsets_equal=False, source_log=LogBounds(0, 0, 1001),
