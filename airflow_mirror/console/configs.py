@@ -16,7 +16,7 @@ from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.by_hand import plan_clusters
+from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.config_diff import shown
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 f"mirror {mirror.name!r}", "the target keeps no plan of it: whose topics these are nobody knows",
                 "Correct --name, or the Mirror's name; 'airflow-mirror status' lists the mirrors.",
             )  # fmt: skip
-        plan = stored or plan_clusters(mirror, source, target)
+        plan = stored or plan_to_read(mirror, source, target)
         here = source.topics([t.source_topic for t in plan.topics])
         there = target.topics([t.target_topic for t in plan.topics])
         missing = {t.source_topic: "the source has no such topic" for t in plan.topics if t.source_topic not in here}

@@ -10,17 +10,14 @@ from typing import Any
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.jobs import planning
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.by_hand import begun_at, known_by_hand
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import Plan, build
-from airflow_mirror.plan.ledger_store import last_between
+from airflow_mirror.plan import Plan
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.ownership import require_active
-from airflow_mirror.plan.recreated_topics import decisions_of
-from airflow_mirror.sync.taking_over import begun_before
 
 _TEXT = """\
 Read both clusters and print what the mirror would do: its topics, with the mode of their offsets, their settings, what
@@ -59,14 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool) -> tuple[Plan, list[str]]:
     """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
     ledger = Ledger(target)
-    last = last_between(mirror.name, source, target, ledger)
-    known = {**known_by_hand(mirror, source, target, ledger), **(last.known_topics if last else {})}
-    by_hand = last is None and mirror.begins_once
-    begun = begun_at(mirror, source, target, known) if by_hand else begun_before(mirror, last, source, target)
-    earlier = last.final_configs if last else {}
-    plan = build(
-        mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier, decisions=decisions_of(ledger)
-    )
+    plan, _ = planning.planned(mirror, source, target, ledger, probe=probe)
     return plan, _refusals(ledger, plan, target)
 
 

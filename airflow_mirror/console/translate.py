@@ -15,7 +15,8 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
-from airflow_mirror.jobs.driver.by_hand import plan_clusters, require_target
+from airflow_mirror.jobs.driver.by_hand import require_target
+from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
@@ -74,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _planned(mirror: Mirror, source: ClientConfig, target: ClientConfig) -> Plan:
     with ClusterAdmin(source) as here, ClusterAdmin(target) as there:
-        plan = plan_clusters(mirror, here, there)
+        plan = plan_to_read(mirror, here, there)
     plan.raise_if_blocked()
     require_target(plan)
     return plan

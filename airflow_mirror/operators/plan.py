@@ -58,25 +58,16 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.extras.readiness.build import night_plan
         from airflow_mirror.extras.readiness.sections import write
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan import build
-        from airflow_mirror.plan.ledger_store import keep_on, last_between
+        from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
-        from airflow_mirror.plan.recreated_topics import decisions_of
-        from airflow_mirror.sync.taking_over import begun_before
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
-            # Without one, and unless nothing was begun, the plan is refused in the end.
-            last = last_between(mirror.name, source, target, Ledger(target), self.log.warning)
-            known = last.known_topics if last else {}
-            begun = begun_before(mirror, last, source, target)
+            # Without an earlier one, and unless nothing was begun, the plan is refused in the end.
             probe = flag("probe_target", self.probe_target)
-            earlier = last.final_configs if last else {}
-            plan = build(
-                mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier,
-                decisions=decisions_of(Ledger(target)),
-            )  # fmt: skip
+            plan, _ = planned(mirror, source, target, Ledger(target), probe=probe, told=self.log.warning)
             is_night = flag("night", self.night) and not plan.blocks
             night = night_plan(plan, source, target, trial_s=trial_s, tasks=tasks) if is_night else None
             findings = [*plan.findings, *(night.findings if night else [])]

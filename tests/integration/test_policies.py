@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import HoldTooShort
-from airflow_mirror.jobs.driver.by_hand import plan_clusters
+from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -104,7 +104,7 @@ def test_each_topic_that_the_target_refuses_has_its_own_reason(
         assert f"; on hold POLICY_VIOLATION: retention.ms of {old} is -1" in evidence[old]
         assert "keep_configs=['retention.ms']" in remedy[old]
         # Who compares after the cutover puts nothing on hold.
-        assert blocks(plan_clusters(mirror, source, strict)) == {}
+        assert blocks(plan_to_read(mirror, source, strict)) == {}
         assert strict.topic_configs([there, old]) == before and not {wide, scratch, new} & {*strict.topic_names()}
     finally:
         source.delete_topics([wide, scratch, new, there, old], unfenced)

@@ -35,11 +35,11 @@ from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import MirrorError, PlanBlocked
 from airflow_mirror.extras.readiness.build import night_plan
-from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare_to_copy, resolve_ranges, wishes_at_start, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.jobs.start_memory import begun_at, copy_modes, remember
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger

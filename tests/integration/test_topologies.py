@@ -23,8 +23,8 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked, TopicsOwned
-from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_ranges
+from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
@@ -76,7 +76,7 @@ class World:
     def plan(self, here: str, there: str, **fields: Any) -> Plan:
         found = {"name": f"{here}-{there}-{self.topic[-8:]}", "topics": [f"(.*[.])?{self.topic}"], **fields}
         mirror = Mirror(source=here, target=there, **found)
-        plan = plan_clusters(mirror, self.admins[here], self.admins[there])
+        plan = plan_to_read(mirror, self.admins[here], self.admins[there])
         plan.raise_if_blocked()
         return plan
 

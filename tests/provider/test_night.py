@@ -40,11 +40,9 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
         return made.night
 
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
-    monkeypatch.setattr("airflow_mirror.plan.build", lambda *_, **__: made.plan)
-    monkeypatch.setattr("airflow_mirror.plan.recreated_topics.decisions_of", lambda _: {})
+    monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made.plan, None))
     monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.ledger_store.last_between", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *more: made.kept.append(plan))
     monkeypatch.setattr("airflow_mirror.extras.readiness.build.night_plan", night_plan)
     return made

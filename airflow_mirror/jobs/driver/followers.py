@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from airflow_mirror.common.policy import HEARTBEATS
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
-from airflow_mirror.jobs.driver.by_hand import remember
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, taking_in
 from airflow_mirror.jobs.driver.recurring import OnePass, Recurring
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.start_memory import remember
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN

@@ -167,7 +167,9 @@ def test_d2_without_offset_syncs(world: Callable[[str], World]) -> None:
     new = [w.topics(side) - known for side, known in enumerate(before)]
     assert new[0] == set()
     traces = {"heartbeats", f"{w.alias}.heartbeats", f"{w.alias}.checkpoints.internal"}
-    traces |= {f"{w.alias}.{name}" for name in before[0] if name.endswith(".heartbeats")}  # as MirrorMaker carries them on
+    traces |= {
+        f"{w.alias}.{name}" for name in before[0] if name.endswith(".heartbeats")
+    }  # as MirrorMaker carries them on
     assert {name for name in new[1] if not name.startswith("__")} <= {copy, STATE, WISHES, *traces}
 
 

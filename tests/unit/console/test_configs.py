@@ -54,7 +54,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.setattr(command, "ClusterAdmin", Admin)
     monkeypatch.setattr(command, "Ledger", lambda target: None)
     monkeypatch.setattr(command, "last_between", lambda *_: seen.last)
-    monkeypatch.setattr(command, "plan_clusters", lambda *_: seen.now)
+    monkeypatch.setattr(command, "plan_to_read", lambda *_: seen.now)
     monkeypatch.setattr(command, "sync_plan", sync_plan)
     monkeypatch.setenv("COLUMNS", "200")
     for role in ("source", "target"):

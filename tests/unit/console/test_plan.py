@@ -14,7 +14,7 @@ from airflow_mirror.console import plan as command
 from airflow_mirror.console.clusters import both_of
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
-from airflow_mirror.jobs.driver import by_hand
+from airflow_mirror.jobs import planning as jobs_planning
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.findings import Finding
@@ -77,8 +77,8 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 
     monkeypatch.setattr(command, "ClusterAdmin", Cluster)
     monkeypatch.setattr(command, "Ledger", lambda target: seen.ledger)
-    monkeypatch.setattr(command, "build", build)
-    monkeypatch.setattr(by_hand, "copy_modes", lambda mirror, names, target: dict.fromkeys(names, "identical"))
+    monkeypatch.setattr(jobs_planning, "build", build)
+    monkeypatch.setattr(jobs_planning, "copy_modes", lambda mirror, names, target: dict.fromkeys(names, "identical"))
     for role in ("source", "target"):
         (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
     seen.words = ["plan", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
@@ -96,7 +96,7 @@ def test_topics_of_this_mirror_and_this_source_are_its_own(seen: SimpleNamespace
 
 def test_offset_maps_tell_in_which_mode_a_copy_began(seen: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = {"orders": "identical", "users": "mapped", "theirs": "identical"}
-    monkeypatch.setattr(by_hand, "copy_modes", lambda mirror, names, target: modes)
+    monkeypatch.setattr(jobs_planning, "copy_modes", lambda mirror, names, target: modes)
     seen.ledger = Decided(orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--probe"]) == 0
     assert seen.known == {"orders": "identical", "users": "mapped"} and seen.probes is True
@@ -114,7 +114,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
         return last
 
     monkeypatch.setattr(ledger_store, "fetch", fetch)
-    monkeypatch.setattr(command, "begun_at", lambda *_: Begun({"by hand": {}}))
+    monkeypatch.setattr(jobs_planning, "begun_at", lambda *_: Begun({"by hand": {}}))
     seen.ledger = Decided(last="abc", orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--start", "latest"]) == 0
     assert seen.known == {"orders": "mapped", "users": "identical"} and seen.begun.starts == {"id": {0: 5}}

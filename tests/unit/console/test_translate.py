@@ -55,7 +55,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         return seen.report
 
     monkeypatch.setattr(command, "ClusterAdmin", Admin)
-    monkeypatch.setattr(command, "plan_clusters", lambda mirror, source, target: seen.plan)
+    monkeypatch.setattr(command, "plan_to_read", lambda mirror, source, target: seen.plan)
     monkeypatch.setattr(command, "translate_groups", translate_groups)
     monkeypatch.setenv("COLUMNS", "200")
     for role in ("source", "target"):

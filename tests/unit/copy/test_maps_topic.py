@@ -13,7 +13,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, MapsUnfit, MissingRight
-from airflow_mirror.jobs.driver import by_hand
+from airflow_mirror.jobs import start_memory
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.mirror import Mirror
@@ -115,7 +115,7 @@ def test_job_by_hand_knows_by_the_topic_how_a_copy_began(admin: Admin) -> None:
     mirror = Mirror(name="m", source="src", target="dst", topics=["orders", "users"])
 
     def modes(of: Mirror = mirror) -> dict[str, str]:
-        return dict(by_hand.copy_modes(of, ["orders", "users", "audit"], cast("ClusterAdmin", admin)))
+        return dict(start_memory.copy_modes(of, ["orders", "users", "audit"], cast("ClusterAdmin", admin)))
 
     assert modes() == {"orders": "identical", "users": "identical"}, "before there is a topic of maps"
     ready(admin)

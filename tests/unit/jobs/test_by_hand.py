@@ -14,6 +14,7 @@ from airflow_mirror.common.policy import MAPS, starts_group
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost
+from airflow_mirror.jobs import start_memory
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.jobs.request import BulkRequest
@@ -84,30 +85,30 @@ def test_nothing_is_touched_where_the_ledger_is_lost(monkeypatch: pytest.MonkeyP
 
 def test_latest_start_is_stored_on_target_and_found_again() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)], "audit": [(0, 1)]}), FakeAdmin({"orders": [(0, 0)]})
-    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {}
-    by_hand.remember(plan_of({0: 100}), target)
+    assert start_memory.begun_at(MIRROR, source, target, {}).starts == {}
+    start_memory.remember(plan_of({0: 100}), target)
     assert target.committed == {"airflow-mirror:flow:starts": {TP("orders", 0): GroupPosition(100, "id-orders")}}
-    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+    assert start_memory.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 
 def test_another_mirror_has_another_memory() -> None:
     target = FakeAdmin({"orders": [(0, 0)]})
-    by_hand.remember(plan_of({0: 100}), target)
+    start_memory.remember(plan_of({0: 100}), target)
     source = FakeAdmin({"orders": [(0, 500)]})
-    assert by_hand.begun_at(replace(MIRROR, name="other"), source, target, {}).starts == {}
+    assert start_memory.begun_at(replace(MIRROR, name="other"), source, target, {}).starts == {}
 
 
 def test_a_log_that_was_written_says_itself_where_it_began() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)] * 2}), FakeAdmin({"orders": [(100, 300), (0, 0)]})
-    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
-    assert by_hand.begun_at(MIRROR, source, target, {"orders": MAPPED}).starts == {}
+    assert start_memory.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+    assert start_memory.begun_at(MIRROR, source, target, {"orders": MAPPED}).starts == {}
 
 
 def test_the_memory_wins_over_a_log_that_holds_only_fillers() -> None:
     """A priming that was killed leaves a log that begins at 0 and ends anywhere."""
     source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 60)]})
-    by_hand.remember(plan_of({0: 100}), target)
-    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+    start_memory.remember(plan_of({0: 100}), target)
+    assert start_memory.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 
 def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,18 +121,18 @@ def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch)
         commit(group, positions, permit)
 
     monkeypatch.setattr(target, "commit_group_offsets", refusing)
-    monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)  # type: ignore[attr-defined]
-    by_hand.remember(plan_of({0: 100}), target)
+    monkeypatch.setattr(start_memory.time, "sleep", lambda s: None)  # type: ignore[attr-defined]
+    start_memory.remember(plan_of({0: 100}), target)
     assert starts_group(MIRROR.name) in target.committed
     refusals += [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")]
-    monkeypatch.setattr(by_hand, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(start_memory, "_PATIENCE_S", -1.0)
     with pytest.raises(BrokerError):
-        by_hand.remember(plan_of({0: 100}), target)
+        start_memory.remember(plan_of({0: 100}), target)
 
 
 def test_records_partitioned_by_key_are_remembered_by_their_maps() -> None:
     target = FakeAdmin({"orders": [(0, 0)]})
-    by_hand.remember(plan_of({0: 1, 1: 2}, replace(MIRROR, offsets="mapped", partitioning="by_key")), target)
+    start_memory.remember(plan_of({0: 1, 1: 2}, replace(MIRROR, offsets="mapped", partitioning="by_key")), target)
     assert target.committed == {}
 
 
@@ -144,11 +145,11 @@ def test_what_a_shared_topic_holds_does_not_say_where_we_began(monkeypatch: pyte
     source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(3, 70)], MAPS: [(0, 0)]})
     target.wire = None  # type: ignore[attr-defined]
     begun = set[tuple[str, str]]()
-    monkeypatch.setattr(by_hand, "MapStore", lambda _: SimpleNamespace(begun=lambda _: begun))
+    monkeypatch.setattr(start_memory, "MapStore", lambda _: SimpleNamespace(begun=lambda _: begun))
     for maps, modes in ((set(), {}), ({("orders", "id-orders")}, {"orders": MAPPED})):
         begun |= maps
-        assert by_hand.copy_modes(mirror, source.topic_names(), target) == modes
-        assert by_hand.begun_at(mirror, source, target, modes).starts == {}
+        assert start_memory.copy_modes(mirror, source.topic_names(), target) == modes
+        assert start_memory.begun_at(mirror, source, target, modes).starts == {}
 
 
 BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}
