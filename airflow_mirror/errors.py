@@ -41,9 +41,23 @@ class MirrorError(Exception):
         for part in ("what", "cause", "remedy"):
             if not vars(self).get(part):
                 vars(self)[part] = " ".join(getattr(type(self), part, "").split()).format_map(_Values(self))
+        self._tell()
+
+    def _tell(self) -> None:
         told = f"{self.what}{' ' if self.what.endswith('.') else ': '}{self.cause}" if self.cause else self.what
         told = f"{told.removesuffix('.')}. {self.remedy}" if self.remedy else told
         self.args = (told.replace(": \n", ":\n").replace("\n. ", "\n").rstrip("\n"),)
+
+    @property
+    def lines(self) -> str:
+        """What, why and what to do, each on a line of its own: as consoles, Airflow's log and pages show it."""
+        if not (self.cause or self.remedy):  # from another process, or one that has no more to say
+            return "\n".join([str(self), *(f"  also: {note}" for note in getattr(self, "__notes__", ()))])
+        listing = self.cause.startswith("\n")
+        why = [self.cause.strip("\n")] if listing else [f"  why: {self.cause}".rstrip("\n")]
+        do = [f"  do:  {self.remedy}"] if self.remedy else []
+        also = [f"  also: {note}" for note in getattr(self, "__notes__", ())]
+        return "\n".join([self.what.removesuffix("."), *(why if self.cause else []), *do, *also])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes an error keeps its text, and is not made again."""
@@ -158,7 +172,8 @@ class InvalidSetting(InvalidField):
 
     def __init__(self, where: str, setting: str, cause: str, remedy: str) -> None:
         super().__init__(setting, "(not shown)", cause, remedy)
-        self.where, self.args = where, (f"{where}: {setting} {cause}. {remedy}.",)
+        self.where, self.what, self.cause, self.remedy = where, where, f"{setting} {cause}", f"{remedy}."
+        self._tell()
 
 
 class UnknownConnection(InputError):
@@ -405,10 +420,8 @@ class UnknownMirror(InputError):
 
     def __init__(self, mirror: str, known: Iterable[str]) -> None:
         self.mirror, self.known = mirror, sorted(known)
-        there = ", ".join(self.known) or "none"
-        super().__init__(
-            f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", f"There: {there}."
-        )
+        remedy = f"Give one of {', '.join(self.known)}." if self.known else "It knows none."
+        super().__init__(f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", remedy)
 
 
 class MirrorNotOver(InputError):

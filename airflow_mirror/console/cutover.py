@@ -200,7 +200,7 @@ def _do(arguments: argparse.Namespace, kept: ReportStore, fenced: str, work: Cal
     try:
         report = work()
     except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(f"error: {e.lines}", file=sys.stderr)
         if isinstance(e, (OpeningUnfinished, EndUnknown, CutoverTakenOver)):
             return 3
         left = kept.on_disk()

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(f"error: {e.lines}", file=sys.stderr)
         return 2 if isinstance(e, InputError) else 1
     except KeyboardInterrupt:
         return 130

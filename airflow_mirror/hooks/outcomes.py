@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def outcome_of(error: MirrorError) -> AirflowException:
-    """Return the Airflow exception for ``error``; the message is the error's own."""
+    """Return the Airflow exception for ``error``; the message has the error's three parts, a line each."""
     final = isinstance(error, (InputError, NeedsHuman))
-    return (AirflowFailException if final else AirflowException)(f"{type(error).__name__}: {error}")
+    return (AirflowFailException if final else AirflowException)(f"{type(error).__name__}: {error.lines}")
 
 
 @contextmanager

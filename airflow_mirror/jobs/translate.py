@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         if found is None:
             raise NoOffsetMap(f"{one.target} of mirror {arguments.name}")
     except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(f"error: {e.lines}", file=sys.stderr)
         return 1
     answer = {
         "topic": arguments.topic, "partition": arguments.partition, "offset": arguments.offset,

@@ -293,7 +293,7 @@ class WireCluster:
             failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
             # A leader that has not heard of the topic yet, or has already heard of its deletion, reports it as unknown.
             if isinstance(failure, ConnectionLost):
-                errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause, failure.hint)
+                errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.reason, failure.hint)
             elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 errors[tp] = self._transient(f"{what} of {tp}", failure)
             else:
@@ -360,7 +360,7 @@ class WireCluster:
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
         asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"
         if isinstance(failure, ConnectionLost):
-            return ConnectionLost(self.role, failure.address, asked, failure.cause, failure.hint)
+            return ConnectionLost(self.role, failure.address, asked, failure.reason, failure.hint)
         return self._transient(asked, failure)
 
     def _transient(self, what: str, code: int) -> BrokerError:
@@ -486,7 +486,7 @@ class WireCluster:
             try:
                 connection = Connection.open(host, port, self.settings, timeout_s)
             except ConnectionLost as e:
-                causes.append(f"{e.address} {e.cause}" if e.asked == "connect" else str(e))
+                causes.append(f"{e.address} {e.reason}" if e.asked == "connect" else str(e))
                 continue
             self._connections[_BOOTSTRAP] = connection
             return connection

@@ -76,13 +76,11 @@ class ConnectionLost(TryAgain):
     role: str
     address: str
     asked: str
-    cause: str
+    reason: str
     hint: str = ""
     what = "{role} cluster, broker {address}"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.args = (f"{self.what}: {self.cause} (asked: {self.asked}){f'. {self.hint}' if self.hint else ''}",)
+    cause = "{reason} (asked: {asked})"
+    remedy = "{hint}"
 
 
 class StoppedByQuota(MirrorError):

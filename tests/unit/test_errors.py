@@ -9,7 +9,18 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from airflow_mirror.errors import InputError, LedgerLost, MirrorError, NothingMatches, PlanBlocked
+import pytest
+
+from airflow_mirror.errors import (
+    InputError,
+    InvalidSetting,
+    LedgerLost,
+    MirrorError,
+    NothingMatches,
+    PlanBlocked,
+    TryAgain,
+)
+from airflow_mirror.wire.errors import ConnectionLost
 from tests.unit.error_samples import samples
 
 ROOT = Path(__file__).parents[2]
@@ -69,3 +80,24 @@ def test_a_list_reads_the_same_whatever_it_was_given_as() -> None:
     assert str(NothingMatches(("no.such.topic",), (), ["orders"])).startswith(
         "topics=['no.such.topic'] with exclude_topics=[] "
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (InputError("topic 'x' is gone", "it was deleted", "Plan again."),
+         ["topic 'x' is gone", "  why: it was deleted", "  do:  Plan again."]),
+        (InputError("2 topics are gone", ["x", "y"], "Plan again."),
+         ["2 topics are gone", "  - x", "  - y", "  do:  Plan again."]),
+        (TryAgain("the target is away"), ["the target is away"]),
+        (InvalidSetting("f:1", "acks", "is not a number", "Give one"),
+         ["f:1", "  why: acks is not a number", "  do:  Give one."]),
+        (ConnectionLost("source", "b:1", "fetch", "refused"),
+         ["source cluster, broker b:1", "  why: refused (asked: fetch)"]),
+    ],
+)  # fmt: skip
+def test_it_is_shown_in_three_lines(error: MirrorError, lines: list[str]) -> None:
+    assert error.lines.split("\n") == lines
+    error.add_note("the fence is up")
+    assert error.lines.split("\n") == [*lines, "  also: the fence is up"]
+    assert pickle.loads(pickle.dumps(error)).lines.split("\n")[: len(lines)] == lines, "between processes, too"

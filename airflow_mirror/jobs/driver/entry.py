@@ -47,7 +47,7 @@ def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], 
         except MirrorError as e:
             error = e
         if error is not None:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {error.lines}", file=sys.stderr)
             status.fail(error, summary)
         elif summary is not None:
             status.succeed(summary)

@@ -68,7 +68,7 @@ def run(
             told |= {name for name, line in lines.items() if line.partitioning is not None}
             _require_apart(given)
         except InputError as e:
-            print(f"error: {e}", file=sys.stderr)
+            print(f"error: {e.lines}", file=sys.stderr)
             return 2
         for line in flags.describe(given.noticed):
             print(line, file=sys.stderr)

@@ -52,7 +52,7 @@ def follow_together(
         ended = {name: future.result() for name, future in running.items()}
     for name, (_, error) in ended.items():
         if error is not None:
-            print(f"error: {name}: {error}", file=sys.stderr)
+            print(f"error: {name}: {error.lines}", file=sys.stderr)
     print(json.dumps({"mirrors": {name: summary for name, (summary, _) in ended.items()}}), flush=True)
     errors = [error for _, error in ended.values() if error is not None]
     wrong = [error for error in errors if isinstance(error, InputError)]

@@ -71,12 +71,12 @@ def test_proven_reports_are_listed_with_what_was_not_checked(runs: Runs, capsys:
 
 def test_first_broken_link_is_named_with_status_one(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("monday.json", "friday.json") == 1
-    assert "error: friday.json: link 2: it is missing between monday.json" in capsys.readouterr().err
+    assert "error: friday.json: link 2\n  why: it is missing between monday.json" in capsys.readouterr().err
     assert verify("monday.json", "--key", "foreign.pem") == 1
-    assert "error: monday.json: link 1: it is signed with key" in capsys.readouterr().err
+    assert "error: monday.json: link 1\n  why: it is signed with key" in capsys.readouterr().err
     del runs.ledger.records[1:]
     assert verify("monday.json", "tuesday.json", "--target", "dst") == 1
-    assert "error: tuesday.json: link 2: the target's ledger has no such link" in capsys.readouterr().err
+    assert "error: tuesday.json: link 2\n  why: the target's ledger has no such link" in capsys.readouterr().err
 
 
 def test_what_can_not_be_read_is_wrong_input(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:

@@ -310,7 +310,7 @@ def test_long_lists_are_cut_for_people_only(target: Target, tmp_path: Path, caps
 def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target.held = True
     assert run(tmp_path, "--yes") == 2
-    assert "mirror 'm' is not over: a job holds its writer lease" in capsys.readouterr().err and target.maps
+    assert "mirror 'm' is not over\n  why: a job holds its writer lease" in capsys.readouterr().err and target.maps
     assert run(tmp_path, "--yes", "--end-writing") == 0
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
@@ -330,7 +330,7 @@ def test_fence_of_a_killed_cutover_keeps_the_mirror(
     fenced(target, UP)
     assert run(tmp_path, "--yes", "--source", "src") == 2
     assert (
-        "is up, raised from host w-3. Nothing was changed. Lift it ('airflow-mirror lift-fence')"
+        "is up, raised from host w-3. Nothing was changed\n  do:  Lift it ('airflow-mirror lift-fence')"
         in capsys.readouterr().err
     )
     assert target.maps and target.log == []

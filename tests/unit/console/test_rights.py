@@ -124,7 +124,9 @@ def test_releases_that_are_given_decide(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_without_a_principal_nothing_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--principal is missing" in run(capsys, status=2)
-    assert "--principal='mirror': no principal. Write User:mirror." in run(capsys, "--principal", "mirror", status=2)
+    assert "--principal='mirror'\n  why: no principal\n  do:  Write User:mirror." in run(
+        capsys, "--principal", "mirror", status=2
+    )
 
 
 class Asked:

@@ -180,12 +180,12 @@ def test_a_rate_is_bytes_none_or_the_mirrors(world: World, given: str, wished: f
 @pytest.mark.parametrize("given", ["0", "fast", "1.5", "10MB", "²"])
 def test_what_is_no_rate_changes_nothing(world: World, capsys: pytest.CaptureFixture[str], given: str) -> None:
     assert command("rate", given) == 2
-    assert f"rate={given!r}: not a rate" in capsys.readouterr().err and world.wished == Wishes()
+    assert f"rate={given!r}\n  why: not a rate" in capsys.readouterr().err and world.wished == Wishes()
 
 
 def test_a_mirror_that_nobody_knows_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pause", "--target", "dst", "--mirror", "n"]) == 2
-    assert "knows no such mirror. Nothing was changed. There: m." in capsys.readouterr().err
+    assert "knows no such mirror. Nothing was changed\n  do:  Give one of m." in capsys.readouterr().err
     assert not world.state.read()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,9 +11,11 @@ import pytest
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver import following
+from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import build
+from tests.builders import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +44,6 @@ def test_a_tail_demands_who_the_mirror_is(monkeypatch: pytest.MonkeyPatch) -> No
     nobody: Any = None
     with pytest.raises(InvalidField, match=DEMANDED):
         following.follow(
-            argparse.Namespace(source="a", target="b", alarm=""), FOLLOWS, StatusFile(None), nobody, nobody,
+            request(TailRequest, FOLLOWS), StatusFile(None), nobody, nobody,
             stopping=threading.Event(),
         )  # fmt: skip
