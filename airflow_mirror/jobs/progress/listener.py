@@ -101,6 +101,8 @@ class Listener:
             self._converse, sock=server, limit=MAX_LINE, ssl=self._tls, ssl_handshake_timeout=_GREET_WITHIN_S
         ):
             await self._stop.wait()
+            for peer in self._peers:  # from Python 3.12 on, the server's end waits for that of each connection
+                peer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, peer: asyncio.StreamWriter) -> None:
         try:

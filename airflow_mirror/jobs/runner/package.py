@@ -10,8 +10,8 @@ import io
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from importlib.abc import Traversable
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from airflow_mirror.common.files import replace_file
