@@ -102,11 +102,11 @@ def _is_reference(name: str) -> bool:
     return name.startswith("env:") or "/" in name or Path(name).suffix in _OF_FILES or Path(name).exists()
 
 
-def add_fence(parser: argparse.ArgumentParser) -> None:
-    """Add ``--fence`` and ``--open-by-default``."""
+def add_fence(parser: argparse.ArgumentParser, *, default: str | None = "acl", more: str = "") -> None:
+    """Add ``--fence`` and ``--open-by-default``. :param more: what ``--fence`` does."""
     parser.add_argument(
-        "--fence", default="acl", metavar="acl|FUNCTION",
-        help="by ACL, or the dotted path of a function, as for CutoverOperator (default: acl)",
+        "--fence", default=default, metavar="acl|FUNCTION",
+        help=f"by ACL, or the dotted path of a function, as for CutoverOperator{more} (default: {default})",
     )  # fmt: skip
     parser.add_argument(
         "--open-by-default", choices=("true", "false"),

@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.clusters import add_both, add_fence, both_of, open_by_default
 from airflow_mirror.console.command import add_json, command
+from airflow_mirror.cutover.foreseen import foreseen
+from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs import planning
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.kafka.acls import EVERYBODY
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.findings import worst_first
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.ownership import require_active
 
@@ -29,6 +34,7 @@ Exit status: 0 it may start; 1 it is blocked, standard error lists by what; 2 wr
 examples:
   airflow-mirror plan --source src.properties --target dst.properties --include 'orders.*' > plan.md
   airflow-mirror plan --mirror dc1-to-dc2.yaml --json | jq .findings
+  airflow-mirror plan --mirror dc1-to-dc2.yaml --fence acl
 """
 
 
@@ -41,6 +47,7 @@ def add(commands: Any) -> None:
         "--probe", action="store_true",
         help="try out the rights on the target: writes a scratch topic there, and deletes it again",
     )  # fmt: skip
+    add_fence(p, default=None, more="; asks what a cutover with that fence would refuse")
     add_json(p, "as PlanMirrorOperator stores it (default: Markdown)")
 
 
@@ -49,6 +56,13 @@ def _run(arguments: argparse.Namespace) -> int:
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=arguments.probe)
+        if arguments.fence is not None and not plan.blocks:
+            request = CutoverRequest(
+                plan=plan, mirror=mirror, fence=arguments.fence, open_by_default=open_by_default(arguments),
+                accept_ledger_writers=[EVERYBODY],  # who may write there the plan itself says
+            )  # fmt: skip
+            more = foreseen(request, source, target)
+            plan = replace(plan, findings=tuple(worst_first([*plan.findings, *more])))
     print(plan.to_json() if arguments.json else render(plan), end="")
     return said([*map(str, plan.blocks), *refusals])
 

@@ -11,6 +11,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
+from airflow_mirror.cutover.foreseen import require_alone_in_ledger, require_possible
 from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.lifting import described
 from airflow_mirror.cutover.quiet import moves
@@ -19,7 +20,6 @@ from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     CutoverBlocked,
     InputError,
-    LedgerOpen,
     PlanAmended,
     PlanOutdated,
     PreviewTooOld,
@@ -27,8 +27,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.findings import Checks, Finding, worst_first
-from airflow_mirror.plan.ledger_writers import ledger_writers
-from airflow_mirror.plan.ownership import require_active, require_alone
+from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.wire.served import release_of
 
 
@@ -73,13 +72,7 @@ CHECKS = Checks[Attempt](lambda run: f"mirror {run.mirror.name!r}")
 
 @CHECKS.check("mirror", "can be cut over", first=True)
 def _possible(run: Attempt) -> None:
-    if run.plan.mirror.partitioning == "by_key":
-        raise InputError(
-            f"mirror {run.plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
-            " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
-            "by time."
-        )
-    require_alone(run.plan, "cut over")
+    require_possible(run.plan)
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
     if mapped and (run.clusters.tail_positions is None or run.clusters.translate_offset is None):
         raise InputError(
@@ -92,10 +85,7 @@ CHECKS.check("fences", "none stands")(lambda run: require_ended(run.mirror.name,
 
 @CHECKS.check("ledger_writers", "nobody else may write to the target's ledger")
 def _alone_in_ledger(run: Attempt) -> None:
-    if others := ledger_writers(run.target, run.mirror, run.request.accept_ledger_writers):
-        raise LedgerOpen(
-            run.target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
-        )
+    require_alone_in_ledger(run.mirror, run.target, run.request.accept_ledger_writers)
 
 
 CHECKS.check("topics", "they are the mirror's, and not in production")(

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
+from airflow_mirror.cutover.foreseen import GRANT, about_right
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.seen import CutoverFacts
 from airflow_mirror.errors import CutoverBlocked
@@ -203,8 +204,7 @@ def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 def _rights(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
     for right in facts.lacking:
         spare = (right.kind, right.operation) == ("group", "DELETE")  # a cutover that backs out names what it leaves
-        about = f"{right.side}, {count(len(right.names), right.kind)}"
-        yield (warn if spare else block)(str(right), "Grant it: 'airflow-mirror rights' prints the commands.", about)
+        yield (warn if spare else block)(str(right), GRANT, about_right(right))
 
 
 @CHECKS.check("versions", "the source's brokers tell all that a cutover asks", about="source")

@@ -221,7 +221,8 @@ with DAG(
 ) as dag:
     plan = PlanMirrorOperator(
         task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}",
-        pre_execute=known_params_only,
+        fence="{{ params.fence }}", open_by_default="{{ params.open_by_default }}",
+        accept_ledger_writers="{{ params.accept_ledger_writers }}", pre_execute=known_params_only,
     )  # fmt: skip
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)

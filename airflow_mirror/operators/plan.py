@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import PlanBlocked
 from airflow_mirror.hooks.home import plans_of
-from airflow_mirror.operators.base import MirrorOperator, flag, number
+from airflow_mirror.operators.base import MirrorOperator, flag, names, number
 from airflow_mirror.operators.links import NightLink, show_file
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+    from airflow_mirror.plan.findings import Finding
 
 __all__ = ["PlanMirrorOperator"]
 
@@ -29,6 +33,9 @@ class PlanMirrorOperator(MirrorOperator):
         What it finds to block, blocks. It takes some seconds more, and only reads.
     :param trial_s: for the night: copy for so many seconds to the scratch topic, and tell how long each topic will take,
         and because of what; 0 tries nothing (templated).
+    :param fence: of the cutover to come, as for CutoverOperator: what that would refuse whenever it came is a check of
+        the plan, so that nobody hears of it after the copy; None asks nothing (templated).
+    :param open_by_default: as for CutoverOperator; ``accept_ledger_writers`` likewise (templated).
     :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
@@ -37,15 +44,40 @@ class PlanMirrorOperator(MirrorOperator):
     """
 
     operator_extra_links = (NightLink(),)
-    template_fields: Sequence[str] = ("mirror", "probe_target", "night", "trial_s", "tasks")
+    template_fields: Sequence[str] = (
+        "mirror",
+        "probe_target",
+        "night",
+        "trial_s",
+        "tasks",
+        "fence",
+        "open_by_default",
+        "accept_ledger_writers",
+    )
     makes_plan = True
 
     def __init__(
         self, *, probe_target: bool | str = True, night: bool | str = False, trial_s: float | str = 0.0,
-        tasks: int | str = 1, **kwargs: Any,
+        tasks: int | str = 1, fence: str | None = None, open_by_default: bool | str | None = None,
+        accept_ledger_writers: Sequence[str] | str = (), **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
+        self.fence, self.open_by_default, self.accept_ledger_writers = fence, open_by_default, accept_ledger_writers
         self.probe_target, self.night, self.trial_s, self.tasks = probe_target, night, trial_s, tasks
+
+    def _foreseen(self, plan: Plan, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:
+        """Return what the cutover to come would refuse."""
+        from airflow_mirror.cutover.foreseen import foreseen
+        from airflow_mirror.cutover.request import CutoverRequest
+
+        if self.fence is None or plan.blocks:
+            return []
+        request = CutoverRequest(
+            plan=plan, mirror=mirror, fence=self.fence,
+            open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
+            accept_ledger_writers=names(self.accept_ledger_writers),
+        )  # fmt: skip
+        return foreseen(request, source, target)
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
@@ -60,6 +92,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.findings import worst_first
         from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
 
@@ -68,6 +101,8 @@ class PlanMirrorOperator(MirrorOperator):
             # Without an earlier one, and unless nothing was begun, the plan is refused in the end.
             probe = flag("probe_target", self.probe_target)
             plan, _ = planned(mirror, source, target, Ledger(target), probe=probe, told=self.log.warning)
+            more = self._foreseen(plan, mirror, source, target)
+            plan = replace(plan, findings=tuple(worst_first([*plan.findings, *more])))
             is_night = flag("night", self.night) and not plan.blocks
             night = night_plan(plan, source, target, trial_s=trial_s, tasks=tasks) if is_night else None
             findings = [*plan.findings, *(night.findings if night else [])]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.extras.readiness.build import decide
 from airflow_mirror.extras.readiness.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -95,3 +96,23 @@ def test_a_plan_that_is_blocked_is_told_at_once(world: SimpleNamespace, context:
     with pytest.raises(AirflowFailException, match="another"):
         run(context, night=True)
     assert world.looked == 0 and world.kept == []
+
+
+def test_what_the_cutover_to_come_would_refuse_blocks_the_plan(
+    world: SimpleNamespace, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """It was said after the whole copy, and the form had to be filled in again."""
+    asked: list[CutoverRequest] = []
+
+    def foreseen(request: CutoverRequest, *_: Any) -> list[Finding]:
+        asked.append(request)
+        return [Finding("block" if request.open_by_default is None else "warn", "cutover_fence", "m", "it is hidden")]
+
+    monkeypatch.setattr("airflow_mirror.cutover.foreseen.foreseen", foreseen)
+    with pytest.raises(AirflowFailException, match="it is hidden"):
+        run(context, fence="acl")
+    assert world.kept == []
+    assert run(context)["hash"] == world.kept[0].hash and len(asked) == 1, "who plans no cutover is not asked"
+    run(context, fence="acl", open_by_default="False", accept_ledger_writers="User:etl")
+    assert (asked[1].open_by_default, asked[1].accept_ledger_writers) == (False, ["User:etl"])
+    assert [f.check for f in world.kept[1].findings if f.level == "warn"] == ["cutover_fence"], "it stands in the plan"

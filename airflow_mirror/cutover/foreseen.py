@@ -1,0 +1,102 @@
+"""What a cutover would refuse whenever it came: asked by the plan, before anything is copied.
+
+The checks of a cutover (:mod:`.check`, :mod:`.preview`) call the same functions. Here blocks what only another form can
+mend, and warns what somebody may still grant while the copy runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.cutover.request import CutoverRequest
+from airflow_mirror.errors import InputError, LedgerOpen, MirrorError, MissingRight
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.findings import WARN, Checks, Finding, block, warn, worst_first
+from airflow_mirror.plan.ledger_writers import ledger_writers
+from airflow_mirror.plan.missing_acls import Lacking, lacking
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import require_alone
+from airflow_mirror.plan.rights import CUTOVER
+from airflow_mirror.wording import count
+
+GRANT = "Grant it: 'airflow-mirror rights' prints the commands."
+_LATER = "The cutover would refuse this after the whole copy."
+
+CHECKS = Checks[[CutoverRequest, ClusterAdmin, ClusterAdmin]](lambda request, *_: f"mirror {request.plan.mirror.name!r}")
+
+
+def foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:
+    """Return what a cutover of the request's plan would find by now, blocks first. Only reads.
+
+    :raises TryAgain: a cluster does not answer.
+    """
+    return worst_first(CHECKS.run({}, request, source, target))
+
+
+@CHECKS.check("cutover", "can be cut over", first=True)
+def _possible(request: CutoverRequest, *_: ClusterAdmin) -> None:
+    require_possible(request.plan)
+
+
+@CHECKS.check("cutover_fence", "the fence can be raised and lifted")
+def _fence(request: CutoverRequest, source: ClusterAdmin, _: ClusterAdmin) -> Iterator[Finding]:
+    try:
+        fence_of(request.fence, source, request.open_by_default).intent([t.source_topic for t in request.plan.topics])
+    except MissingRight as e:
+        yield warn(str(e), _LATER)
+    except InputError as e:
+        yield block(f"{e.what}: {e.cause}" if e.cause else e.what, f"{e.remedy} {_LATER}".strip())
+
+
+@CHECKS.check("cutover_ledger", "nobody else may write to the target's ledger")
+def _ledger(request: CutoverRequest, _: ClusterAdmin, target: ClusterAdmin) -> Iterator[Finding]:
+    try:
+        require_alone_in_ledger(request.plan.mirror, target, request.accept_ledger_writers)
+    except LedgerOpen as e:
+        yield block(f"{e.what}: {e.cause}", f"{e.remedy} {_LATER}")
+
+
+@CHECKS.check("cutover_rights", "the rights of a cutover are granted", hidden=WARN)
+def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> Iterator[Finding]:
+    try:
+        missing, _ = lacking(CUTOVER, request.plan, request.plan.positions, source=source, target=target)
+    except MirrorError as e:
+        yield warn(f"not known: {e}")
+        return
+    for right in missing:
+        yield warn(str(right), f"{GRANT} {_LATER}", about_right(right))
+
+
+# --- shared with the cutover's own checks -------------------------------------------------------------------------------
+
+
+def require_possible(plan: Plan) -> None:
+    """Return if a mirror's topics can be cut over at all.
+
+    :raises InputError: its records are partitioned anew. :raises TopicsShared: others write to them.
+    """
+    if plan.mirror.partitioning == "by_key":
+        raise InputError(
+            f"mirror {plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
+            " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
+            "by time."
+        )
+    require_alone(plan, "cut over")
+
+
+def require_alone_in_ledger(mirror: Mirror, target: ClusterAdmin, accepted: Collection[str]) -> None:
+    """Return if nobody but the mirror's principal, and who is accepted, may write to the target's ledger.
+
+    :raises LedgerOpen: names the others.
+    """
+    if others := ledger_writers(target, mirror, accepted):
+        raise LedgerOpen(
+            target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
+        )
+
+
+def about_right(right: Lacking) -> str:
+    """Return the object of a finding about a missing right."""
+    return f"{right.side}, {count(len(right.names), right.kind)}"
