@@ -14,8 +14,8 @@ from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command, name_of
 from airflow_mirror.console.request import way_of
-from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.driver import older
+from airflow_mirror.errors import ClusterUnreachable, InputError
+from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.arguments import R, add_flow, mirror_of, request_of
 from airflow_mirror.jobs.driver.entry import carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
     options.add_options(p, BulkRequest)
     p = command(
         commands, "follow", "follow topics until SIGTERM, in plain processes", _FOLLOW + _EXAMPLES.format("follow"),
-        lambda arguments: carry_out(partial(_followed, arguments), run.work, arguments.job_dir),
+        lambda arguments: carry_out(partial(_waited_for, arguments), run.work, arguments.job_dir),
     )  # fmt: skip
     _add_follow(p)
 
@@ -97,6 +97,12 @@ def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
 def _asked(kind: type[R], arguments: argparse.Namespace) -> R:
     mirror = mirror_of(arguments)
     return request_of(kind, arguments, mirror, *references_of(arguments, mirror))
+
+
+def _waited_for(arguments: argparse.Namespace) -> TailRequest:
+    """Return what is followed, once the clusters that have to say it are there."""
+    name, again = arguments.reverse_of or "follow", () if arguments.fail_fast else ClusterUnreachable
+    return together.until_there(name, partial(_followed, arguments), again)
 
 
 def _followed(arguments: argparse.Namespace) -> TailRequest:

@@ -21,7 +21,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.console.home import own_home
 from airflow_mirror.jobs.driver.arguments import add_alarm
-from airflow_mirror.jobs.metrics.files import FilesCollector
+from airflow_mirror.jobs.metrics.files import FilesCollector, say_ended
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import Kept, keep
@@ -130,7 +130,10 @@ def _run(arguments: argparse.Namespace) -> int:
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         say = partial(_say, "->".join(flow))
-        return keep(runner, spec, secrets, stopping, say, fail_fast=arguments.fail_fast)
+        kept = keep(runner, spec, secrets, stopping, say, fail_fast=arguments.fail_fast)
+        if figures:
+            say_ended(figures[mirror.name])
+        return kept
 
     with closing(Publication(None, port)) as publication, ThreadPoolExecutor(len(mirrors)) as pool:
         publication.show(FilesCollector([*figures.values()]))

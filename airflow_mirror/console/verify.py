@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,7 +58,8 @@ def _run(arguments: argparse.Namespace) -> int:
     def asked() -> VerifyRequest:
         plan, *sides = _sides_of(arguments)
         found.append(plan)
-        return request_of(VerifyRequest, arguments, plan.mirror, *sides)
+        # No file: the ledger has it, and with it the windows that were resolved before.
+        return replace(request_of(VerifyRequest, arguments, plan.mirror, *sides), plan=f"{plan.hash}.json")
 
     return carry_out(asked, lambda request, status: _work(request, status, found[0]))
 
@@ -80,7 +82,7 @@ def _work(request: VerifyRequest, status: StatusFile, plan: Plan) -> Outcome:
     ):
         require_planned(plan, source, target)
     with_processes = partial(comparing, request.source, request.target, request.level, request.tasks or cores())
-    found, error = verify(request, status, with_processes, lambda _: plan)
+    found, error = verify(request, status, with_processes)
     if error is None:
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in found["proven"]}
         with ClusterAdmin(load(request.target, "target")) as target:

@@ -26,7 +26,7 @@ from airflow_mirror.config import load
 from airflow_mirror.errors import FollowDiffers, InputError, LedgerMissing
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.together import FollowOne, follow_together, keep, waited_for
+from airflow_mirror.jobs.driver.together import FollowOne, follow_together, until_there, waited_for
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -77,14 +77,7 @@ def run(
             return job if job.mirror.name in told else changed(job, partitioning=partitioning(job))
 
         def alone(job: TailRequest, status: StatusFile) -> Outcome:
-            ready = [job]
-
-            def settle() -> Outcome:
-                ready.append(settled(job))
-                return {}, None
-
-            _, error = keep(job.mirror.name, settle, threading.Event(), waited_for(job))
-            return ({}, error) if error is not None else work(ready[-1], status)
+            return work(until_there(job.mirror.name, partial(settled, job), waited_for(job)), status)
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:

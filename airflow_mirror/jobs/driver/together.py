@@ -9,10 +9,12 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import TypeVar
 
 from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.copy.results import summarise
@@ -25,6 +27,7 @@ from airflow_mirror.wire.errors import StoppedByQuota
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 FollowOne = Callable[[TailRequest], Outcome]
 """Follows one source until the event is set with which it was made."""
 
@@ -73,6 +76,23 @@ def waited_for(request: TailRequest) -> type[MirrorError] | tuple[()]:
     return () if request.fail_fast else ClusterUnreachable
 
 
+def until_there(name: str, ask: Callable[[], T], again: type[MirrorError] | tuple[()]) -> T:
+    """Return an answer that needs clusters, once they are there. :param again: after which errors it is asked again."""
+    said = _complaints(name)
+    while True:
+        try:
+            return ask()
+        except MirrorError as e:
+            if not isinstance(e, again):
+                raise
+            said.of(e)
+            time.sleep(_AGAIN_S)
+
+
+def _complaints(name: str) -> Complaints:
+    return Complaints(log, f"{name} begins again every {_AGAIN_S:.0f} s: %s", each_change=True)
+
+
 def keep(
     name: str, follow: Callable[[], Outcome], stopping: threading.Event, again: type[MirrorError] | tuple[()]
 ) -> Outcome:  # fmt: skip
@@ -80,7 +100,7 @@ def keep(
 
     :param again: after which errors it is begun again: () after none.
     """
-    said = Complaints(log, f"{name} begins again every {_AGAIN_S:.0f} s: %s", each_change=True)
+    said = _complaints(name)
     while True:
         try:
             summary, error = follow()

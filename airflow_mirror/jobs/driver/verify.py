@@ -27,10 +27,9 @@ from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window, window_book
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.stable import say
-from airflow_mirror.jobs.request import JobRequest, VerifyRequest
+from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
@@ -88,12 +87,8 @@ def _on_spark(request: VerifyRequest, status: StatusFile) -> Iterator[Comparing]
 def verify(
     request: VerifyRequest, status: StatusFile,
     comparing: Callable[[], AbstractContextManager[Comparing]],
-    without_plan: Callable[[JobRequest], Plan] = plan_to_verify,
 ) -> Outcome:  # fmt: skip
-    """Compare every partition of a plan; return the summary, and why it is not equal if it is not.
-
-    :param without_plan: makes the plan where ``--plan`` names none.
-    """
+    """Compare every partition of a plan; return the summary, and why it is not equal if it is not."""
     begun, mirror = time.monotonic(), request.mirror
     if mirror.partitioning == "by_key":
         raise InputError(
@@ -103,7 +98,7 @@ def verify(
     asks_another = bool(request.level != "offsets" and request.spot_checks)
     if asks_another:
         require_clients(load(request.source, "source"), load(request.target, "target"))
-    job = prepare(request, without_plan, writes=False)
+    job = prepare(request, plan_to_verify, writes=False)
     with WireCluster(load(request.source, "source")) as source, window_book(request) as book:
         until = request.end or "latest"
         ranges, window, held_back = resolve_window(job, source, mirror.start, until, request.late_s, book)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,16 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+
+from airflow_mirror.common.files import replace_file
+from airflow_mirror.jobs.metrics.catalogue import RUNNING
+
+
+def say_ended(file: Path) -> None:
+    """Say in a job's file that the job has ended. One that was killed could not."""
+    with suppress(FileNotFoundError):
+        told = re.sub(rf"(?m)^({RUNNING.name}\b.*) 1(\.0)?$", r"\1 0.0", file.read_text(encoding="utf-8"))
+        replace_file(file, told, durable=False)
 
 
 class FilesCollector(Collector):

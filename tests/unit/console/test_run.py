@@ -115,3 +115,15 @@ def test_spark_copies_where_it_is_asked_for(
     assert started(file, tmp_path, "--engine", "spark") == 0
     assert {runner.place.name for runner, _ in kept.values()} == {"client"}
     assert "engine: Spark on this host, with a JVM for each flow" in capsys.readouterr().err.splitlines()[0]
+
+
+def test_a_flow_that_is_kept_no_more_says_so_in_its_figures(file: Path, tmp_path: Path, kept: dict[str, Any]) -> None:
+    """A tail that was killed could not say it, and its last figures were shown as those of a running one."""
+    figures = tmp_path / "A-to-B.prom"
+    said = (
+        'airflow_mirror_job_running{kind="streaming_tail",mirror="A-to-B"} 1.0\nairflow_mirror_lag{mirror="A-to-B"} 1.0\n'
+    )
+    figures.write_text(said)
+    assert started(file, tmp_path, "--metrics-dir", str(tmp_path)) == 0
+    assert figures.read_text() == said.replace("} 1.0", "} 0.0", 1)
+    assert not (tmp_path / "B-to-A.prom").exists(), "that one never began"

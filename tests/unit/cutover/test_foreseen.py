@@ -11,13 +11,14 @@ from airflow_mirror.cutover import foreseen as module
 from airflow_mirror.cutover.foreseen import foreseen
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import MissingRight
+from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import rule
-from tests.unit.cutover.builders import OPERATIONS, Acls, AllAllowed, a_plan
+from tests.unit.cutover.builders import Acls, AllAllowed, a_plan
 
 
 class Cluster(Acls, AllAllowed):
