@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from airflow_mirror.common.states import Table
+
 
 class State(Enum):
     """What a partition's copy is doing. Exactly one thing is in flight in OPENING, SENDING and STEPPING."""
@@ -49,24 +51,5 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 OPEN = frozenset({State.READY, State.SENDING, State.STEPPING})  # only these hold fetched data
 ENDED = frozenset({State.DONE, State.STOPPED})
 
-
-class IllegalTransition(RuntimeError):
-    """An event that must not happen in this state: the copy no longer knows what is in flight, and must not write."""
-
-
-def after(state: State, event: Event) -> State:
-    """Return the next state.
-
-    :raises IllegalTransition: the table has no transition for ``event``.
-    """
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalTransition(f"a partition's copy can't {event.value} while it is {state.value}") from None
-
-
-def drawing() -> str:
-    """Return the table as a Mermaid diagram, as shown in `docs/design.md`."""
-    lines = ["stateDiagram-v2", "    direction LR", f"    [*] --> {State.WAITING.value}"]
-    lines += [f"    {a.value} --> {b.value}: {e.value}" for a, row in TRANSITIONS.items() for e, b in row.items()]
-    return "\n".join([*lines, *(f"    {state.value} --> [*]" for state in State if state in ENDED)])
+TABLE = Table("a partition's copy", TRANSITIONS, State.WAITING, ENDED)
+after = TABLE.after

@@ -36,6 +36,7 @@ from airflow_mirror.jobs.driver.prepare import (
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
+from airflow_mirror.jobs.driver.tail_states import Event, State
 from airflow_mirror.jobs.driver.turns import Stream, Tail
 from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.metrics.publish import Publication
@@ -143,6 +144,7 @@ def _follow(
     finally:
         progress.stop()
         _end(held, tail, status, is_last=True)
+        tail.on(Event.END)
     if tail.failed is not None:
         raise tail.failed
 
@@ -172,14 +174,17 @@ def _copy_on(
     while True:
         _rest_while_paused(tail, there, watches, status)
         if tail.deposed is not None:
+            tail.on(Event.LOSE)
             back.go(tail.deposed, tail.job.plan)
             tail.deposed = None
+            tail.on(Event.TAKE_BACK)
         if tail.is_over():
             return
         tail.withdrawn.clear()
         tail.deal()
         status.update("copying")
         begun = time.monotonic()
+        tail.on(Event.START)
         try:
             tail.stream = start()
             _supervise(tail, there, progress, watches)
@@ -192,7 +197,9 @@ def _copy_on(
             tail.unheard = str(e)
         if tail.is_over():
             return  # the last words of its tasks are no progress any more
+        tail.on(Event.WITHDRAW)
         _end(held, tail, status)  # others of the same turn may still be running
+        tail.on(Event.REPORT)
         progress.table.begin_turn()
         if tail.unheard is not None:
             failed += 1
@@ -243,12 +250,16 @@ def _rest_while_paused(tail: Tail, there: Presence, watches: Watches, status: St
     beyond what was copied, and a failover during a pause needs it.
     """
     while there.wishes.pause is not None and not tail.is_over():
+        if tail.state is not State.RESTING:
+            tail.on(Event.PAUSE)
         status.update("paused")
         try:
             watches.look()
         except LeaseLost as e:
             tail.deposed = str(e)
         tail.stopping.wait(_LOOK_EVERY_S)
+    if tail.state is State.RESTING and not tail.is_over():
+        tail.on(Event.RESUME)
 
 
 def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:

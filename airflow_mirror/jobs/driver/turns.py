@@ -22,6 +22,7 @@ from airflow_mirror.jobs.driver.prepare import (
     resolve_ranges,
     shared,
 )
+from airflow_mirror.jobs.driver.tail_states import TABLE, Event, State
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan, TopicPlan
@@ -93,7 +94,8 @@ class Tail:
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.deposed: str | None = None  # why the tasks don't write: another job has taken the lease
-        self.stream: Stream | None = None  # that copies now
+        self.state = State.READY
+        self.stream: Stream | None = None  # that copies now, or hands over
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
         self.reported = threading.Event()
@@ -110,6 +112,10 @@ class Tail:
         """Carry out a job with more topics. :meth:`discover` finds their partitions."""
         self._job = job
         self.amended.set()
+
+    def on(self, event: Event) -> None:
+        """Go on to the next state."""
+        self.state = TABLE.after(self.state, event)
 
     def is_over(self) -> bool:
         """Return whether the tail has to end, by now."""

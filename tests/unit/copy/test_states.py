@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.states import IllegalTransition
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.copy.loop.states import ENDED, OPEN, TRANSITIONS, Event, IllegalTransition, State, after, drawing
+from airflow_mirror.copy.loop.states import ENDED, OPEN, TABLE, TRANSITIONS, Event, State, after
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch
@@ -48,7 +49,7 @@ def test_an_event_that_is_not_in_the_table_raises(state: State, event: Event) ->
 
 def test_the_docs_show_the_table() -> None:
     shown = re.findall(r"```mermaid\n(.*?)\n```", DESIGN.read_text(), re.S)
-    assert drawing() in shown
+    assert TABLE.drawing() in shown
 
 
 def ready() -> PartitionCopy:
