@@ -46,7 +46,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "adopt", "take over a target that MirrorMaker 2 has filled", _TEXT, _run)
+    p = command(commands, "adopt", _TEXT, _run)
     add_both(p)
     add_flow(p)
     _add_mirrormaker(p)

@@ -32,7 +32,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "arm-reverse", "arm the way back of a finished cutover", _TEXT, _run)
+    p = command(commands, "arm-reverse", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror", "the mirror that was cut over")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")

@@ -30,7 +30,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "audit-reports", "prove that reports of cutovers are unchanged and all there", _TEXT, _run)
+    p = command(commands, "audit-reports", _TEXT, _run)
     p.add_argument("files", nargs="+", metavar="FILE", help="reports as JSON, in the order in which they were made")
     p.add_argument("--key", metavar="PUBLIC", help="the public Ed25519 key in a PEM file, from somebody whom you trust")
     p.add_argument("--target", metavar="CLUSTER", help=f"ask its ledger as well: {HELP}")

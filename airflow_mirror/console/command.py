@@ -8,19 +8,15 @@ from typing import Any
 
 from airflow_mirror.mirror import Mirror
 
-SHORT: dict[str, str] = {}  # what each command is for, in the list of all; filled as they are added
-
 
 def command(
-    commands: Any, name: str, short: str, text: str, run: Callable[[argparse.Namespace], int | None]
+    commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int | None]
 ) -> argparse.ArgumentParser:
-    """Add a command, and return its parser.
+    """Add a command, which has a row in :mod:`.commands`, and return its parser.
 
-    :param short: what it is for, in the list of all commands. :param text: the same at length, and ``examples:``, which
-        come behind the options.
+    :param text: what it is for, at length, and ``examples:``, which come behind the options.
     :param run: called with the arguments; returns the exit status, None for 0.
     """
-    SHORT[name] = short
     description, _, examples = text.partition("\nexamples:\n")
     p: argparse.ArgumentParser = commands.add_parser(
         name, description=description, epilog=f"examples:\n{examples}",

@@ -40,9 +40,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(
-        commands, "configs", "show which settings of target topics differ, and what they would become", _TEXT, _run
-    )
+    p = command(commands, "configs", _TEXT, _run)
     add_both(p)
     add_flow(p)
     p.add_argument("--after", action="store_true", help="once the mirror has stopped writing (default: while it writes)")

@@ -58,14 +58,14 @@ examples:
 def add(commands: Any) -> None:
     """Add the commands."""
     p = command(
-        commands, "copy", "copy topics to the end of their logs, in plain processes", _COPY + _EXAMPLES.format("copy"),
+        commands, "copy", _COPY + _EXAMPLES.format("copy"),
         lambda arguments: carry_out(partial(_asked, BulkRequest, arguments), run.copy, arguments.job_dir),
     )  # fmt: skip
     add_both(p)
     add_flow(p)
     options.add_options(p, BulkRequest)
     p = command(
-        commands, "follow", "follow topics until SIGTERM, in plain processes", _FOLLOW + _EXAMPLES.format("follow"),
+        commands, "follow", _FOLLOW + _EXAMPLES.format("follow"),
         lambda arguments: carry_out(partial(_waited_for, arguments), run.work, arguments.job_dir),
     )  # fmt: skip
     _add_follow(p)

@@ -70,13 +70,13 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    p = command(commands, "cutover", "move producers and consumers to the target", _CUTOVER, _cut_over)
+    p = command(commands, "cutover", _CUTOVER, _cut_over)
     _add(p)
     p.add_argument(
         "--lift-fence-afterwards", action="store_true",
         help="let producers write to the source again once the target is open (default: it stays fenced)",
     )  # fmt: skip
-    p = command(commands, "rollback", "move producers and consumers back to the old source", _ROLLBACK, _roll_back)
+    p = command(commands, "rollback", _ROLLBACK, _roll_back)
     _add(p)
     p.add_argument(
         "--accept-groups", nargs="+", default=(), metavar="GROUP",

@@ -36,7 +36,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "drills", "what the last drills measured, as a list, a page with charts or JSON", _TEXT, _run)
+    p = command(commands, "drills", _TEXT, _run)
     add_target(p)
     add_mirror(p, help="the drill's mirror (default: %(default)s)", default="dr-drill")
     p.add_argument(

@@ -37,7 +37,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "failback", "prepare the way back to a source that returned after a failover", _TEXT, _run)
+    p = command(commands, "failback", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror", "the mirror that was failed over")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"its source, which has returned: {HELP}")

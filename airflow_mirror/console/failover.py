@@ -36,7 +36,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "failover", "promote the target of a mirror whose source is gone", _TEXT, _run)
+    p = command(commands, "failover", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror")
     add_yes(p)

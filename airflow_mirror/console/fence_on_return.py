@@ -29,7 +29,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "fence-on-return", "stand by to fence a source that returns after a failover", _TEXT, _run)
+    p = command(commands, "fence-on-return", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror")
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")

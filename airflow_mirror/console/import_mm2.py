@@ -42,7 +42,7 @@ _PRIVATE = 0o600
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "import-mm2", "take over files of MirrorMaker 2: Mirrors and connections", _TEXT, _run)
+    p = command(commands, "import-mm2", _TEXT, _run)
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     p.add_argument(
         "--out", type=Path, metavar="DIR",

@@ -27,9 +27,7 @@ from airflow_mirror.plan.ownership import Owned, owned_topics, owners, release, 
 def add(commands: Any) -> None:
     """Add the command."""
     text = "what the target's ledger says: whose its topics are, and which are in production"
-    p = command(
-        commands, "ledger", text, f"{text}\nexamples:\n  airflow-mirror ledger show --target dst.properties", _show
-    )
+    p = command(commands, "ledger", f"{text}\nexamples:\n  airflow-mirror ledger show --target dst.properties", _show)
     verbs = p.add_subparsers(metavar="WHAT", required=True)
     for name, run, what in (
         ("show", _show, "print whose each target topic is"),

@@ -37,9 +37,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(
-        commands, "lift-fence", "let producers write to the source again, after a cutover was killed", _TEXT, _run
-    )
+    p = command(commands, "lift-fence", _TEXT, _run)
     add_target(p)
     add_mirror(p)
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")

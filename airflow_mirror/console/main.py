@@ -6,83 +6,78 @@ Exit status: 0 done; 1 failed, may be tried again or needs a look; 2 wrong input
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from typing import NoReturn
 
 from airflow_mirror import __version__
-from airflow_mirror.compat import flags
-from airflow_mirror.console import (
-    adopt,
-    arm_reverse,
-    audit_reports,
-    configs,
-    copies,
-    cutover,
-    drills,
-    failback,
-    failover,
-    fence_on_return,
-    import_mm2,
-    ledger,
-    lift_fence,
-    plan,
-    preview,
-    readiness,
-    report,
-    retire,
-    rights,
-    run,
-    split,
-    status,
-    swap_fence,
-    translate,
-    verify,
-    wishes,
-)
-from airflow_mirror.console.command import SHORT
+from airflow_mirror.common.nearest import nearest
+from airflow_mirror.console.commands import COMMANDS, GROUPS
 from airflow_mirror.errors import InputError, MirrorError
 
-# In the order in which somebody meets them.
-GROUPS: dict[str, tuple[ModuleType, ...]] = {
-    "a mirror": (rights, plan, copies, verify, status, configs, translate, wishes, split, retire),
-    "a cutover and its way back": (
-        readiness, preview, cutover, lift_fence, report, audit_reports, swap_fence, arm_reverse
-    ),
-    "disaster recovery": (failover, fence_on_return, failback, drills),
-    "older tools": (run, import_mm2, adopt),
-    "the target's memory": (ledger,),
-}  # fmt: skip
+_PROG = "airflow-mirror"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    p = argparse.ArgumentParser(
-        prog="airflow-mirror", usage="airflow-mirror [-h] [--version] COMMAND ...",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    p.add_argument("--version", action="version", version=__version__)
-    commands = p.add_subparsers(prog=p.prog, metavar="COMMAND", required=True, help=argparse.SUPPRESS)
-    lines = ["Kafka clusters that are moved and protected: what people ask, or do by hand.", ""]
-    for group, modules in GROUPS.items():
-        lines.append(f"{group}:")
-        for module in modules:
-            known = {*commands.choices}
-            module.add(commands)
-            lines += [f"  {name:<15} {SHORT[name]}" for name in commands.choices if name not in known]
-    p.description = "\n".join([*lines, "", "'airflow-mirror COMMAND --help' explains a command, with examples."])
-    return p
+class Parsers(dict[str, argparse.ArgumentParser]):
+    """The parsers of commands by their names: what a command's module adds to."""
+
+    def add_parser(self, name: str, **how: object) -> argparse.ArgumentParser:
+        """Return the parser of a new command. Its own usage is shown where its words are wrong."""
+        self[name] = argparse.ArgumentParser(prog=f"{_PROG} {name}", **how)  # type: ignore[arg-type]
+        return self[name]
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command; only its module is imported."""
+    parsers = Parsers()
+    importlib.import_module(f"airflow_mirror.console.{COMMANDS[name][0]}").add(parsers)
+    return parsers[name]
+
+
+def listing() -> str:
+    """Return what there is, for ``--help``."""
+    lines = [f"usage: {_PROG} [-h] [--version] COMMAND ...", "", "Kafka clusters that are moved and protected.", ""]
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<15} {short}" for name, (_, short) in commands.items())]
+    return "\n".join([*lines, "", f"'{_PROG} COMMAND --help' explains a command, with examples."])
+
+
+def _called(words: Sequence[str]) -> str:
+    """Return the command that is called; answer, and end the process, where it is none."""
+    if words[:1] in (["-h"], ["--help"]):
+        print(listing())
+        sys.exit(0)
+    if words[:1] == ["--version"]:
+        print(__version__)
+        sys.exit(0)
+    return words[0] if words and words[0] in COMMANDS else _refuse(words)
+
+
+def _refuse(words: Sequence[str]) -> NoReturn:
+    if words:
+        print(f"error: there is no command {words[0]!r}.{nearest(words[0], COMMANDS)}", file=sys.stderr)
+    else:
+        print("error: which command?", file=sys.stderr)
+    print(f"'{_PROG} --help' lists them.", file=sys.stderr)
+    sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; see the module's text."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["follow"] and flags.is_old(words[1:]):
-        return copies.follow_older(words[1:])
+    name = _called(words)
+    if name == "follow":
+        from airflow_mirror.compat import flags
+
+        if flags.is_old(words[1:]):
+            from airflow_mirror.console.copies import follow_older
+
+            return follow_older(words[1:])
     try:
-        arguments = parser().parse_args(words)
+        arguments = parser(name).parse_args(words[1:])
         status: int = arguments.run(arguments) or 0
         sys.stdout.flush()
         return status

@@ -40,7 +40,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "plan", "print what a mirror would do, and what blocks it", _TEXT, _run)
+    p = command(commands, "plan", _TEXT, _run)
     add_both(p)
     add_flow(p)
     p.add_argument(

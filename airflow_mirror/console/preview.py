@@ -29,7 +29,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "preview", "what a cutover would meet now, and how long its fence would last", _TEXT, _run)
+    p = command(commands, "preview", _TEXT, _run)
     add_request(p)
 
 

@@ -36,7 +36,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "readiness", "what moves together in the night, and what is short of time", _TEXT, _run)
+    p = command(commands, "readiness", _TEXT, _run)
     add_both(p)
     add_flow(p)
     add_json(p, "default: Markdown")

@@ -31,7 +31,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "report", "what a cutover did or does, as a page or as JSON", _TEXT, _run)
+    p = command(commands, "report", _TEXT, _run)
     add_target(p)
     add_mirror(p)
     p.add_argument("--run", dest="run_name", metavar="RUN", help="the cutover's run (default: the last one)")

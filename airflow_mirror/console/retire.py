@@ -48,7 +48,7 @@ _BY_ITSELF = (
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "retire", "remove what a mirror that is over has left", _TEXT, _run)
+    p = command(commands, "retire", _TEXT, _run)
     add_target(p)
     add_mirror(p)
     add_steps(p)

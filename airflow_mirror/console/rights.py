@@ -42,7 +42,7 @@ class _Known(NamedTuple):
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "rights", "print the ACLs that a mirror's principal needs, each with its reason", _TEXT, _run)
+    p = command(commands, "rights", _TEXT, _run)
     add_flow(p)
     whose = p.add_argument_group("whose rights, for what")
     whose.add_argument("--principal", metavar="User:NAME", help="default: the user of --source and of --target")

@@ -55,7 +55,7 @@ _SAID = {
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "run", "keep a tail running for each flow of a MirrorMaker 2 file", _TEXT, _run)
+    p = command(commands, "run", _TEXT, _run)
     p.add_argument("file", nargs="+", type=Path, metavar="FILE", help="of the driver, or of the connectors")
     add_clusters(p)
     p.add_argument(

@@ -48,7 +48,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "split", "let topics pass from one mirror to another: a wave gets one of its own", _TEXT, _run)
+    p = command(commands, "split", _TEXT, _run)
     p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source cluster: {HELP}")
     add_target(p)
     add_mirror(p, help="the mirror that has the topics")

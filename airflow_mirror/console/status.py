@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
         f"{text}.\nA tail counts as running once it has given a sign while we listened (every five seconds), as lost\n"
         "after 30 seconds without.\n\nexamples:\n  airflow-mirror status --target dst.properties --watch"
     )
-    p = command(commands, "status", text, at_length, _run)
+    p = command(commands, "status", at_length, _run)
     which = p.add_mutually_exclusive_group(required=True)
     add_target(which, required=False)
     which.add_argument(

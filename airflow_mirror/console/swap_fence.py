@@ -31,9 +31,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(
-        commands, "swap-fence", "let the mirror write to a source that stays fenced for applications", _TEXT, _run
-    )
+    p = command(commands, "swap-fence", _TEXT, _run)
     add_target(p)
     add_mirror(p)
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")

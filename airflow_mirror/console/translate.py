@@ -44,7 +44,6 @@ def add(commands: Any) -> None:
     p = command(
         commands,
         "translate",
-        "show where consumer groups stand on both clusters, and commit that on request",
         _TEXT,
         _run,
     )

@@ -40,7 +40,7 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command."""
-    p = command(commands, "verify", "compare both sides of a mirror", _TEXT, _run)
+    p = command(commands, "verify", _TEXT, _run)
     add_target(p)
     which = p.add_mutually_exclusive_group(required=True)
     add_mirror(which, required=False)

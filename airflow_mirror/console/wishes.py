@@ -42,13 +42,13 @@ _PATIENCE_S = 60.0  # a job ends what is in flight; a large transaction takes it
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    for name, text, short in (
-        ("pause", _PAUSE, "let a mirror's copy rest, and stay ready"),
-        ("resume", _RESUME, "let a paused mirror copy again"),
-        ("rate", _RATE, "change how many bytes per second a mirror copies"),
+    for name, text in (
+        ("pause", _PAUSE),
+        ("resume", _RESUME),
+        ("rate", _RATE),
     ):
         example = f"\nexamples:\n  airflow-mirror {name} --target dst.properties --mirror dc1-to-dc2"
-        p = command(commands, name, short, text + example + (" 20000000" if name == "rate" else ""), _run)
+        p = command(commands, name, text + example + (" 20000000" if name == "rate" else ""), _run)
         add_target(p)
         add_mirror(p)
         add_json(p, "what is wished now, and of the jobs")

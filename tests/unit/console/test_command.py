@@ -38,13 +38,13 @@ def test_a_mirror_is_its_name_or_its_file(file: str) -> None:
 )  # fmt: skip
 def test_each_command_takes_both(words: list[str], file: str) -> None:
     more = ["--target", "dst"] + (["--source", "src"] if words[0] in ("fence-on-return", "failback") else [])
-    given = parser().parse_args([file if word == "MIRROR" else word for word in words] + more)
+    given = parser(words[0]).parse_args([file if word == "MIRROR" else word for word in words[1:]] + more)
     assert given.mirror == "dc1-to-dc2"
 
 
 @pytest.mark.parametrize("command", ["verify", "follow"])
 def test_a_mirror_whose_way_back_is_meant_as_well(command: str, file: str) -> None:
-    given = parser().parse_args([command, "--target", "dst", "--source", "src", "--reverse-of", file])
+    given = parser(command).parse_args(["--target", "dst", "--source", "src", "--reverse-of", file])
     assert given.reverse_of == "dc1-to-dc2"
 
 

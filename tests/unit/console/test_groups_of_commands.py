@@ -1,22 +1,48 @@
-"""The list of all commands: each stands in one group, with what it is for."""
+"""The list of all commands, and how a wrong one is answered."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from airflow_mirror.console.command import SHORT
-from airflow_mirror.console.main import GROUPS, main, parser
+from airflow_mirror.console import commands
+from airflow_mirror.console.commands import COMMANDS, GROUPS
+from airflow_mirror.console.main import main, parser
 
 
 def test_every_command_stands_in_one_group(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
-    assert all(f"{group}:" in lines for group in GROUPS)
-    for name, short in SHORT.items():
+    assert ended.value.code == 0 and all(f"{group}:" in lines for group in GROUPS)
+    for name, (_, short) in COMMANDS.items():
         assert [line for line in lines if line.split()[:1] == [name]] == [f"  {name:<15} {short}"]
 
 
-def test_a_command_without_a_word_for_the_list_can_not_be_added() -> None:
-    action = next(one for one in parser()._actions if one.dest == "==SUPPRESS==" and one.choices)
-    assert set(action.choices or ()) == SHORT.keys()
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_module_adds_the_commands_of_its_rows(name: str) -> None:
+    assert parser(name).prog == f"airflow-mirror {name}"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_wrong_word_is_answered_with_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no command 'cutovr'. The nearest known is 'cutover'." in said(capsys, "cutovr")
+    assert "'airflow-mirror --help' lists them" in said(capsys, "xyz") and "which command?" in said(capsys)
+    told = said(capsys, "pause", "--target", "t", "--mirror", "m", "--turbo")
+    assert told.startswith("usage: airflow-mirror pause [-h]"), "its own usage, not that of all commands"
+
+
+def test_the_list_imports_no_command() -> None:
+    """It took four seconds on a busy machine."""
+    code = "import sys; from airflow_mirror.console.main import listing; listing(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert commands.__name__ in loaded
+    assert not [one for one in loaded if one.startswith(("airflow_mirror.kafka", "airflow_mirror.wire", "rich", "yaml"))]
