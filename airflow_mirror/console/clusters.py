@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,8 @@ def config_of(name: str, role: str) -> ClientConfig:
     """
     if _is_reference(name):
         return load(name, role)
+    # As Airflow's own command line: outside of a task its SDK asks the database for connections only then.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     if (hooks := hooks_of("kafka")) is None:
         raise InputError(f"{_neither(name, role)}; Airflow is not installed. Correct the path.")
     try:
@@ -90,7 +93,10 @@ def config_of(name: str, role: str) -> ClientConfig:
         return config
     except UnknownConnection:
         raise InputError(
-            f"{_neither(name, role)}. Correct the path, or create a connection of type 'kafka' with this id."
+            _neither(name, role),
+            "Airflow was asked as it is set up on this host: its environment, its secrets backends, and its database",
+            f"Correct the path, or create a connection of type 'kafka' with this id. Hosts of workers have no database: "
+            f"run this where the API server or the scheduler runs, set AIRFLOW_CONN_{name.upper()}, or give a file.",
         ) from None
 
 
