@@ -33,7 +33,7 @@ class Values:
     option: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Knob:
     """See the module.
 
@@ -64,7 +64,7 @@ def knob(
     default: Any, values: Values, help: str, option: str = "", metavar: str | None = None, section: str = ""
 ) -> Any:  # fmt: skip
     """Return a field of a dataclass. :param default: a mapping is copied for each instance."""
-    metadata = {_KNOB: Knob(values, help, option, metavar, section)}
+    metadata = {_KNOB: Knob(values=values, help=help, option=option, metavar=metavar, section=section)}
     if isinstance(default, dict):
         return field(default_factory=dict, hash=False, metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -131,7 +131,7 @@ def test_a_stuck_partition_fails_by_name_without_a_retry(
 ) -> None:
     lags += [40]
     task = sensor(mirror, stuck_after_s=0.05, deferrable=deferrable)
-    with pytest.raises(AirflowFailException, match="NeedsHuman: .*t-0: at 60 of 100"):
+    with pytest.raises(AirflowFailException, match="(?s)NeedsHuman: .*t-0: at 60 of 100"):
         try:
             task.execute(context)
         except TaskDeferred as e:
@@ -157,7 +157,7 @@ def test_without_a_tail_it_says_how_to_start_one(
     lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
     lags += [40]
-    with pytest.raises(AirflowException, match=r"'tail' is not running \(it is never started\).*mode='tail'"):
+    with pytest.raises(AirflowException, match=r"(?s)'tail' is not running \(it is never started\).*mode='tail'"):
         sensor(mirror, require_tail=True).execute(context)
 
 

@@ -100,7 +100,7 @@ def test_attached_task_fails_if_the_tail_does_not_copy_in_time(
     tail: ActiveTail, state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
 ) -> None:
     state.phase = "starting Spark"
-    with pytest.raises(AirflowException, match="is left running.*/jobs/1/log.txt on host host-a"):
+    with pytest.raises(AirflowException, match="(?s)is left running.*/jobs/1/log.txt on host host-a"):
         start(mirror, start_timeout_s=0.1).execute(context)
 
 
