@@ -16,9 +16,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.common import tokens
-from airflow_mirror.compat import stores
+from airflow_mirror.common.oauth import methods
+from airflow_mirror.compat import login, stores
 from airflow_mirror.compat.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 
@@ -37,6 +39,7 @@ SECRET_KEYS = frozenset(
         "basic.auth.user.info",
         "sasl.kerberos.keytab.base64",
         "sasl.kerberos.ccache.base64",
+        "sasl.gcp.key.base64",
     }
 )
 # Files that a login reads, and the settings that hold their bytes for processes that have no such file. The path of one
@@ -44,6 +47,7 @@ SECRET_KEYS = frozenset(
 _FILES = {
     "sasl.kerberos.keytab": "sasl.kerberos.keytab.base64",
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
+    "sasl.gcp.key": "sasl.gcp.key.base64",
 }
 _TO_REACH = ("bootstrap.", "broker.address.family", "client.id", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
@@ -64,13 +68,14 @@ class ClientConfig:
     role: str = "cluster"
 
     def __post_init__(self) -> None:
-        properties = settled(self.properties, f"{self.role} settings")
+        where = f"{self.role} settings"
+        properties = login.as_settings(settled(self.properties, where), where)
         if not properties.get("bootstrap.servers", "").strip(" ,"):
             raise MissingSetting(f"{self.role} cluster", "bootstrap.servers")
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if {one.upper() for one in re.findall(r"(\w+)://", properties["bootstrap.servers"])} - {protocol}:
             cause = "is not what stands before an address (PLAINTEXT if it is not set)"
-            raise InvalidSetting(f"{self.role} settings", "security.protocol", cause, "Give addresses without ...://")
+            raise InvalidSetting(where, "security.protocol", cause, "Give addresses without ...://")
         object.__setattr__(self, "properties", properties)
 
     @property
@@ -89,14 +94,18 @@ class ClientConfig:
         """Return the secret values, for masking."""
         return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
 
-    def common(self) -> dict[str, str]:
+    def common(self) -> dict[str, Any]:
         """Return the settings by which librdkafka's clients find, trust and log in to brokers.
+
+        Tokens that only we can make come by a function (``oauth_cb``).
 
         Others are left to its defaults: a value for a Java client, such as a timeout of ten minutes, may be none for it.
 
-        :raises InvalidField: a store can't be read.
+        :raises InvalidField: a store can't be read. :raises InputError: a library that makes tokens is not installed.
         """
-        given = {k: v for k, v in self.properties.items() if k in EVERY_CLIENT and k.startswith(_TO_REACH)}
+        given: dict[str, Any] = {
+            k: v for k, v in self.properties.items() if k in EVERY_CLIENT and k.startswith(_TO_REACH)
+        }
         if not given.get(_HOST_NAMES, "none"):
             given[_HOST_NAMES] = "none"  # what the empty text means in Java
         # It knows no truststore, and can't read a keystore as Java 8 writes it (RC2).
@@ -105,6 +114,8 @@ class ClientConfig:
         if store := given.pop("ssl.keystore.location", ""):
             found = stores.identity(store, given.pop("ssl.keystore.password", ""))
             given["ssl.key.pem"], given["ssl.certificate.pem"] = found
+        if self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper() == "OAUTHBEARER":
+            given |= methods.librdkafkas(self.properties, self.role)
         return {k: v for k, v in given.items() if v}
 
     def with_files(self) -> ClientConfig:

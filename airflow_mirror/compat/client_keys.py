@@ -37,8 +37,9 @@ COMMON = Table(
     honoured("client.id"),
     honoured("security.protocol"),
     honoured("sasl.mechanism"),
-    mapped("sasl.jaas.config", "sasl.username, sasl.password, sasl.kerberos.*", "of PlainLoginModule, ScramLoginModule, "
-           "OAuthBearerLoginModule and Krb5LoginModule; another module is refused"),
+    mapped("sasl.jaas.config", "sasl.username, sasl.password, sasl.kerberos.*, sasl.aws.*", "of PlainLoginModule, "
+           "ScramLoginModule, OAuthBearerLoginModule, Krb5LoginModule and IAMLoginModule (mechanism AWS_MSK_IAM becomes "
+           "OAUTHBEARER); another module is refused"),
     honoured("sasl.kerberos.service.name", "", "serviceName of sasl.jaas.config, too; absent it is kafka, where Java's "
              "client does not start"),
     mapped("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.token.endpoint.url"),
@@ -46,7 +47,9 @@ COMMON = Table(
     mapped("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id"),
     mapped("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret"),
     mapped("sasl.login.callback.handler.class", "sasl.oauthbearer.method", "Kafka's own OAuthBearerLoginCallbackHandler "
-           "becomes oidc; another class is refused"),
+           "becomes oidc, IAMOAuthBearerLoginCallbackHandler msk, GcpLoginCallbackHandler gcp; another class is refused"),
+    mapped("sasl.client.callback.handler.class", "sasl.oauthbearer.method", "IAMClientCallbackHandler and "
+           "IAMOAuthBearerLoginCallbackHandler become msk; another class is refused"),
     mapped("request.timeout.ms", "socket.timeout.ms"),
     mapped("receive.buffer.bytes", "socket.receive.buffer.bytes", "-1, the kernel's choice, becomes 0"),
     mapped("send.buffer.bytes", "socket.send.buffer.bytes", "-1, the kernel's choice, becomes 0"),
@@ -67,7 +70,6 @@ COMMON = Table(
             ""),
     refused("ssl.engine.factory.class", _CODE),
     refused("security.providers", _CODE),
-    refused("sasl.client.callback.handler.class", _CODE),
     refused("sasl.login.class", _CODE),
     *_ASSERTION,
     refused("sasl.oauthbearer.jwt.retriever.class", _CODE, f"{_OAUTH}DefaultJwtRetriever"),

@@ -16,7 +16,7 @@ from airflow_mirror.errors import InvalidField
 # Settings that keep their value.
 _NAMES = {
     **{name: name for name in (
-        "bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism", "ssl.key.password",
+        "bootstrap.servers", "client.id", "security.protocol", "ssl.key.password",
         "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope",
     )},
     "request.timeout.ms": "socket.timeout.ms",
@@ -28,13 +28,9 @@ _NAMES = {
 }  # fmt: skip
 _CHOICES = {
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
+    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"),
 }
 _NUMBERS = ("request.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes")
-_LOGIN_HANDLERS = frozenset(
-    f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
-    for package in ("", "secured.")
-)
 
 
 @dataclass
@@ -116,24 +112,24 @@ def _no_value(key: str, value: str) -> str | None:
 # Each takes a value and adds what it becomes; it returns what can't be kept, as it goes on behind the key.
 
 
-def _jaas(value: str, found: Settings) -> list[str]:
-    properties, problems = login.settings_of(value)
-    service = properties.pop(kerberos.SERVICE, None)
-    found.properties |= properties
-    return [*(f": {problem}" for problem in problems), *([] if service is None else _service(service, found))]
+def _login(key: str) -> Callable[[str, Settings], list[str]]:
+    def add(value: str, found: Settings) -> list[str]:
+        properties, problems = login.KEYS[key](value)
+        service = properties.pop(kerberos.SERVICE, None)
+        problems += [
+            f"it says another {name} than a setting before it. Remove one of the two."
+            for name, meant in properties.items()
+            if found.properties.setdefault(name, meant) != meant
+        ]
+        return [*(f": {problem}" for problem in problems), *([] if service is None else _service(service, found))]
+
+    return add
 
 
 def _service(value: str, found: Settings) -> list[str]:
     if (other := found.properties.setdefault(kerberos.SERVICE, value)) == value:
         return []
     return [f": serviceName of sasl.jaas.config and {kerberos.SERVICE} are {value!r} and {other!r}. Remove one of them."]
-
-
-def _handler(value: str, found: Settings) -> list[str]:
-    if value not in _LOGIN_HANDLERS:
-        return [": it is code of Java, which can't run here. Use Kafka's own OAuthBearerLoginCallbackHandler."]
-    found.properties["sasl.oauthbearer.method"] = "oidc"
-    return []
 
 
 def _host_names(value: str, found: Settings) -> list[str]:
@@ -165,9 +161,8 @@ def _buffer(name: str) -> Callable[[str, Settings], list[str]]:
 
 
 _OTHERS: Mapping[str, Callable[[str, Settings], list[str]]] = {
-    "sasl.jaas.config": _jaas,
+    **{key: _login(key) for key in login.KEYS},
     kerberos.SERVICE: _service,
-    "sasl.login.callback.handler.class": _handler,
     "ssl.endpoint.identification.algorithm": _host_names,
     "isolation.level": _isolation,
     "auto.offset.reset": _start,

@@ -53,12 +53,12 @@ _CHOICES = {
     "broker.address.family": ("any", "v4", "v6"),
     "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only", "default"),  # that one is Java's
     "metadata.recovery.strategy": ("none", "rebootstrap"),
-    "sasl.mechanism": _MECHANISMS,
+    "sasl.mechanism": (*_MECHANISMS, "AWS_MSK_IAM"),  # the last one is Java's
     "sasl.mechanisms": _MECHANISMS,
     "sasl.oauthbearer.assertion.algorithm": ("RS256", "ES256"),
     "sasl.oauthbearer.grant.type": ("client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
     "sasl.oauthbearer.metadata.authentication.type": ("none", "azure_imds"),
-    "sasl.oauthbearer.method": ("default", "oidc"),
+    "sasl.oauthbearer.method": ("default", "oidc", "msk", "gcp"),  # the last two are ours
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "ssl.endpoint.identification.algorithm": ("https", "none"),
     **dict.fromkeys(_SWITCHES.split(), ("true", "false", "t", "f", "1", "0")),
@@ -72,8 +72,14 @@ _ONE = """
     queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms queued.max.messages.kbytes
     queued.min.messages queuing.strategy request.required.acks sticky.partitioning.linger.ms
 """
-# Ours; those of Kerberos hold the bytes of a file for hosts that don't have it.
-_OURS = {"admin.bootstrap.servers", "sasl.kerberos.keytab.base64", "sasl.kerberos.ccache", "sasl.kerberos.ccache.base64"}
+# Ours, and a function that programs give librdkafka. Where it ends in base64 it holds a file for hosts without it.
+_OURS = frozenset(
+    """
+    admin.bootstrap.servers oauth_cb sasl.aws.profile sasl.aws.region sasl.aws.role.arn sasl.aws.role.external.id
+    sasl.aws.role.session.name sasl.aws.sts.region sasl.gcp.key sasl.gcp.key.base64 sasl.kerberos.ccache
+    sasl.kerberos.ccache.base64 sasl.kerberos.keytab.base64
+    """.split()  # noqa: SIM905
+)
 # In the file of a client that Confluent Cloud offers for download, beside the client's own.
 _OF_A_REGISTRY = ("schema.registry.", "basic.auth.")
 NUMBERS = frozenset(_NUMBERS.split())

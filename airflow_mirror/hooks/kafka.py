@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+from airflow.providers.apache.kafka.hooks.base import CALLBACK_CONFIG_KEYS, KafkaBaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_mirror.common.oauth import gcp, methods
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField, MissingSetting, UnknownConnection
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -19,6 +23,11 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["MirrorKafkaHook"]
+
+log = logging.getLogger(__name__)
+
+_GOOGLE, _GOOGLE_PREFIX = "google_cloud_default", "extra__google_cloud_platform__"
+_GOOGLE_OTHERS = {"key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url", "is_anonymous"}
 
 
 class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provider ships no types
@@ -39,29 +48,57 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
 
         :raises UnknownConnection: there is no such connection.
         :raises MissingSetting: it has no ``bootstrap.servers``.
-        :raises InvalidField: it needs a callback, which can't be passed to a Spark job.
+        :raises InvalidField: it names a function that Airflow's settings don't allow, or Google's login is another one.
         """
         conn_id = self.kafka_config_id
         try:
-            extra = self.get_connection(conn_id).extra_dejson
+            extra = dict(self.get_connection(conn_id).extra_dejson)
         except AirflowNotFoundException:
             raise UnknownConnection(conn_id, self.role) from None
         if not extra.get("bootstrap.servers"):
             raise MissingSetting(f"connection {conn_id!r} (the {self.role} cluster)", "bootstrap.servers")
-        properties = self._build_config()
-        for key, value in properties.items():
-            if callable(value):
-                raise InvalidField(
-                    key,
-                    "a callback",
-                    f"connection {conn_id!r} (the {self.role} cluster) gets its tokens from code, which can't "
-                    "be passed to a Spark job",
-                    "Use sasl.oauthbearer.method=oidc, SCRAM or TLS.",
-                )
-        config = ClientConfig(properties, self.role)
+        config = ClientConfig(self._of_google(self._with_allowed_functions(extra)), self.role)
         for secret in config.secrets():
             mask_secret(secret)
         return config
+
+    def _with_allowed_functions(self, extra: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings without functions that no mirror calls. ``oauth_cb`` stays a name: jobs call it too."""
+        functions = {key: extra.pop(key) for key in CALLBACK_CONFIG_KEYS if key in extra}
+        name = functions.pop("oauth_cb", None)
+        if functions:
+            log.info("connection %s: a mirror does not call %s", self.kafka_config_id, ", ".join(functions))
+        if name is None:
+            return extra
+        try:
+            self._resolve_callbacks({"oauth_cb": name})  # the provider's own rule of what may be called
+        except (ValueError, ImportError, AttributeError) as e:
+            remedy = "Name it in [apache_kafka] callback_allowlist of Airflow's settings, on every worker."
+            raise InvalidField("oauth_cb", name, f"{e} (connection {self.kafka_config_id!r})", remedy) from None
+        return {**extra, "oauth_cb": name}
+
+    def _of_google(self, extra: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with the account of the connection that the provider takes for Google's Managed Kafka."""
+        login = {key: str(value) for key, value in extra.items()}
+        if login.get("sasl.mechanism", login.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
+            return extra
+        if any(key.startswith("sasl.gcp.") for key in extra) or methods.method_of(login) != methods.GCP:
+            return extra
+        try:
+            found = self.get_connection(_GOOGLE).extra_dejson
+        except AirflowNotFoundException:
+            return extra
+        given = {key.removeprefix(_GOOGLE_PREFIX): value for key, value in found.items() if value}
+        for other in _GOOGLE_OTHERS & given.keys():
+            remedy = (
+                f"Give {_GOOGLE} a key_path or keyfile_dict, or nothing, so that workers log in as their own account."
+            )
+            raise InvalidField(other, "(set)", f"connection {_GOOGLE!r} logs in by it, and a mirror can't", remedy)
+        if path := given.get("key_path"):
+            return {**extra, gcp.KEY: path}
+        key: object = given.get("keyfile_dict")
+        text = key if isinstance(key, str) else json.dumps(key)
+        return {**extra, gcp.CONTENT: base64.b64encode(text.encode()).decode()} if key else extra
 
     def admin(self) -> ClusterAdmin:
         """Return an admin facade of the cluster, for the caller to close; nothing is connected yet.

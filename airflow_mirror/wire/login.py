@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from airflow_mirror.common.oauth.tokens import Tokens
 from airflow_mirror.errors import AuthenticationFailed
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.settings import WireSettings
@@ -80,6 +81,9 @@ def _receive(mechanism: Any, token: bytes, connection: Line, settings: WireSetti
 
 def _refused(settings: WireSettings, connection: Line, detail: str) -> AuthenticationFailed:
     name = settings.sasl_mechanism
+    if name == "OAUTHBEARER":
+        remedy = settings.oauth_tokens.advise(detail)
+        return AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}", remedy)
     if name != "GSSAPI":
         return AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}")
     # The broker tells nobody more than that it failed.
@@ -102,7 +106,9 @@ def _begun(settings: WireSettings, connection: Line) -> Any:
 
 def _mechanism(settings: WireSettings, host: str) -> Any:
     from kafka.net.sasl import get_sasl_mechanism
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
+    AbstractTokenProvider.register(Tokens)
     name, user = settings.sasl_mechanism, settings.get("sasl.username")
     if name.startswith("SCRAM"):
         # RFC 5802: these two separate the fields of a message. kafka-python 3.0.12 does not escape them.

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from airflow_mirror.common.oauth import methods
+from airflow_mirror.common.oauth.tokens import Tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.wire.kerberos import identity as kerberos
@@ -51,11 +53,8 @@ _SUPPORTED = frozenset(
 # Clients set defaults for Kerberos settings even without Kerberos; they matter only with GSSAPI.
 _HARMLESS = ("sasl.kerberos.",)
 _OFTEN_SET = (*_HARMLESS, "sasl.mechanism", "ssl.endpoint.")  # also where neither TLS nor a login is wanted
-_REMEDIES = kerberos.REMEDIES | {
-    "sasl.jaas.config": "Give sasl.mechanism, sasl.username and sasl.password instead.",
-}
 _BY_PASSWORD = "Set the mechanism of this user, or remove sasl.username and set sasl.kerberos.principal."
-_OF_CERTIFICATE = "User:<the certificate's subject>"
+_OF_CERTIFICATE, _OF_TOKEN = "User:<the certificate's subject>", "User:<whom the token names>"
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,11 @@ class WireSettings:
 
     def check(self) -> None:
         """Read every setting once, so that a wrong one is reported before the first connection."""
-        supported = _SUPPORTED | (kerberos.SETTINGS if self.uses_kerberos else frozenset())
+        supported = _SUPPORTED | (kerberos.SETTINGS if self.uses_kerberos else methods.SETTINGS)
         harmless = () if self.uses_kerberos else _HARMLESS
         for key in self.properties:
             if key.startswith(("ssl.", "sasl.")) and key not in supported and not key.startswith(harmless):
-                remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
+                remedy = kerberos.REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
                 raise InvalidField(key, "(set)", f"the mirror's wire client does not support it ({self.role})", remedy)
         self._check_protocol()
         if self.uses_sasl:
@@ -106,8 +105,8 @@ class WireSettings:
         user = self.properties.get("sasl.username") or self.properties.get("sasl.oauthbearer.client.id")
         if self.uses_kerberos:  # brokers make a name of it by rules of theirs; without rules it is this one
             user = self.kerberos_name or "<the owner of the ticket cache>"
-        if self.uses_sasl and user:
-            return f"User:{user}"
+        if self.uses_sasl:
+            return f"User:{user}" if user else _OF_TOKEN
         has_certificate = any(map(self.get, ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")))
         return _OF_CERTIFICATE if self.uses_tls and has_certificate else "User:ANONYMOUS"
 
@@ -188,11 +187,9 @@ class WireSettings:
         return ssl_context(self.get, verify_certificate=self.verify_certificate, verify_hostname=self.verify_hostname)
 
     @cached_property
-    def oauth_tokens(self) -> object:
-        """The provider of OAUTHBEARER tokens. All connections share it, so one token serves them all."""
-        from airflow_mirror.wire.oauth import token_provider
-
-        return token_provider(self.get, self.role, self.bootstrap)
+    def oauth_tokens(self) -> Tokens:
+        """The OAUTHBEARER tokens of this cluster. Errors as :func:`.methods.tokens_of`."""
+        return methods.tokens_of(self.properties, self.role)
 
     @cached_property
     def kerberos(self) -> Tickets:

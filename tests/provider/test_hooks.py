@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import zipfile
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.common.oauth import methods
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import config_of
 from airflow_mirror.errors import (
@@ -71,12 +73,59 @@ def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[.
         MirrorKafkaHook("bare", "source").config()
 
 
-def test_settings_that_are_code_are_refused(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job in another process could not have them."""
-    connections("code", **{"bootstrap.servers": "x:1", "oauth_cb": "os.path.join"})
+def test_function_of_the_allow_list_stays_a_name_that_jobs_can_call(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    connections("code", **{"bootstrap.servers": "x:1", "oauth_cb": "os.path.join", "error_cb": "os.path.split"})
     monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", "os.path.join")
-    with pytest.raises(InvalidField, match="oauth_cb.*connection 'code'"):
+    caplog.set_level("INFO")
+    assert MirrorKafkaHook("code", "source").config().properties["oauth_cb"] == "os.path.join"
+    assert "connection code: a mirror does not call error_cb" in caplog.text
+
+
+@pytest.mark.parametrize("allowed", ["", "os.path.join", "os.path.nothing"])
+def test_function_that_airflow_does_not_allow_or_have_is_refused(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch, allowed: str
+) -> None:
+    connections("code", **{"bootstrap.servers": "x:1", "oauth_cb": "os.path.nothing"})
+    monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", allowed)
+    with pytest.raises(InvalidField, match="oauth_cb='os.path.nothing'.*connection 'code'.*callback_allowlist"):
         MirrorKafkaHook("code", "source").config()
+
+
+MSK = {"bootstrap.servers": "b-1.x.c2.kafka.eu-west-1.amazonaws.com:9098", "sasl.mechanism": "OAUTHBEARER"}
+GOOGLE = {"bootstrap.servers": "b.x.europe-west1.managedkafka.p.cloud.goog:9092", "sasl.mechanism": "OAUTHBEARER"}
+
+
+@pytest.mark.parametrize("extra", [MSK, GOOGLE], ids=["msk", "google"])
+def test_connection_of_a_cloud_reaches_a_job_as_text_and_names_its_method_by_its_address(
+    connections: Callable[..., None], extra: dict[str, str]
+) -> None:
+    """The provider puts a function into it, which can't go to a job."""
+    connections("cloud", **extra)
+    config = MirrorKafkaHook("cloud", "source").config()
+    assert json.loads(config.dump()) == extra
+    assert methods.method_of(config.properties) == ("msk" if extra is MSK else "gcp")
+
+
+def test_account_of_google_is_the_one_that_the_provider_takes(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[Any] = []
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.mask_secret", masked.append)
+    connections("cloud", **GOOGLE)
+
+    def google(**extra: Any) -> dict[str, str]:
+        monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps({"conn_type": "x", "extra": extra}))
+        return dict(MirrorKafkaHook("cloud", "source").config().properties)
+
+    assert google(key_path="/k.json")["sasl.gcp.key"] == "/k.json"
+    of_dict, of_text = google(keyfile_dict={"a": 1}), google(extra__google_cloud_platform__keyfile_dict='{"a": 1}')
+    assert of_dict == of_text and base64.b64decode(of_text["sasl.gcp.key.base64"]) == b'{"a": 1}'
+    assert of_text["sasl.gcp.key.base64"] in masked
+    assert google() == GOOGLE
+    with pytest.raises(InvalidField, match="impersonation_chain.*'google_cloud_default' logs in by it.*key_path"):
+        google(impersonation_chain="x@y")
 
 
 @pytest.mark.parametrize(

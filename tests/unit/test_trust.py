@@ -44,6 +44,8 @@ SOURCES = {
     ("cutover/guard.py", "main", "_alarm_of(order['alarm'])"): "its order: what the process that starts it was told",
     ("cutover/request.py", "connected", "fence_of(request.fence)"): "what was asked for: an operator's field, or --fence",
     ("cutover/run.py", "run_cutover", "alarm_of(request.alarm)"): "what was asked for: [mirror] alarm, or --alarm",
+    ("common/oauth/callback.py", "maker", "function_at(path)"): "oauth_cb of settings of this host",
+    ("common/oauth/extra.py", "library", "import_module(module)"): "a word in its callers",
     ("common/dotted.py", "function_at", "resolve_name(path)"): "the caller's",
     ("cutover/failover/returned.py", "watch", "fence_of(fence)"): "an argument: --fence",
     ("jobs/driver/executors.py", "probe", "import_module(module)"): "a list in the same file",

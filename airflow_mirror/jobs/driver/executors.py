@@ -39,6 +39,11 @@ PACKAGES: Mapping[str, str] = {
     "xxhash": "xxhash",
     "zstandard": "zstandard",
 }
+_OF_LOGINS = {
+    "gssapi": "gssapi",
+    "aws_msk_iam_sasl_signer.MSKAuthTokenProvider": "aws-msk-iam-sasl-signer-python",
+    "google.auth.transport.requests": "google-auth",
+}
 # Their internals are used, so the executors must have the driver's versions.
 PINNED = frozenset({"aiokafka", "kafka-python"})
 
@@ -50,8 +55,8 @@ Found = dict[str, Any]
 
 
 def modules_wanted() -> dict[str, str]:
-    """Return what to look for on executors: the list, and Kerberos's library where this driver has logged in with it."""
-    return {**PACKAGES, **({"gssapi": "gssapi"} if "gssapi" in sys.modules else {})}
+    """Return what to look for on executors: the list, and libraries of logins that this driver has used."""
+    return {**PACKAGES, **{module: package for module, package in _OF_LOGINS.items() if module in sys.modules}}
 
 
 def slots(spark: SparkSession) -> int:

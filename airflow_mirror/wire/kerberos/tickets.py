@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.common.oauth.extra import library
 from airflow_mirror.wire.kerberos.causes import Failure, explain, of_keytab, says_nothing, silent
 from airflow_mirror.wire.kerberos.identity import Identity
 
@@ -274,15 +274,8 @@ def _new_name() -> str:
 
 
 def _library() -> Any:
-    try:
-        import gssapi
-    except ImportError as e:
-        raise InputError(
-            f"sasl.mechanism=GSSAPI needs the Python package gssapi, which can't be imported ({e})",
-            remedy="Install it where the mirror runs, and on executors: pip install 'airflow-mirror[kerberos]'. It is "
-            "compiled, which needs gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel).",
-        ) from None
-    return gssapi
+    more = " It is compiled, which needs gcc and Kerberos's headers (Debian: libkrb5-dev; Red Hat: krb5-devel)."
+    return library("gssapi", "gssapi", "kerberos", "sasl.mechanism=GSSAPI", more)
 
 
 _registry: dict[Identity, Tickets] = {}

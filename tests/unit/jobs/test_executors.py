@@ -41,7 +41,7 @@ import airflow_mirror
 assert ".zip/" in airflow_mirror.__file__, airflow_mirror.__file__
 import airflow_mirror.copy.task, airflow_mirror.copy.spark.bulk, airflow_mirror.copy.spark.tail
 import airflow_mirror.copy.offsets.store
-import airflow_mirror.verify.spark, airflow_mirror.wire.oauth
+import airflow_mirror.verify.spark, airflow_mirror.common.oauth.methods
 from airflow_mirror.wire import codec, requests, transactions
 for name in ("GZIP", "SNAPPY", "LZ4", "ZSTD"):
     assert codec.decompress(getattr(codec, name), codec.compress(getattr(codec, name), b"x" * 99)) == b"x" * 99

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import http.server
-import json
-import threading
-import urllib.parse
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from airflow_mirror.common.addresses import Address, parse_bootstrap
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterUnreachable, InvalidField
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 
@@ -59,7 +51,8 @@ def kerberos(**extra: str) -> dict[str, str]:
             kerberos(**{"sasl.kerberos.keytab": "", "sasl.kerberos.keytab.base64": f"{SECRET}!"}),
             "sasl.kerberos.keytab.base64",
         ),
-        (sasl() | {"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism"),
+        (sasl() | {"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.aws.region"),
+        (sasl() | {"sasl.aws.role.arn": "arn:aws:iam::1:role/r"} | {"sasl.mechanism": "GSSAPI"}, "sasl.aws.role.arn"),
         ({"security.protocol": "SASL_SSL", "sasl.username": "a", "sasl.password": SECRET}, "sasl.mechanism"),
         (sasl() | {"sasl.mechanisms": "DIGEST-MD5"}, "sasl.mechanisms"),
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a"}, "sasl.password"),
@@ -188,112 +181,3 @@ def test_a_bootstrap_server_that_is_none_is_refused_with_what_to_write(servers: 
     with pytest.raises(InvalidField, match=says) as caught:
         parse_bootstrap(f"a:1,{servers}")
     assert caught.value.field == "bootstrap.servers" and "address 2 " in str(caught.value)
-
-
-# --- OAUTHBEARER -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int, object]]]]:
-    """Yield (address, requests seen, answers to give)."""
-    seen: list[dict[str, Any]] = []
-    answers: list[tuple[int, object]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
-            seen.append({"authorization": self.headers["Authorization"], **dict(urllib.parse.parse_qsl(body))})
-            status, answer = answers.pop(0)
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("Location", str(answer))
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        do_GET = do_POST  # what urllib makes of a redirected POST
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/token", seen, answers
-    server.shutdown()
-    server.server_close()
-
-
-def oidc(url: str) -> WireSettings:
-    return built(
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": "mirror",
-            "sasl.oauthbearer.client.secret": SECRET,
-            "sasl.oauthbearer.scope": "kafka",
-            "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
-            "sasl.oauthbearer.token.endpoint.url": url,
-        }
-    )
-
-
-def test_one_token_serves_all_connections_until_it_is_old(token_endpoint: Any) -> None:
-    url, seen, answers = token_endpoint
-    answers += [(200, {"access_token": "one", "expires_in": 3600}), (200, {"access_token": "two", "expires_in": 0})]
-    settings = oidc(url)
-    first = _mechanism(settings, "b1").auth_bytes()
-    assert first == b"n,,\x01auth=Bearer one\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01"
-    assert _mechanism(settings, "b2").auth_bytes() == first
-    expected = "Basic " + base64.b64encode(f"mirror:{SECRET}".encode()).decode()
-    assert seen == [{"authorization": expected, "grant_type": "client_credentials", "scope": "kafka"}]
-    settings.oauth_tokens._renew_at = 0  # type: ignore[attr-defined]
-    assert b"Bearer two" in _mechanism(settings, "b1").auth_bytes()
-
-
-def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoint: Any) -> None:
-    url, _seen, answers = token_endpoint
-    answers.append((401, {"error": SECRET}))
-    with pytest.raises(ClusterUnreachable, match="token endpoint .* returned no token: HTTPError 401") as caught:
-        _mechanism(oidc(url), "b1").auth_bytes()
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_secret_is_not_sent_on_to_where_a_token_endpoint_redirects(token_endpoint: Any, status: int) -> None:
-    url, seen, answers = token_endpoint
-    elsewhere = url.replace("127.0.0.1", "localhost")
-    answers += [(status, elsewhere), (200, {"access_token": "stolen"})]
-    with pytest.raises(InvalidField, match=rf"on to host localhost \(HTTP {status}\), and a secret is not") as caught:
-        _mechanism(oidc(url), "b1").auth_bytes()
-    assert len(seen) == 1 and SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://idp.example.com/token", "http://10.0.0.1/", "ftp://localhost/", "idp", "https:/x"]
-)
-def test_token_endpoint_without_encryption_is_refused(url: str) -> None:
-    with pytest.raises(InvalidField, match=r"token\.endpoint\.url.*unencrypted.*https://"):
-        oidc(url)
-
-
-@pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:1/", "http://[::1]:1/"])
-def test_token_endpoint_of_this_host_needs_no_encryption(url: str) -> None:
-    oidc(url)
-
-
-def test_unsecured_tokens_say_who_and_for_how_long() -> None:
-    """librdkafka makes the same for test brokers, from the same settings."""
-    settings = built(
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": "principal=admin scope=a,b lifeSeconds=60",
-        }
-    )
-    token = _mechanism(settings, "b1").auth_bytes().removeprefix(b"n,,\x01auth=Bearer ").rstrip(b"\x01").decode()
-    header, claims, signature = (part + "=" * (-len(part) % 4) for part in token.split("."))
-    said = json.loads(base64.urlsafe_b64decode(claims))
-    assert (json.loads(base64.urlsafe_b64decode(header)), signature) == ({"alg": "none"}, "")
-    assert (said["sub"], said["scope"], said["exp"] - said["iat"]) == ("admin", ["a", "b"], 60)

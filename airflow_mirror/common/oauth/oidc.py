@@ -1,4 +1,4 @@
-"""Tokens for SASL/OAUTHBEARER: an OIDC client-credentials grant, or librdkafka's unsecured JWT for test brokers."""
+"""Tokens by an OIDC client-credentials grant, and librdkafka's unsecured JWT for test brokers."""
 
 from __future__ import annotations
 
@@ -6,63 +6,23 @@ import base64
 import ipaddress
 import json
 import shlex
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
-from typing import Any
 
+from airflow_mirror.common.oauth.tokens import Get, Maker, Token
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
-Get = Callable[..., str]
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
 
 
-def token_provider(get: Get, role: str, bootstrap: str) -> Any:
-    """Return a provider for kafka-python's OAUTHBEARER mechanism, without requesting a token yet.
+def by_client(get: Get, role: str, bootstrap: str) -> Maker:
+    """Return what asks an OIDC token endpoint, as a client with a secret.
 
-    :param get: returns a setting; the second argument is the default, "" if omitted.
-    :param role: names the cluster in errors, as does ``bootstrap``.
-    :raises InvalidField: a method or grant is not supported, or a setting is missing.
+    :raises InvalidField: a grant is not supported, or a setting is missing.
     """
-    method = get("sasl.oauthbearer.method", "default").lower()
-    if method == "oidc":
-        fetch = _oidc(get, role, bootstrap)
-    elif method == "default":
-        fetch = _unsecured(get)
-    else:
-        raise InvalidField("sasl.oauthbearer.method", method, "not supported", "Use oidc.")
-    extensions = dict(pair.partition("=")[::2] for pair in _list(get("sasl.oauthbearer.extensions")))
-    return _kafka_python_provider(fetch, extensions)
-
-
-def _kafka_python_provider(fetch: Callable[[], tuple[str, float]], extensions: dict[str, str]) -> Any:
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ships no types
-        """Caches a token for 80 % of its lifetime, for all connections of a process."""
-
-        def __init__(self) -> None:
-            self._lock = threading.Lock()
-            self._token, self._renew_at = "", 0.0
-
-        def token(self) -> str:
-            with self._lock:
-                if time.monotonic() >= self._renew_at:
-                    self._token, lifetime_s = fetch()
-                    self._renew_at = time.monotonic() + 0.8 * lifetime_s
-                return self._token
-
-        def extensions(self) -> dict[str, str]:
-            return extensions
-
-    return Provider()
-
-
-def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]]:
     grant = get("sasl.oauthbearer.grant.type", "client_credentials")
     if grant != "client_credentials":
         raise InvalidField("sasl.oauthbearer.grant.type", grant, "not supported", "Use client_credentials.")
@@ -75,9 +35,9 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
     if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
         cause = "the client's secret would go there unencrypted, or nowhere"
         raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
-    opener = urllib.request.build_opener(_Stay)
+    opener, extensions = urllib.request.build_opener(_Stay), _extensions(get)
 
-    def fetch() -> tuple[str, float]:
+    def make() -> Token:
         client, secret = get("sasl.oauthbearer.client.id"), get("sasl.oauthbearer.client.secret")
         form = {"grant_type": "client_credentials"}
         if scope := get("sasl.oauthbearer.scope"):
@@ -88,7 +48,7 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as response:
                 answer = json.load(response)
-            return str(answer["access_token"]), float(answer.get("expires_in", 300))
+            return Token(str(answer["access_token"]), float(answer.get("expires_in", 300)), extensions)
         except (OSError, ValueError, KeyError) as e:  # never log the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
                 e.close()  # an error response holds a connection of its own
@@ -98,7 +58,7 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
-    return fetch
+    return Maker(make)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -115,7 +75,7 @@ def _is_this_host(name: str) -> bool:
         return False
 
 
-def _unsecured(get: Get) -> Callable[[], tuple[str, float]]:
+def unsecured(get: Get, _role: str, _bootstrap: str) -> Maker:
     """Return librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
     if get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
         raise InvalidField(
@@ -124,19 +84,20 @@ def _unsecured(get: Get) -> Callable[[], tuple[str, float]]:
     config = dict(pair.partition("=")[::2] for pair in shlex.split(get("sasl.oauthbearer.config")))
     lifetime_s = float(config.get("lifeSeconds", 3600))
 
-    def fetch() -> tuple[str, float]:
+    def make() -> Token:
         now = int(time.time())
         claims = {"sub": config.get("principal", ""), "iat": now, "exp": now + int(lifetime_s)}
         if "scope" in config:
             claims["scope"] = config["scope"].split(",")
-        return f"{_base64({'alg': 'none'})}.{_base64(claims)}.", lifetime_s
+        return Token(f"{_base64({'alg': 'none'})}.{_base64(claims)}.", lifetime_s, _extensions(get))
 
-    return fetch
+    return Maker(make)
 
 
 def _base64(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-def _list(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _extensions(get: Get) -> dict[str, str]:
+    pairs = (one.strip() for one in get("sasl.oauthbearer.extensions").split(","))
+    return dict(pair.partition("=")[::2] for pair in pairs if pair)

@@ -1,0 +1,61 @@
+"""What stands in for a cloud's servers: HTTP on loopback that notes what is asked, and answers as it is told."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+Answer = tuple[int, str]
+
+
+class Server:
+    """:ivar asked: the form of each request. :ivar answers: what is answered; the last one again and again."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[dict[str, str]] = []
+        self.answers: list[Answer] = []
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Yield a server that runs for the block."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+            served.asked.append(dict(urllib.parse.parse_qsl(body)))
+            status, answer = served.answers.pop(0) if len(served.answers) > 1 else served.answers[0]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = Server(f"http://127.0.0.1:{server.server_port}")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def assumed(key: str, end: str) -> str:
+    """Return STS's answer: a key of a role's session, which ends at ``end`` (ISO 8601)."""
+    return f"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
+      <AssumedRoleUser><Arn>arn:aws:sts::1:assumed-role/r/s</Arn><AssumedRoleId>A:s</AssumedRoleId></AssumedRoleUser>
+      <Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
+      <SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials>
+      </AssumeRoleResult></AssumeRoleResponse>"""
+
+
+def refused(code: str, message: str) -> str:
+    """Return STS's answer to who may not."""
+    error = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
+    return f"<ErrorResponse><Error>{error}</Error></ErrorResponse>"

@@ -1,0 +1,184 @@
+"""Tokens: what is asked for, what is sent, when a new one is made, and what an error says."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_mirror.common.oauth.tokens import Maker, Token, Tokens
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
+from airflow_mirror.wire.login import _mechanism
+from airflow_mirror.wire.settings import WireSettings
+
+SECRET = "s3cr3t-value"
+
+
+def built(properties: dict[str, str]) -> WireSettings:
+    return WireSettings.from_config(ClientConfig({"bootstrap.servers": "b:1"} | properties, "target"))
+
+
+@pytest.fixture
+def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int, object]]]]:
+    """Yield (address, requests seen, answers to give)."""
+    seen: list[dict[str, Any]] = []
+    answers: list[tuple[int, object]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+            seen.append({"authorization": self.headers["Authorization"], **dict(urllib.parse.parse_qsl(body))})
+            status, answer = answers.pop(0)
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", str(answer))
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        do_GET = do_POST  # what urllib makes of a redirected POST
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/token", seen, answers
+    server.shutdown()
+    server.server_close()
+
+
+def oidc(url: str) -> WireSettings:
+    return built(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "mirror",
+            "sasl.oauthbearer.client.secret": SECRET,
+            "sasl.oauthbearer.scope": "kafka",
+            "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+            "sasl.oauthbearer.token.endpoint.url": url,
+        }
+    )
+
+
+def test_one_token_serves_all_connections_while_it_is_fresh(token_endpoint: Any) -> None:
+    url, seen, answers = token_endpoint
+    answers.append((200, {"access_token": "one", "expires_in": 3600}))
+    settings = oidc(url)
+    first = _mechanism(settings, "b1").auth_bytes()
+    assert first == b"n,,\x01auth=Bearer one\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01"
+    assert _mechanism(oidc(url), "b2").auth_bytes() == first
+    expected = "Basic " + base64.b64encode(f"mirror:{SECRET}".encode()).decode()
+    assert seen == [{"authorization": expected, "grant_type": "client_credentials", "scope": "kafka"}]
+
+
+class Source:
+    """Makes tokens ``1``, ``2``, ... of a life; waits, or raises, if it is told to."""
+
+    def __init__(self, life_s: float) -> None:
+        self.life_s, self.made, self.gate, self.error = life_s, 0, threading.Event(), Exception()
+        self.gate.set()
+
+    def make(self) -> Token:
+        self.gate.wait(30)
+        if isinstance(self.error, TryAgain):
+            raise self.error
+        self.made += 1
+        return Token(str(self.made), self.life_s)
+
+
+def age(tokens: Tokens, *, over: bool) -> None:
+    """Make the token stale; ``over``: make it end as well."""
+    tokens._stale_at = 0.0
+    if over:
+        tokens._ends_at = 0.0
+
+
+def test_stale_token_is_used_on_while_its_source_hangs_and_new_one_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._PATIENCE_S", 0.05)
+    source = Source(900)
+    tokens = Tokens(Maker(source.make))
+    assert tokens.token() == "1"
+    age(tokens, over=False)
+    source.gate.clear()
+    assert (tokens.token(), tokens.token(), source.made) == ("1", "1", 1)
+    source.gate.set()
+    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._PATIENCE_S", 30.0)
+    assert (tokens.token(), tokens.token(), source.made) == ("2", "2", 2)  # one renewal, however many asked
+
+
+def test_failed_renewal_ends_no_login_before_the_old_token_does(caplog: pytest.LogCaptureFixture) -> None:
+    source = Source(900)
+    tokens = Tokens(Maker(source.make))
+    tokens.token()
+    source.error = TryAgain("the identity provider is down")
+    age(tokens, over=False)
+    assert tokens.token() == "1" and "no new token yet" in caplog.text
+    age(tokens, over=True)
+    with pytest.raises(TryAgain, match="provider is down"):
+        tokens.token()
+    source.error = Exception()
+    assert tokens.token() == "2"
+
+
+def test_function_for_librdkafka_tells_when_the_token_ends() -> None:
+    token, end_s, principal, extensions = Tokens(Maker(lambda: Token("t", 900, {"a": "b"}))).callback("")
+    assert (token, principal, extensions) == ("t", "", {"a": "b"}) and 890 < end_s - time.time() <= 900
+
+
+def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoint: Any) -> None:
+    url, _seen, answers = token_endpoint
+    answers.append((401, {"error": SECRET}))
+    with pytest.raises(ClusterUnreachable, match="token endpoint .* returned no token: HTTPError 401") as caught:
+        _mechanism(oidc(url), "b1").auth_bytes()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_secret_is_not_sent_on_to_where_a_token_endpoint_redirects(token_endpoint: Any, status: int) -> None:
+    url, seen, answers = token_endpoint
+    elsewhere = url.replace("127.0.0.1", "localhost")
+    answers += [(status, elsewhere), (200, {"access_token": "stolen"})]
+    with pytest.raises(InvalidField, match=rf"on to host localhost \(HTTP {status}\), and a secret is not") as caught:
+        _mechanism(oidc(url), "b1").auth_bytes()
+    assert len(seen) == 1 and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://idp.example.com/token", "http://10.0.0.1/", "ftp://localhost/", "idp", "https:/x"]
+)
+def test_token_endpoint_without_encryption_is_refused(url: str) -> None:
+    with pytest.raises(InvalidField, match=r"token\.endpoint\.url.*unencrypted.*https://"):
+        oidc(url)
+
+
+@pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:1/", "http://[::1]:1/"])
+def test_token_endpoint_of_this_host_needs_no_encryption(url: str) -> None:
+    oidc(url)
+
+
+def test_unsecured_tokens_say_who_and_for_how_long() -> None:
+    """librdkafka makes the same for test brokers, from the same settings."""
+    settings = built(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=admin scope=a,b lifeSeconds=60",
+        }
+    )
+    token = _mechanism(settings, "b1").auth_bytes().removeprefix(b"n,,\x01auth=Bearer ").rstrip(b"\x01").decode()
+    header, claims, signature = (part + "=" * (-len(part) % 4) for part in token.split("."))
+    said = json.loads(base64.urlsafe_b64decode(claims))
+    assert (json.loads(base64.urlsafe_b64decode(header)), signature) == ({"alg": "none"}, "")
+    assert (said["sub"], said["scope"], said["exp"] - said["iat"]) == ("admin", ["a", "b"], 60)
