@@ -44,7 +44,16 @@ TILL_FLUSH = 60_000
 Seen = tuple[int, tuple[int, int], bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 
-class EncryptedCluster(Cluster):
+class WithLogin(Cluster):
+    """A cluster to which our clients log in; the referee goes by the open listener."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """A client's settings."""
+        raise NotImplementedError
+
+
+class EncryptedCluster(WithLogin):
     """One node to which our clients speak TLS and SASL; the referee goes by the open listener.
 
     :param directory: for the node's key.
@@ -70,7 +79,7 @@ class EncryptedCluster(Cluster):
 
 
 def config(cluster: Cluster) -> ClientConfig:
-    if isinstance(cluster, EncryptedCluster):
+    if isinstance(cluster, WithLogin):
         return ClientConfig(cluster.settings, cluster.name)
     return ClientConfig({"bootstrap.servers": cluster.bootstrap}, cluster.name)
 
@@ -82,7 +91,8 @@ def properties_of(directory: Path, source: Cluster, target: Cluster) -> list[str
     """
     arguments = []
     for role, cluster in (("source", source), ("target", target)):
-        file, text = directory / f"{role}.properties", f"# {role}\nbootstrap.servers={cluster.bootstrap}\n"
+        lines = (f"{key}={value}".replace("\n", "\\n") for key, value in config(cluster).properties.items())
+        file, text = directory / f"{role}.properties", "\n".join((f"# {role}", *lines, ""))
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
         arguments += [f"--{role}", str(file)]

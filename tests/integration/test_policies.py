@@ -15,13 +15,13 @@ from confluent_kafka import Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import HoldTooShort
 from airflow_mirror.jobs.planning import plan_to_read
-from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.finite_hold import FiniteHold
-from sandbox import Cluster, jars
+from sandbox import Cluster
+from sandbox.cloud import compiled
 from sandbox.versions import DEFAULT_VERSION
 from tests.integration import plain
 from tests.integration.copying import wait_until
@@ -35,12 +35,9 @@ DAY_MS, MONTH_MS = "86400000", "2592000000"
 @pytest.fixture(scope="module", params=[DEFAULT_VERSION, "3.4.1"])
 def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterAdmin]:
     """A target whose brokers have the policies of ``Limits.java``: KRaft, and brokers with a ZooKeeper."""
-    version, classes = request.param, tmp_path_factory.mktemp("classes")
-    javac = find_java().home / "bin" / "javac"
+    version, directory = request.param, tmp_path_factory.mktemp("classes")
     release = "11" if version == DEFAULT_VERSION else "8"
-    command = [str(javac), "-Xlint:-options", "--release", release, "-cp", jars.classpath("broker", version=version)]
-    done = subprocess.run([*command, "-d", str(classes), str(_LIMITS)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    classes = compiled(directory, [_LIMITS], version, "-Xlint:-options", "--release", release)
     # Of the older one they stand in the way of the ledger, too.
     policies = {"limits.exempt": "airflow-mirror."} if version == DEFAULT_VERSION else {}
     policies |= {"create.topic.policy.class.name": "Limits$OnCreate", "alter.config.policy.class.name": "Limits$OnAlter"}

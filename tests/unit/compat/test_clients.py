@@ -117,6 +117,25 @@ def test_a_token_by_clients_credentials_becomes_oidc() -> None:
     WireSettings.from_config(ClientConfig(found.properties))
 
 
+def test_login_of_msk_becomes_its_tokens_and_another_one_beside_it_is_a_problem() -> None:
+    iam = "software.amazon.msk.auth.iam"
+    given = {
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": f'{iam}.IAMLoginModule required awsProfileName="night" awsStsRegion="eu-west-1";',
+        "sasl.client.callback.handler.class": f"{iam}.IAMClientCallbackHandler",
+    }
+    found = converted(given)
+    assert (found.problems, found.properties) == ([], {
+        "bootstrap.servers": "b:9092", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "msk",
+        "sasl.aws.profile": "night", "sasl.aws.sts.region": "eu-west-1",
+    })  # fmt: skip
+    own = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    assert converted(given | {"sasl.login.callback.handler.class": own}).problems == [
+        "sasl.login.callback.handler.class: it says another sasl.oauthbearer.method than a setting before it. "
+        "Remove one of the two."
+    ]
+
+
 def test_every_key_is_noticed_with_its_fate_and_no_value_is() -> None:
     given = {"sasl.jaas.config": "?", "check.crcs": "false", "client.rack": "a", "interceptor.classes": "x.Y"}
     found = converted(given)

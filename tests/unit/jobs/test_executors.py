@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib
 import re
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_a_task_imports_nothing_that_the_list_does_not_name(tmp_path: Path) -> N
     command = [sys.executable, "-c", TASK, ",".join(allowed)]
     done = subprocess.run(command, env={"PYTHONPATH": str(zipped)}, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == "done", done.stderr[-2000:]
+
+
+def test_library_of_a_login_is_looked_for_where_the_driver_has_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider"
+    monkeypatch.delitem(sys.modules, signer, raising=False)
+    assert signer not in executors.modules_wanted()
+    importlib.import_module(signer)
+    assert executors.modules_wanted()[signer] == "aws-msk-iam-sasl-signer-python"
 
 
 def test_every_package_of_the_list_is_a_dependency() -> None:

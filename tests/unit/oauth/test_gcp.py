@@ -17,7 +17,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
-from tests.unit.oauth.clouds import Server, serving
+from tests.clouds import Server, serving
 
 THERE = "bootstrap.orders.europe-west1.managedkafka.my-project.cloud.goog:9092"
 ACCOUNT = "mirror@my-project.iam.gserviceaccount.com"

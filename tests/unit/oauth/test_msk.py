@@ -16,7 +16,7 @@ from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.wire.login import _mechanism, log_in
 from airflow_mirror.wire.settings import WireSettings
-from tests.unit.oauth.clouds import Server, assumed, refused, serving
+from tests.clouds import Server, assumed, refused, serving
 from tests.unit.wire.test_login import Broker
 
 THERE = "b-1.demo.abcde1.c2.kafka.eu-west-1.amazonaws.com:9098"

@@ -109,6 +109,7 @@ def test_stale_token_is_used_on_while_its_source_hangs_and_new_one_afterwards(mo
     source = Source(900)
     tokens = Tokens(Maker(source.make))
     assert tokens.token() == "1"
+    assert tokens._ends_at - tokens._stale_at == pytest.approx(180)
     age(tokens, over=False)
     source.gate.clear()
     assert (tokens.token(), tokens.token(), source.made) == ("1", "1", 1)

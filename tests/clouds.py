@@ -5,19 +5,22 @@ from __future__ import annotations
 import http.server
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Answer = tuple[int, str]
 
 
 class Server:
-    """:ivar asked: the form of each request. :ivar answers: what is answered; the last one again and again."""
+    """A server.
+
+    :ivar asked: the form of each request. :ivar answers: what is answered, or makes it of a form; the last one for ever.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.asked: list[dict[str, str]] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Answer | Callable[[dict[str, str]], Answer]] = []
 
 
 @contextmanager
@@ -28,10 +31,11 @@ def serving() -> Iterator[Server]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
             served.asked.append(dict(urllib.parse.parse_qsl(body)))
-            status, answer = served.answers.pop(0) if len(served.answers) > 1 else served.answers[0]
+            answer = served.answers.pop(0) if len(served.answers) > 1 else served.answers[0]
+            status, text = answer if isinstance(answer, tuple) else answer(served.asked[-1])
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(answer.encode())
+            self.wfile.write(text.encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -46,12 +50,12 @@ def serving() -> Iterator[Server]:
         server.server_close()
 
 
-def assumed(key: str, end: str) -> str:
-    """Return STS's answer: a key of a role's session, which ends at ``end`` (ISO 8601)."""
+def assumed(key: str, end: str, session: str = "session") -> str:
+    """Return STS's answer: a key of a role's session, which ends at ``end`` (ISO 8601), and its token."""
     return f"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
       <AssumedRoleUser><Arn>arn:aws:sts::1:assumed-role/r/s</Arn><AssumedRoleId>A:s</AssumedRoleId></AssumedRoleUser>
       <Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
-      <SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials>
+      <SessionToken>{session}</SessionToken><Expiration>{end}</Expiration></Credentials>
       </AssumeRoleResult></AssumeRoleResponse>"""
 
 
