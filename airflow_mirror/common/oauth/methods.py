@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_mirror.common.oauth import callback, gcp, msk, oidc
+from airflow_mirror.common.oauth import callback, gcp, msk, unsecured
 from airflow_mirror.common.oauth.tokens import Get, Maker, Tokens, shared
 from airflow_mirror.errors import InvalidField
 
@@ -15,9 +15,17 @@ SETTINGS = frozenset(
     {msk.REGION, msk.PROFILE, msk.ROLE, msk.SESSION, msk.EXTERNAL_ID, msk.STS_REGION, gcp.KEY, gcp.CONTENT}
 )
 _OWN = {"sasl.aws.": MSK, "sasl.gcp.": GCP}  # what settings begin with that one method alone reads
+
+
+def _of_client(get: Get, role: str, bootstrap: str) -> Maker:
+    from airflow_mirror.common.oauth import oidc  # whose import of HTTP takes 20 ms, wherever settings are read
+
+    return oidc.maker(get, role, bootstrap)
+
+
 _MAKERS: Mapping[str, Callable[[Get, str, str], Maker]] = {
-    "oidc": oidc.by_client,
-    "default": oidc.unsecured,
+    "oidc": _of_client,
+    "default": unsecured.maker,
     MSK: msk.maker,
     GCP: gcp.maker,
     callback.NAME: callback.maker,

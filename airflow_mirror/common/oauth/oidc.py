@@ -1,24 +1,32 @@
-"""Tokens by an OIDC client-credentials grant, and librdkafka's unsecured JWT for test brokers."""
+"""Tokens by an OIDC client-credentials grant."""
 
 from __future__ import annotations
 
 import base64
 import ipaddress
 import json
-import shlex
-import time
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from airflow_mirror.common.oauth.tokens import Get, Maker, Token
+from airflow_mirror.common.oauth.tokens import Get, Maker, Token, extensions_of
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
+_MOST_BYTES = 65_536
+_SCOPE = "Correct sasl.oauthbearer.scope. Entra's ends in /.default, such as https://NAMESPACE.servicebus.windows.net/.default."
+_REFUSALS = {  # of RFC 6749, and Entra's for an application that is not there -> what to do
+    "invalid_client": "Correct sasl.oauthbearer.client.id and .client.secret; or the secret has expired.",
+    "unauthorized_client": "Allow this client the grant client_credentials, at who gives the tokens.",
+    "unsupported_grant_type": "Who gives the tokens must allow the grant client_credentials; or give another address.",
+    "invalid_scope": _SCOPE,
+    "invalid_resource": _SCOPE,
+}
 
 
-def by_client(get: Get, role: str, bootstrap: str) -> Maker:
+def maker(get: Get, role: str, bootstrap: str) -> Maker:
     """Return what asks an OIDC token endpoint, as a client with a secret.
 
     :raises InvalidField: a grant is not supported, or a setting is missing.
@@ -35,7 +43,7 @@ def by_client(get: Get, role: str, bootstrap: str) -> Maker:
     if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
         cause = "the client's secret would go there unencrypted, or nowhere"
         raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
-    opener, extensions = urllib.request.build_opener(_Stay), _extensions(get)
+    opener, extensions = urllib.request.build_opener(_Stay), extensions_of(get)
 
     def make() -> Token:
         client, secret = get("sasl.oauthbearer.client.id"), get("sasl.oauthbearer.client.secret")
@@ -51,14 +59,25 @@ def by_client(get: Get, role: str, bootstrap: str) -> Maker:
             return Token(str(answer["access_token"]), float(answer.get("expires_in", 300)), extensions)
         except (OSError, ValueError, KeyError) as e:  # never log the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
-                e.close()  # an error response holds a connection of its own
-                if to := 300 <= e.code < 400 and urllib.parse.urlsplit(e.headers.get("Location", "")).hostname:
-                    cause = f"it sends clients on to host {to} (HTTP {e.code}), and a secret is not sent on"
-                    raise InvalidField(_URL, url, cause, "Give the address that it sends to, if that is yours.") from None
+                with e:  # an error response holds a connection of its own
+                    _raise_for_good(e, url)
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return Maker(make)
+
+
+def _raise_for_good(answer: urllib.error.HTTPError, url: str) -> None:
+    """Raise if the same request would be refused again; of what a server says only its codes are shown."""
+    if to := 300 <= answer.code < 400 and urllib.parse.urlsplit(answer.headers.get("Location", "")).hostname:
+        cause = f"it sends clients on to host {to} (HTTP {answer.code}), and a secret is not sent on"
+        raise InvalidField(_URL, url, cause, "Give the address that it sends to, if that is yours.") from None
+    body = answer.read(_MOST_BYTES).decode(errors="replace")
+    code = next((code for code in _REFUSALS if f'"{code}"' in body), None)
+    if code is not None:
+        more = re.search(r"AADSTS\d+", body)  # Entra's own code, which its documentation explains
+        cause = f"the token endpoint refuses this client: {code}{f' ({more[0]})' if more else ''}"
+        raise InvalidField(_URL, url, cause, _REFUSALS[code]) from None
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -73,31 +92,3 @@ def _is_this_host(name: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def unsecured(get: Get, _role: str, _bootstrap: str) -> Maker:
-    """Return librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
-    if get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
-        raise InvalidField(
-            "sasl.oauthbearer.method", "default", "names no source of tokens", "Set sasl.oauthbearer.method=oidc."
-        )
-    config = dict(pair.partition("=")[::2] for pair in shlex.split(get("sasl.oauthbearer.config")))
-    lifetime_s = float(config.get("lifeSeconds", 3600))
-
-    def make() -> Token:
-        now = int(time.time())
-        claims = {"sub": config.get("principal", ""), "iat": now, "exp": now + int(lifetime_s)}
-        if "scope" in config:
-            claims["scope"] = config["scope"].split(",")
-        return Token(f"{_base64({'alg': 'none'})}.{_base64(claims)}.", lifetime_s, _extensions(get))
-
-    return Maker(make)
-
-
-def _base64(value: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-
-def _extensions(get: Get) -> dict[str, str]:
-    pairs = (one.strip() for one in get("sasl.oauthbearer.extensions").split(","))
-    return dict(pair.partition("=")[::2] for pair in pairs if pair)

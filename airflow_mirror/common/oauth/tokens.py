@@ -30,6 +30,12 @@ class Token(NamedTuple):
     extensions: Mapping[str, str] = {}
 
 
+def extensions_of(get: Get) -> dict[str, str]:
+    """Return what settings say is to be sent beside a token, such as ``logicalCluster=lkc-1,identityPoolId=pool-2``."""
+    pairs = (one.strip() for one in get("sasl.oauthbearer.extensions").split(","))
+    return dict(pair.partition("=")[::2] for pair in pairs if pair)
+
+
 @dataclass(frozen=True)
 class Maker:
     """How tokens are made.

@@ -145,6 +145,33 @@ def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoin
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "more", "says"),
+    [
+        (401, "invalid_client", "AADSTS7000215: Invalid client secret", r"invalid_client \(AADSTS7000215\).*expired"),
+        (400, "invalid_scope", "AADSTS1002012: The provided value", r"\(AADSTS1002012\).*ends in /\.default"),
+        (400, "unauthorized_client", "", "refuses this client: unauthorized_client. Allow .*client_credentials"),
+    ],
+)
+def test_refusal_for_good_says_what_to_correct_and_only_codes_of_the_answer(
+    token_endpoint: Any, status: int, code: str, more: str, says: str
+) -> None:
+    url, _seen, answers = token_endpoint
+    answers.append((status, {"error": code, "error_description": f"{more} {SECRET}"}))
+    with pytest.raises(InvalidField, match=says) as caught:
+        _mechanism(oidc(url), "b1").auth_bytes()
+    assert SECRET not in str(caught.value)
+
+
+def test_scope_of_entra_is_sent_as_it_is(token_endpoint: Any) -> None:
+    url, seen, answers = token_endpoint
+    answers.append((200, {"token_type": "Bearer", "expires_in": 3599, "access_token": "e"}))
+    scope = "https://ns.servicebus.windows.net/.default"
+    own = dict(oidc(url).properties) | {"sasl.oauthbearer.scope": scope}
+    _mechanism(built(own), "b1").auth_bytes()
+    assert seen[0]["scope"] == scope and seen[0]["grant_type"] == "client_credentials"
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_secret_is_not_sent_on_to_where_a_token_endpoint_redirects(token_endpoint: Any, status: int) -> None:
     url, seen, answers = token_endpoint
