@@ -47,6 +47,10 @@ __all__ = ["Mirror"]
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", OWN_GROUPS)
 
 ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy depends, but whoever lets rights follow
+# Kinds of managed clusters; a test holds them against `plan.targets`.
+TARGET_KINDS = (
+    "msk", "msk-express", "msk-serverless", "confluent-cloud", "event-hubs", "aiven", "redpanda", "google",
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _REPLICAS = whole(1, "not a replica count", "Use a whole number of brokers, or None.", most=32767)
 _FROM_ZERO = whole(0, "not a whole number from 0", "Give a number such as 2000000000.", optional=False)
@@ -175,6 +179,12 @@ class Mirror:
         "identical keeps every offset; mapped keeps an exact offset map instead; auto keeps the offsets of each topic as "
         "long as the budgets and the rights allow it, and says why if they don't",
         "--offsets",
+    )  # fmt: skip
+    target_kind: str = knob(
+        "auto", one_of("auto", "kafka", *TARGET_KINDS),
+        "what the target is, for what such a cluster fixes and forbids (airflow_mirror.plan.targets); auto goes by its "
+        "addresses, kafka: none of the managed ones",
+        "--target-kind", "KIND",
     )  # fmt: skip
     partitioning: str = knob(
         "preserve", one_of("preserve", "by_key"),

@@ -37,6 +37,7 @@ from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
+from airflow_mirror.plan.targets import KINDS, kind_of
 from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.wire.served import Without
 
@@ -81,6 +82,9 @@ def build(
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
+    there = replace(there, kind=kind_of(mirror.target_kind, target.config.bootstrap))
+    if forbidden := there.kind is not None and bool(KINDS[there.kind].forbids):
+        probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(
         read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
@@ -94,7 +98,7 @@ def build(
     there = replace(there, ledger_writers=ledger_writers(target, mirror))
     again = created_again(mirror, here.cluster_id, here.topics, there, decisions)
     here = replace(here, again=again, topics={name: state for name, state in here.topics.items() if name not in again})
-    if there.own_configs is None:
+    if there.own_configs is None and not forbidden:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")

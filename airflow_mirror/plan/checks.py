@@ -13,6 +13,7 @@ from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
+from airflow_mirror.plan.targets import KINDS
 from airflow_mirror.wording import count, some
 
 # The longest transaction timeout that the writer lease requests for its transactional id
@@ -36,6 +37,25 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
             "Correct one of them: a mirror onto its own source would overwrite or multiply its records.",
             f"connections {s.mirror.source!r} and {s.mirror.target!r}",
         )
+
+
+@CHECKS.check(
+    "target_kind", "it is of no kind of managed cluster that is known", about="target cluster", of="mirror", first=True
+)
+def _target_kind(s: Situation) -> Iterator[Finding]:
+    kind = KINDS.get(s.target.kind or "")
+    if kind is None:
+        return
+    by = "by its addresses" if s.mirror.target_kind == "auto" else "as target_kind says"
+    for why in kind.forbids:
+        yield block(
+            f"it is {kind.title}, {by}, and {why}",
+            "What a mirror decides is kept there, and nothing was asked or written. Migrate to another kind of cluster "
+            f"(docs/managed.md says which); if it is none of {kind.title}, set target_kind of the Mirror.",
+        )
+    if not kind.forbids:
+        known = "; ".join(fact.says for fact in kind.facts) or "nothing is known that it forbids"
+        yield well(f"it is {kind.title}, {by}: {known}")
 
 
 @CHECKS.check("names", "every topic has a name of its own")

@@ -78,6 +78,7 @@ class Inventory:
     :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
     :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
+    :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
     """
 
     cluster_id: str
@@ -104,6 +105,7 @@ class Inventory:
     names: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     group_ids: tuple[str, ...] = ()
+    kind: str | None = None
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:

@@ -184,6 +184,18 @@ def test_what_the_target_has_against_one_topic_blocks_that_one(
     assert ".payments" not in str(e.value)
 
 
+def test_target_on_which_no_ledger_can_live_is_refused_before_anything_is_tried_on_it(
+    make: Any, source: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scratch topic as well: such a cluster has answers of its own, and each would be told as another cause."""
+    topic, sent = make(source), list[str]()
+    for name in ("create_topics", "refused_topics", "delete_topics", "alter_topic_configs"):
+        monkeypatch.setattr(ClusterAdmin, name, lambda *_, name=name, **__: sent.append(name))
+    with pytest.raises(PlanBlocked, match=r"(?s)1 check.*it is Azure Event Hubs, as target_kind says.*ledger can't be"):
+        build(mirror_of(topic, target_kind="event-hubs"), source, target).raise_if_blocked()
+    assert sent == []
+
+
 def test_an_unknown_pattern_names_the_topics_that_exist(make: Any, source: Any, target: Any) -> None:
     topic = make(source)
     with pytest.raises(NothingMatches, match=r"(?s)no-such-.*Topics there: ") as refused:

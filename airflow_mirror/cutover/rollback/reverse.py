@@ -31,7 +31,7 @@ def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
     return replace(
         mirror, name=reverse_name(mirror.name), source=mirror.target, target=mirror.source, offsets="identical",
         policy="identity", start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={},
-        replication_factor=None, traces=(), target_alias=None,
+        replication_factor=None, traces=(), target_alias=None, target_kind="auto",
         exclude_topics=(*mirror.exclude_topics, *left),
         own_principals={own[role]: name for role, name in mirror.own_principals.items()},
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import Plan, amend
@@ -109,7 +110,9 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(
         amend, "read_topics", lambda _, names, __: {t.info.name: t for t in seen.here if t.info.name in names}
     )
-    admin: Any = SimpleNamespace(config=None, cluster_id=lambda: "c2", topics=lambda _: {})
+    admin: Any = SimpleNamespace(
+        config=ClientConfig({"bootstrap.servers": "t:1"}), cluster_id=lambda: "c2", topics=lambda _: {}
+    )
     known = {"orders": "identical", "users": "identical"}
     seen.plan = lambda values: module.build(MIRROR, admin, admin, known, probe_target=False, decisions=values)
     seen.draft = lambda plan, values, *names: amend.draft(plan, admin, admin, names, NOW, values)

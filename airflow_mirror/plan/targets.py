@@ -1,0 +1,116 @@
+"""Managed clusters: what each kind fixes or forbids, and whether a mirror's ledger and lease can live there.
+
+One table, from which ``docs/managed.md`` is written. What no source says is not known, and is not guessed: the brokers
+are asked (:mod:`.refusals`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_mirror.common.addresses import parse_bootstrap
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What is known of a kind, in a sentence without its full stop, and where that is written.
+
+    :param forbids: for a ledger or a lease: it can't be there.
+    """
+
+    says: str
+    source: str
+    forbids: bool = False
+
+
+NOT_KNOWN = Fact("not known", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A row of the table.
+
+    :param title: as its owner calls it.
+    :param address: what the name of a broker's host ends with, as a regular expression; empty: it is told alone.
+    :param facts: what it fixes, forbids or lacks.
+    """
+
+    title: str
+    address: str = ""
+    ledger: Fact = NOT_KNOWN
+    lease: Fact = NOT_KNOWN
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def forbids(self) -> list[str]:
+        """Why no mirror can write there; empty: nothing is known to be in its way."""
+        homes = {"ledger": self.ledger, "lease": self.lease}
+        return [f"its {what} can't be there: {fact.says} ({fact.source})" for what, fact in homes.items() if fact.forbids]
+
+
+_EXPRESS, _PORTAL = "the vendor's comparison of broker types", "the vendor's Kafka configuration page"
+_TOPICS, _REPLICATOR = "the vendor's reference of topic settings", "the vendor's requirements of MSK Replicator"
+_SIGNER, _PROVIDER = "tried with aws-msk-iam-sasl-signer-python 1.0.2", "Airflow's Kafka provider 2.1"
+_BY_IAM = Fact("IAM as tokens by OAUTHBEARER, each valid for 900 s", _SIGNER)
+_NO_WAY = "unclean elections are on, and can't be turned off: a decision that everybody goes by could be lost"
+KINDS: Mapping[str, Kind] = {
+    "msk": Kind(
+        title="Amazon MSK, standard brokers", address=r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", facts=(_BY_IAM,),
+    ),
+    "msk-express": Kind(
+        title="Amazon MSK, Express brokers",
+        ledger=Fact(_NO_WAY, _EXPRESS, forbids=True),
+        facts=(
+            _BY_IAM,
+            Fact("replication 3, `min.insync.replicas` 2 and unclean elections are fixed", _EXPRESS),
+            Fact("storage has no limit", _EXPRESS),
+        ),
+    ),
+    "msk-serverless": Kind(
+        title="Amazon MSK Serverless", address=r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",
+        facts=(_BY_IAM, Fact("no other login than IAM", _REPLICATOR), Fact("no ACLs by API", _REPLICATOR)),
+    ),
+    "confluent-cloud": Kind(
+        title="Confluent Cloud", address=r"\.confluent\.cloud",
+        facts=(
+            Fact("`cleanup.policy`: no direct way from `delete` to `compact,delete`; `delete` to `compact` drops records "
+                 "without keys", _TOPICS),
+            Fact("`compression.type` and the replication factor (3) can't be changed", _TOPICS),
+            Fact("`delete.retention.ms` is at most 60566400000", _TOPICS),
+        ),
+    ),
+    "event-hubs": Kind(
+        title="Azure Event Hubs", address=r"\.servicebus\.windows\.net",
+        ledger=Fact("topics get no settings by the admin API, and the ledger's have some", _PORTAL, forbids=True),
+        lease=Fact("needs transactions: Premium and Dedicated alone have them, as a preview", _PORTAL),
+        facts=(
+            Fact("settings of topics in the portal alone", _PORTAL),
+            Fact("idle connections are cut after 240 s", _PORTAL),
+            Fact("a request above 1046528 bytes closes the connection", _PORTAL),
+            Fact("transactions in Premium and Dedicated alone, as a preview", _PORTAL),
+        ),
+    ),
+    "aiven": Kind(title="Aiven for Apache Kafka", address=r"\.aivencloud\.com"),
+    "redpanda": Kind(
+        title="Redpanda", address=r"\.cloud\.redpanda\.com",
+        facts=(Fact("Shadowing is its own way in from any Kafka: same offsets, groups, ACLs, schemas (26.2)",
+                    "the vendor's migration guide"),),
+    ),
+    "google": Kind(
+        title="Google Managed Service for Apache Kafka", address=r"\.managedkafka\.[a-z0-9.-]*cloud\.goog",
+        facts=(Fact("accounts of Google as tokens by OAUTHBEARER", _PROVIDER),),
+    ),
+}  # fmt: skip
+
+
+def kind_of(told: str, bootstrap: str) -> str | None:
+    """Return which kind a cluster is of; None: of none that is known.
+
+    :param told: the Mirror's ``target_kind``: ``auto`` goes by the addresses.
+    """
+    if told != "auto":
+        return told if told in KINDS else None
+    hosts = [host.lower().rstrip(".") for host, _ in parse_bootstrap(bootstrap)]
+    return next((n for n, k in KINDS.items() if k.address and any(re.search(k.address + "$", h) for h in hosts)), None)

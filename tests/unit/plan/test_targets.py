@@ -1,0 +1,106 @@
+"""Managed clusters: recognised or told, refused where a ledger can't live, and docs/managed.md."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.mirror import TARGET_KINDS
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.targets import KINDS, NOT_KNOWN, Fact, kind_of
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
+
+PAGE = Path(__file__).parents[3] / "docs" / "managed.md"
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "kind"),
+    [
+        ("b-1.demo.abcde1.c2.kafka.us-east-1.amazonaws.com:9098,b-2.x:9098", "msk"),
+        ("boot-abcde1.c2.kafka-serverless.us-east-1.amazonaws.com:9098", "msk-serverless"),
+        ("b-1.demo.kafka.cn-north-1.amazonaws.com.cn:9098", "msk"),
+        ("pkc-abc12.eu-west-1.aws.confluent.cloud:9092", "confluent-cloud"),
+        ("orders.servicebus.windows.net:9093", "event-hubs"),
+        ("Kafka-1-acme.AIVENCLOUD.com:12345", "aiven"),
+        ("seed-1.abc.byoc.prd.cloud.redpanda.com:9092", "redpanda"),
+        ("bootstrap.orders.europe-west1.managedkafka.my-project.cloud.goog:9092", "google"),
+        ("broker1.example.com:9092", None),
+        ("kafka.us-east-1.amazonaws.com.example.com:9092", None),
+        ("ec2-1.us-east-1.compute.amazonaws.com:9092", None),
+    ],
+)
+def test_kind_by_addresses(bootstrap: str, kind: str | None) -> None:
+    assert kind_of("auto", bootstrap) == kind
+    assert kind_of("msk-express", bootstrap) == "msk-express" and kind_of("kafka", bootstrap) is None
+
+
+def found(kind: str | None, told: str = "auto") -> list[Finding]:
+    target = a_cluster(cluster_id="c2", kind=kind)
+    plan = decide(a_mirror(target_kind=told), a_cluster(a_topic("orders")), target, (), NOW)
+    return [finding for finding in plan.findings if finding.check == "target_kind"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("msk-express", "unclean elections are on"), ("event-hubs", "no settings by the admin API")]
+)
+def test_plan_is_refused_where_no_ledger_can_live_and_says_nothing_else(kind: str, says: str) -> None:
+    (block,) = decide(a_mirror(), a_cluster(a_topic("orders")), a_cluster(cluster_id="c2", kind=kind), (), NOW).findings
+    assert (block.level, block.object) == ("block", "target cluster")
+    assert f"it is {KINDS[kind].title}, by its addresses, and its ledger can't be there: " in block.evidence
+    assert says in block.evidence and "the vendor's" in block.evidence and "set target_kind" in block.remedy
+
+
+def test_what_another_kind_fixes_is_told_and_a_cluster_of_no_kind_passes() -> None:
+    (told,) = found("confluent-cloud", "confluent-cloud")
+    assert told.level == "pass" and "it is Confluent Cloud, as target_kind says: `cleanup.policy`" in told.evidence
+    assert found("aiven")[0].evidence.endswith("nothing is known that it forbids")
+    assert [finding.level for finding in found(None)] == ["pass"]
+
+
+def test_every_kind_can_be_told() -> None:
+    assert set(KINDS) == set(TARGET_KINDS)
+    assert all(a_mirror(target_kind=kind).target_kind == kind for kind in ("auto", "kafka", *KINDS))
+    with pytest.raises(InvalidField, match="target_kind='msk-expres'.*msk-express"):
+        a_mirror(target_kind="msk-expres")
+
+
+# --- docs/managed.md -------------------------------------------------------------------------------------------------
+
+
+def cell(fact: Fact) -> str:
+    return f"{'**no**: ' if fact.forbids else ''}{fact.says}" + (f" ({fact.source})" if fact.source else "")
+
+
+def tables() -> str:
+    lines = ["| `target_kind` | cluster | recognised by | ledger | lease |", "| --- | --- | --- | --- | --- |"]
+    for name, kind in KINDS.items():
+        by = f"`{kind.address}`".replace("|", "\\|") if kind.address else "not by its addresses: say it"
+        lines.append(f"| `{name}` | {kind.title} | {by} | {cell(kind.ledger)} | {cell(kind.lease)} |")
+    lines += ["", "| cluster | fixes, forbids, lacks | source |", "| --- | --- | --- |"]
+    for kind in KINDS.values():
+        facts = kind.facts or (NOT_KNOWN,)
+        lines += [f"| {kind.title} | {fact.says} | {fact.source or 'none yet'} |" for fact in facts]
+    return "\n".join(lines) + "\n"
+
+
+def test_page_is_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    begin, _, rest = page.partition("| `target_kind` |")
+    _, _, end = rest.partition("\n\n## ")
+    wanted = f"{begin}{tables()}\n## {end}"
+    if os.environ.get("UPDATE_GOLDEN"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    else:
+        assert page == wanted
+
+
+def test_every_fact_has_its_source() -> None:
+    facts = [fact for kind in KINDS.values() for fact in (*kind.facts, kind.ledger, kind.lease)]
+    assert all(fact.source for fact in facts if fact is not NOT_KNOWN)
+    assert all(kind.forbids == [] or "(the vendor's" in kind.forbids[0] for kind in KINDS.values())
