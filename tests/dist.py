@@ -62,7 +62,7 @@ def install(wheel: Path, home: Path) -> Path:
     python = home / "env" / "bin" / "python"
     pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
     run(*pip, *PROVIDERS)
-    run(*pip, f"{wheel}[airflow,spark,java]")
+    run(*pip, f"{wheel}[airflow,spark,java,msk,gcp]")
     print(run(python, "-m", "pip", "check"), end="")
     listed = run(python.with_name("airflow"), "providers", "list", "--output", "plain")
     if "airflow-mirror" not in listed:

@@ -17,7 +17,8 @@ Get = Callable[..., str]
 
 log = logging.getLogger(__name__)
 
-_STALE_AT = 0.8  # of its life
+# Of its life. Clocks and the way to the broker take a share of it: who sends one that has just ended is refused for good.
+_STALE_AT, _ENDS_AT = 0.8, 0.95
 _PATIENCE_S = 2.0  # how long a login waits for a new token while it has one that is still valid
 _BROKERS_LOG = "Only the broker's log says why: issuer, audience, scope, or a clock that is off."
 
@@ -88,7 +89,7 @@ class Tokens:
                 self._renewal = threading.Thread(target=self._renew, name="token", daemon=True)
                 self._renewal.start()
             renewal = self._renewal
-        renewal.join(_PATIENCE_S if now < self._ends_at else None)
+        renewal.join(_PATIENCE_S if now + _PATIENCE_S < self._ends_at else None)  # None: until it is there
         with self._lock:
             if self._failure is not None and time.monotonic() >= self._ends_at:
                 raise self._failure
@@ -106,7 +107,8 @@ class Tokens:
             self._failure, self._renewal = failure, None
             if token is not None:
                 now = time.monotonic()
-                self._token, self._stale_at, self._ends_at = token, now + _STALE_AT * token.life_s, now + token.life_s
+                self._token = token
+                self._stale_at, self._ends_at = now + _STALE_AT * token.life_s, now + _ENDS_AT * token.life_s
             elif self._token.value:
                 log.warning("no new token yet, the old one ends in %.0f s: %s", self._ends_at - time.monotonic(), failure)
 

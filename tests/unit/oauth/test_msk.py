@@ -132,7 +132,7 @@ def test_token_of_a_session_lives_no_longer_than_the_session_may(sts: Server) ->
     """botocore renews a session ten minutes before its end, and what was signed ends with the session."""
     sts.answers.append((200, assumed("ASIA1", later(60))))
     lives = [settings.oauth_tokens.callback("")[1] for settings in (built(), built(sasl_aws_role_arn=ROLE))]
-    assert lives[0] - lives[1] == pytest.approx(300, abs=5)
+    assert lives[0] - lives[1] == pytest.approx(285, abs=5)
 
 
 @pytest.mark.parametrize(
