@@ -14,7 +14,7 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with everything in it (fast when nothing changed)
 
 # The constraints are the exact versions that CI proved; setup.cfg holds the ranges a user may have.
-$(STAMP): setup.cfg pyproject.toml constraints.txt
+$(STAMP): setup.cfg setup.py pyproject.toml constraints.txt airflow_mirror/wire/_heart.pyx
 	@command -v $(PYTHON) >/dev/null || { echo "make setup: $(PYTHON) is not on PATH; install Python 3.11 or say PYTHON=..." >&2; exit 1; }
 	@echo "installing into $(VENV) (about two minutes the first time) ..."
 	@if command -v uv >/dev/null; then \

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import crc32c
 
+from airflow_mirror.wire import heart
+
 HEADER = struct.Struct(">qiibIhiqqqhii")  # all 61 bytes of a magic 2 batch
 HEADER_SIZE = HEADER.size
 _PREFIX = struct.Struct(">qiib")  # base offset, length, (leader epoch | crc), magic: common to every magic
@@ -117,9 +119,27 @@ def iter_batches(records: memoryview) -> Iterator[RawBatch]:
 
     :raises BrokenFrame: the bytes are not a batch; the intact batches before it have been yielded.
     """
-    for at, stop, magic in _frames(records):
-        header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
-        yield RawBatch(records[at:stop], magic, header)
+    at = 0
+    while (raw := batch_at(records, at)) is not None:
+        yield raw
+        at += len(raw.view)
+
+
+def batch_at(records: memoryview, at: int) -> RawBatch | None:
+    """Return the batch that begins at byte ``at``; None if it is truncated, or at the end.
+
+    :raises BrokenFrame: as :func:`iter_batches`.
+    """
+    if len(records) - at <= LOG_OVERHEAD + 5:
+        return None
+    offset, length, _, magic = _PREFIX.unpack_from(records, at)
+    stop = at + LOG_OVERHEAD + length
+    if stop - at < _SHORTEST.get(magic, 1 << 40):
+        raise BrokenFrame(offset, stop - at, magic)
+    if stop > len(records):
+        return None
+    header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
+    return RawBatch(records[at:stop], magic, header)
 
 
 def scan(records: memoryview) -> tuple[int, int]:
@@ -127,24 +147,13 @@ def scan(records: memoryview) -> tuple[int, int]:
 
     :raises BrokenFrame: as :func:`iter_batches`.
     """
-    count, last = 0, 0
-    for last, _, _ in _frames(records):  # noqa: B007 - the last one is wanted
+    found: tuple[int, int] | None = None if heart.engine is None else heart.engine.scan(records)
+    if found is not None:
+        return found
+    count, last = 0, None
+    for last in iter_batches(records):  # noqa: B007 - the last one is wanted
         count += 1
-    return (count, next(iter_batches(records[last:])).next_offset) if count else (0, 0)
-
-
-def _frames(records: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Yield start and end (in bytes) and magic of each complete batch."""
-    at, end = 0, len(records)
-    while end - at > LOG_OVERHEAD + 5:
-        offset, length, _, magic = _PREFIX.unpack_from(records, at)
-        stop = at + LOG_OVERHEAD + length
-        if stop - at < _SHORTEST.get(magic, 1 << 40):
-            raise BrokenFrame(offset, stop - at, magic)
-        if stop > end:
-            return
-        yield at, stop, magic
-        at = stop
+    return (count, last.next_offset) if last is not None else (0, 0)
 
 
 def follows(records: memoryview, at: int) -> int | None:
@@ -202,15 +211,28 @@ def build(
 
     :param attributes: the codec, plus TRANSACTIONAL in a transaction.
     """
-    size = HEADER_SIZE + len(payload)
-    view = memoryview(bytearray(size))
+    view = memoryview(bytearray(HEADER_SIZE + len(payload)))
+    view[HEADER_SIZE:] = payload
+    sign(view, attributes, count, base_timestamp, max_timestamp, producer_id, epoch, sequence)
+    return view
+
+
+def sign(
+    view: memoryview,
+    attributes: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+) -> None:
+    """Write a header as :func:`build` does, in front of a payload that is in its place already."""
     HEADER.pack_into(
-        view, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, attributes, count - 1, base_timestamp, max_timestamp,
+        view, 0, 0, len(view) - LOG_OVERHEAD, -1, 2, 0, attributes, count - 1, base_timestamp, max_timestamp,
         producer_id, epoch, sequence, count,
     )  # fmt: skip
-    view[HEADER_SIZE:] = payload
     struct.pack_into(">I", view, _CRC_AT, crc32c.crc32c(view[_SIGNED_AT:]))
-    return view
 
 
 def next_sequence(sequence: int, count: int) -> int:

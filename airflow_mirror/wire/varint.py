@@ -7,6 +7,7 @@ Record batches use signed ones with zig-zag encoding (KIP-98); headers and field
 from __future__ import annotations
 
 _HALF = 1 << 63
+_UINT64 = 2 * _HALF - 1
 _TABLE_SIZE = 1 << 13  # lengths, offset and timestamp deltas are mostly this small
 
 
@@ -36,7 +37,7 @@ _TABLE = tuple(_encoded(value) for value in range(_TABLE_SIZE))
 
 
 def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the int64 that begins at byte ``at``, and the position of the next field.
+    """Return the int64 that begins at byte ``at``, and the position of the next field; bits beyond the 64th don't count.
 
     :raises ValueError: it has more than ten bytes. :raises IndexError: it is truncated.
     """
@@ -46,6 +47,7 @@ def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            value &= _UINT64
             return (value >> 1) ^ -(value & 1), at
         shift += 7
         if shift > 63:

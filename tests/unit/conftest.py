@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import airflow_mirror
+from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
 from tests.parts import EXAMPLES
 
@@ -39,6 +40,16 @@ settings.register_profile(
     max_examples=int(os.environ.get(EXAMPLES, 25)),
 )
 settings.load_profile("patient")
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the test run with pure Python, and with the compiled heart where it was built; return which one it is."""
+    if request.param == "pure":
+        monkeypatch.setattr(heart, "engine", None)
+    elif heart.engine is None:
+        pytest.skip("nothing could compile the heart on this machine")
+    return str(request.param)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import fields
 from itertools import pairwise
@@ -166,7 +167,8 @@ def test_every_key_of_a_copys_summary_is_documented() -> None:
 def test_every_dependency_is_explained_and_no_other() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+    build = "\n".join(tomllib.loads(text("pyproject.toml"))["build-system"]["requires"])
+    lists = [config["options"]["install_requires"], *config["options.extras_require"].values(), build]
     wanted = {name for part in lists for name in re.findall(r"^([A-Za-z][\w-]*)", part.strip(), re.MULTILINE)}
     cells = [cell for cell in first_cells(text("docs/dependencies.md")) if cell not in ("package", "---")]
     assert {name for cell in cells for name in cell.split(", ")} == wanted

@@ -7,8 +7,12 @@ record's bytes only those that depend on them (`packed`). A batch that can't be 
 
 from __future__ import annotations
 
-from airflow_mirror.copy.batches.tiers import Send
+from collections.abc import Generator
+from typing import cast
+
+from airflow_mirror.copy.batches.tiers import Joined, Send
 from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec, heart, packed
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
@@ -74,6 +78,10 @@ class Joiner:
         if self._batches > 1:
             size = self._size
             found = Send(records[0].offset, len(records), size, None, records, self._codec, self._next, self._batches)
+            batch = bytearray(wire_batch.HEADER_SIZE) + packed.join(records)
+            times = records[0].timestamp, found.newest_timestamp, found.last_timestamp
+            # Without the records: each of them is an object that looks into the response.
+            found = found._replace(records=[], joined=Joined(batch, *times, list(found.runs())))
         elif isinstance(first, RawBatch) and first.header is not None:
             found = Send.unchanged(first, first.header)
         elif isinstance(first, Send):
@@ -101,6 +109,64 @@ class Joiner:
         self._next = behind
 
 
+class CompiledJoiner(Joiner):
+    """The same by the compiled heart, which also takes a whole run of batches at once."""
+
+    def _reset(self) -> None:
+        self._merger = heart.engine.Merger(self._below, self._limit, self._dense, codec.decompress)
+
+    def take_batch(self, raw: RawBatch, header: BatchHeader) -> bool:
+        """See :meth:`Joiner.take_batch`."""
+        return bool(self._merger.take_batch(raw.view))
+
+    def take(self, send: Send) -> bool:
+        """See :meth:`Joiner.take`."""
+        if send.raw is not None and send.raw.header is not None:
+            return self.take_batch(send.raw, send.raw.header)
+        merger = self._merger
+        if send.size >= self._below or not merger.follows(send.base_offset, send.codec):
+            return False
+        records = [wire_records.as_bytes(record) for record in send.records]
+        return bool(merger.take(send, records, send.base_offset, send.codec, send.next_source))
+
+    def run(
+        self, records: memoryview, read: int, at: int, end: int, max_bytes: int, doubtful: int, epoch: int
+    ) -> Generator[Send, None, tuple[int, int]]:
+        """Take the batches from byte ``read`` and offset ``at`` on that simply pass; yield what is full meanwhile.
+
+        :param end: offset that they end before. :param doubtful: attributes that none of them has.
+        :param epoch: their leader epoch.
+        :return: byte and offset of the first batch that was not taken.
+        """
+        merger, full = self._merger, True
+        while full:
+            full = merger.run(records, read, at, end, max_bytes, doubtful, epoch)
+            if merger.read > read:
+                read, at = merger.read, merger.next
+            if full and (send := self.flush()) is not None:
+                yield send
+        return read, at
+
+    def flush(self) -> Send | None:
+        """See :meth:`Joiner.flush`."""
+        merger, first = self._merger, self._merger.first
+        if merger.batches > 1:
+            start, number, behind, batches = merger.first_offset, merger.codec, merger.next, merger.batches
+            count, size, *joined = merger.flush()
+            return Send(start, count, size, None, [], number, behind, batches, joined=Joined(*joined))
+        if isinstance(first, memoryview):
+            raw = wire_batch.batch_at(first, 0)
+            assert raw is not None and raw.header is not None
+            first = Send.unchanged(raw, raw.header)
+        merger.clear()
+        return cast("Send | None", first)
+
+
+def joiner(below: int, max_bytes: int, *, dense: bool) -> Joiner:
+    """Return the joiner of the heart that runs."""
+    return (Joiner if heart.engine is None else CompiledJoiner)(below, max_bytes, dense=dense)
+
+
 def _only_body(view: memoryview) -> memoryview | None:
     """Return the body of a batch's only record; None unless it is encoded as every producer encodes it.
 
@@ -116,6 +182,6 @@ def _only_body(view: memoryview) -> memoryview | None:
         if byte < 0x80:
             break
     # The length is zig-zag encoded. Attributes and both deltas of a batch's only record are 0.
-    if length >> 1 != len(view) - at or view[at] or view[at + 1] or view[at + 2]:
+    if length & 1 or length >> 1 != len(view) - at or view[at] or view[at + 1] or view[at + 2]:
         return None
     return view[at + 3 :]

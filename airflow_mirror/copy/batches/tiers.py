@@ -31,13 +31,23 @@ class Tier(Enum):
     DROP = "drop"
 
 
+class Joined(NamedTuple):
+    """Several batches, merged: room for a header, then the records, uncompressed. ``spans``: as :meth:`Send.runs`."""
+
+    batch: bytearray
+    base_timestamp: int
+    newest_timestamp: int
+    last_timestamp: int
+    spans: list[tuple[int, int]]
+
+
 class Send(NamedTuple):
     """Produce one batch: with identical offsets its first record must be stored at ``base_offset``.
 
-    ``raw`` is signed and sent unchanged; without it, ``records`` are encoded with ``codec``. Their offsets are
-    consecutive unless offsets are mapped. ``size`` is exact for ``raw``, otherwise roughly the uncompressed size.
-    ``merged`` is the number of source batches if several were merged, else 0. ``filler``: the batch fills a hole
-    (`tombstones`).
+    ``raw`` is signed and sent unchanged; without it, ``records`` are encoded with ``codec``, or what was ``joined`` is
+    compressed with it. Offsets are consecutive unless they are mapped. ``size`` is exact for ``raw``, otherwise roughly
+    the uncompressed size. ``merged`` is the number of source batches if several were merged, else 0. ``filler``: the
+    batch fills a hole (`tombstones`).
     """
 
     base_offset: int
@@ -49,6 +59,7 @@ class Send(NamedTuple):
     next_source: int
     merged: int = 0
     filler: bool = False
+    joined: Joined | None = None
 
     @classmethod
     def unchanged(cls, raw: RawBatch, header: BatchHeader) -> Send:
@@ -58,26 +69,58 @@ class Send(NamedTuple):
     def without_bytes(self) -> Send:
         """Return what is left to know of it once its bytes were sent and are given back: offsets and timestamps."""
         raw = self.raw and self.raw._replace(view=memoryview(b""))
-        return self._replace(raw=raw, records=[Packed(r.offset, r.timestamp, b"") for r in self.records])
+        joined = self.joined and self.joined._replace(batch=bytearray())
+        records = [Packed(r.offset, r.timestamp, b"") for r in self.records]
+        return self._replace(raw=raw, records=records, joined=joined)
+
+    def signed(
+        self, max_bytes: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
+    ) -> memoryview:
+        """Return the batch under the identity of our producer, as it is to be produced.
+
+        :param max_bytes: what the target takes; where compression makes it larger, it is left out.
+        """
+        if self.raw is not None and self.raw.header is not None:
+            wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
+            return self.raw.view
+        batch = self._encoded(self.codec, producer_id, epoch, sequence, transactional)
+        if len(batch) > max_bytes and self.codec != wire_codec.NONE:  # compression makes random bytes longer
+            batch = self._encoded(wire_codec.NONE, producer_id, epoch, sequence, transactional)
+        return batch
+
+    def _encoded(self, number: int, producer_id: int, epoch: int, sequence: int, transactional: bool) -> memoryview:
+        if self.joined is None:
+            return wire_records.encode_packed(self.records, number, producer_id, epoch, sequence, transactional)
+        batch, base, newest, _, _ = self.joined
+        view = memoryview(batch)
+        if number != wire_codec.NONE:
+            payload = wire_codec.compress(number, view[wire_batch.HEADER_SIZE :], quick=True)
+            view = memoryview(bytearray(wire_batch.HEADER_SIZE) + payload)
+        attributes = number | (wire_batch.TRANSACTIONAL if transactional else 0)
+        wire_batch.sign(view, attributes, self.record_count, base, newest, producer_id, epoch, sequence)
+        return view
 
     @property
     def newest_timestamp(self) -> int:
         """The highest timestamp of its records, in ms."""
         if self.raw is not None and self.raw.header is not None:
             return self.raw.header.max_timestamp
-        return max(record.timestamp for record in self.records)
+        return self.joined.newest_timestamp if self.joined else max(record.timestamp for record in self.records)
 
     @property
     def last_timestamp(self) -> int:
         """The timestamp of its last record, or, for a batch that passes, of its newest; in ms. Costs nothing."""
         if self.raw is not None and self.raw.header is not None:
             return self.raw.header.max_timestamp
-        return self.records[-1].timestamp
+        return self.joined.last_timestamp if self.joined else self.records[-1].timestamp
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield (first source offset, count) of each run of consecutive source offsets."""
         if self.next_source - self.base_offset == self.record_count:
             yield self.base_offset, self.record_count
+            return
+        if self.joined is not None:
+            yield from self.joined.spans
             return
         first = last = self.base_offset
         for record in self.records[1:]:

@@ -39,6 +39,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseUnconfirmed, MirrorError, SourceGone, TryAgain
+from airflow_mirror.wire import heart
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -89,8 +90,8 @@ class CopyLoop:
         transaction = options.transaction_bytes if options.transactional and one.is_mapped else 0
         tombstones = one.target_topic in options.tombstone_topics and not one.is_mapped
         return PartitionCopy(
-            one, options.committed_only, limit, merge_below=options.merge_below, transaction_bytes=transaction,
-            tombstones=tombstones, touched=self._touched,
+            one, options.committed_only, limit, merge_below=heart.merge_below(options.merge_below),
+            transaction_bytes=transaction, tombstones=tombstones, touched=self._touched,
         )  # fmt: skip
 
     def run(self, should_stop: Callable[[], bool]) -> list[PartitionCopy]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import NamedTuple
 
-from airflow_mirror.copy.batches import tiers, tombstones
+from airflow_mirror.copy.batches import joining, tiers, tombstones
 from airflow_mirror.copy.batches.by_key import key_filter
-from airflow_mirror.copy.batches.joining import Joiner
+from airflow_mirror.copy.batches.joining import CompiledJoiner, Joiner
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.loop.leaders import NOBODY, Broker
@@ -28,7 +28,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.aborted import AbortedFilter
-from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.fetch import FetchedPartition
 
 FOREVER = 2**63 - 1
@@ -511,7 +511,7 @@ class PartitionCopy:
         batches = sum(count for _, _, count in parts)
         joiner = None
         if batches > 1 and size < batches * self.merge_below:
-            joiner = Joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
+            joiner = joining.joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
         for fetched, start, _ in parts:
             for step in self._work(fetched, start, joiner):
                 yield step
@@ -520,7 +520,7 @@ class PartitionCopy:
         yield from _flushed(joiner)
 
     def _work(self, fetched: FetchedPartition, start: int, joiner: Joiner | None) -> Iterator[Send | Corrupt]:
-        """Yield the steps of a response in order; stop after the first corrupt batch.
+        """Yield the steps of a response in order; nothing behind a corrupt batch counts.
 
         :param joiner: merges small neighbouring batches; it may keep some in the end.
         """
@@ -528,49 +528,45 @@ class PartitionCopy:
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
         doubtful = wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
         whole, end, max_bytes = self._wanted is None, self.end, self.max_bytes
+        runs = joiner if whole and isinstance(joiner, CompiledJoiner) else None
         at, read = start, 0  # everything below this offset, and these bytes of the response, were processed
         epoch: int | None = None  # of the previous batch
         try:
-            for raw in iter_batches(records):
-                read += len(raw.view)
+            while (raw := wire_batch.batch_at(records, read)) is not None:
                 header = raw.header
                 if header is not None and header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.trail.note(epoch, max(at, header.base_offset), self.position)
+                if runs is not None and header is not None:
+                    begun = read
+                    read, at = yield from runs.run(records, read, at, end, max_bytes, doubtful, header.leader_epoch)
+                    if read > begun:
+                        continue
+                read += len(raw.view)
                 # Fast path for nearly every batch: it is next and passes unchanged. The code below handles these too.
                 if (
                     header is not None and whole and header.base_offset == at and not header.attributes & doubtful
                     and tiers.passes(header, at, end, max_bytes) and not tiers.has_linked_blocks(raw, header)
                 ):  # fmt: skip
                     if not wire_batch.crc_is_valid(raw.view, header):
-                        yield from _flushed(joiner)
-                        yield Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
+                        broken = Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
+                        yield from _joined(joiner, broken)
                         return
                     at = header.next_offset
-                    if joiner is None:
-                        yield Send.unchanged(raw, header)
-                    elif not joiner.take_batch(raw, header):
-                        yield from _joined(joiner, Send.unchanged(raw, header))
+                    yield from _joined(joiner, Send.unchanged(raw, header))
                     continue
                 steps = self._unusual(raw, at, start, wire_batch.follows(records, read), aborted)
                 if steps is None:
-                    yield from _flushed(joiner)
                     return
                 for step in steps:
-                    if isinstance(step, Corrupt):
-                        yield from _flushed(joiner)
-                        yield step
-                        return
                     yield from _joined(joiner, step)
                 at = max(at, raw.next_offset)
         except wire_batch.BrokenFrame as e:
-            yield from _flushed(joiner)
-            yield Corrupt(at, at + 1, str(e))
+            yield from _joined(joiner, Corrupt(at, at + 1, str(e)))
             return
         # Nothing of the response could be used, and nothing came behind it.
         if at == start and records and self.fetch_offset == start:
-            yield from _flushed(joiner)
-            yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
+            yield from _joined(joiner, Corrupt(at, at + 1, "its length goes beyond everything that the source sent"))
 
     def _unusual(
         self, raw: RawBatch, at: int, start: int, behind: int | None, aborted: AbortedFilter
@@ -601,13 +597,15 @@ class PartitionCopy:
         return tiers.actions(raw, tier, at, self.end, self.max_bytes, dense=self._keeps_offsets, wanted=self._wanted)
 
 
-def _joined(joiner: Joiner | None, send: Send) -> Iterator[Send]:
+def _joined(joiner: Joiner | None, step: Send | Corrupt) -> Iterator[Send | Corrupt]:
     """Append a batch to the joiner; yield what does not become part of a merged batch."""
-    if joiner is not None and joiner.take(send):
-        return
-    yield from _flushed(joiner)
-    if joiner is None or not joiner.take(send):
-        yield send
+    if joiner is not None:
+        if isinstance(step, Send) and joiner.take(step):
+            return
+        yield from _flushed(joiner)
+        if isinstance(step, Send) and joiner.take(step):
+            return
+    yield step
 
 
 def _flushed(joiner: Joiner | None) -> Iterator[Send]:

@@ -29,10 +29,8 @@ from airflow_mirror.errors import (
     TargetMoved,
     TryAgain,
 )
-from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records
-from airflow_mirror.wire.codec import NONE
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.topology import id_of
 
@@ -175,14 +173,7 @@ class TargetSide:
                 self._judge.failed(p, error)
 
     def _sign(self, p: PartitionCopy, step: Send) -> memoryview:
-        if step.raw is not None and step.raw.header is not None:
-            raw = step.raw
-            wire_batch.resign(raw.view, step.raw.header, p.producer_id, p.epoch, p.sequence, p.transactional)
-            return raw.view
-        batch = wire_records.encode_packed(step.records, step.codec, p.producer_id, p.epoch, p.sequence, p.transactional)
-        if len(batch) > p.max_bytes and step.codec != NONE:  # compression makes random bytes longer
-            batch = wire_records.encode_packed(step.records, NONE, p.producer_id, p.epoch, p.sequence, p.transactional)
-        return batch
+        return step.signed(p.max_bytes, p.producer_id, p.epoch, p.sequence, p.transactional)
 
     def receive(self, lane: ProduceLane) -> None:
         """Receive from a connection that is ready to read or write."""

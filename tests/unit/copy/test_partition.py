@@ -12,6 +12,8 @@ from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.wire.fetch import FetchedPartition
 from tests.unit.copy.test_damage import START, feed, log, opened, run
 
+pytestmark = pytest.mark.usefixtures("either_heart")
+
 
 def send(copy: PartitionCopy) -> Send:
     step = copy.next_step()

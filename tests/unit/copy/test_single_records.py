@@ -21,6 +21,7 @@ from airflow_mirror.wire.fetch import FetchedPartition
 from airflow_mirror.wire.records import Record
 
 START = 12_345
+pytestmark = pytest.mark.usefixtures("either_heart")
 
 
 def rows(count: int, seed: int = 1) -> list[Record]:
@@ -75,7 +76,7 @@ def sent(copy: PartitionCopy) -> list[Send]:
 
 
 def encoded(send: Send) -> memoryview:
-    return send.raw.view if send.raw else records.encode_packed(send.records, send.codec, 1, 0, 0)
+    return send.signed(1_000_000, 1, 0, 0)
 
 
 def shown(sends: list[Send]) -> list[Record]:

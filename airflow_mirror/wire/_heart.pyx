@@ -1,0 +1,395 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled heart: what a copy does for each small batch and each of its records (:mod:`airflow_mirror.wire.heart`).
+
+Pure Python has the same functions and gives the same bytes; what is not plain here is left to it. The bytes come from
+brokers and may be anything: each length is compared with what is left before a byte behind it is read, and sums are made
+where they can't overflow. Offsets, counts and sizes are int64; timestamps wrap like a Java long, so they are unsigned here.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":  # Cython's own declarations use macros, which are no part of the stable ABI
+    char *PyByteArray_AsString(object)
+    object PyByteArray_FromStringAndSize(const char *, Py_ssize_t)
+    int PyByteArray_Resize(object, Py_ssize_t) except -1
+
+cdef extern from *:
+    """
+    /* CRC-32C by the instruction of x86-64 where the processor has it, else by tables, eight bytes at a time.
+       HEART_TABLES leaves the instruction out, to test the tables. Integers are read byte by byte: any byte order will do. */
+    #include <stdint.h>
+    #include <string.h>
+
+    static uint32_t heart_table[8][256];
+    static int heart_has_instruction;
+
+    #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(HEART_TABLES)
+    #include <nmmintrin.h>
+    __attribute__((target("sse4.2"))) static uint32_t heart_crc_instruction(uint32_t crc, const unsigned char *p, size_t n) {
+        uint64_t wide = crc, word;
+        for (; n >= 8; p += 8, n -= 8) { memcpy(&word, p, 8); wide = _mm_crc32_u64(wide, word); }
+        for (crc = (uint32_t)wide; n; n--) crc = _mm_crc32_u8(crc, *p++);
+        return crc;
+    }
+    static int heart_processor(void) { __builtin_cpu_init(); return __builtin_cpu_supports("sse4.2") ? 1 : 0; }
+    #else
+    static uint32_t heart_crc_instruction(uint32_t crc, const unsigned char *p, size_t n) { (void)p; (void)n; return crc; }
+    static int heart_processor(void) { return 0; }
+    #endif
+
+    static void heart_begin(void) {
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t crc = i;
+            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+            heart_table[0][i] = crc;
+        }
+        for (uint32_t i = 0; i < 256; i++)
+            for (int t = 1; t < 8; t++)
+                heart_table[t][i] = heart_table[t - 1][i] >> 8 ^ heart_table[0][heart_table[t - 1][i] & 255];
+        heart_has_instruction = heart_processor();
+    }
+    static uint32_t heart_crc(const unsigned char *p, size_t n) {
+        uint32_t crc = 0xFFFFFFFFu;
+        if (heart_has_instruction) return ~heart_crc_instruction(crc, p, n);
+        for (; n >= 8; p += 8, n -= 8) {
+            crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+            crc = heart_table[7][crc & 255] ^ heart_table[6][crc >> 8 & 255] ^ heart_table[5][crc >> 16 & 255]
+                ^ heart_table[4][crc >> 24] ^ heart_table[3][p[4]] ^ heart_table[2][p[5]] ^ heart_table[1][p[6]]
+                ^ heart_table[0][p[7]];
+        }
+        while (n--) crc = crc >> 8 ^ heart_table[0][(crc ^ *p++) & 255];
+        return ~crc;
+    }
+    static uint32_t heart_u32(const unsigned char *p) {
+        return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
+    static uint64_t heart_u64(const unsigned char *p) { return (uint64_t)heart_u32(p) << 32 | heart_u32(p + 4); }
+    """
+    void heart_begin()
+    bint heart_has_instruction
+    uint32_t heart_crc(const unsigned char *, size_t) nogil
+    uint32_t heart_u32(const unsigned char *) nogil
+    uint64_t heart_u64(const unsigned char *) nogil
+
+# Of `wire.heart`, which takes no other: a module that was built from an older state of this file must not run.
+INTERFACE = 1
+
+cdef enum:
+    HEADER = 61  # bytes of a batch's header
+    PREFIX = 17  # of which say where it ends, and what it is
+    OVERHEAD = 12  # bytes that its length does not count
+    FRAME = 21  # at most, of a record besides its body (`packed.FRAME_BYTES`)
+    CODEC = 7
+    LZ4 = 3
+    OTHERWISE = 0x28  # markers and LogAppendTime (`tiers.passes`)
+
+heart_begin()
+HAS_INSTRUCTION = bool(heart_has_instruction)
+
+
+def crc(content):
+    """Return the CRC-32C of bytes."""
+    cdef Py_buffer b
+    PyObject_GetBuffer(content, &b, PyBUF_SIMPLE)
+    try:
+        return heart_crc(<const unsigned char *>b.buf, b.len)
+    finally:
+        PyBuffer_Release(&b)
+
+
+def scan(records):
+    """Return what `batch.scan` does; None where that has more to say."""
+    cdef Py_buffer b
+    cdef const unsigned char *p
+    cdef Py_ssize_t at = 0
+    cdef int64_t count = 0, size, base = 0, delta = 0
+    cdef int magic
+    PyObject_GetBuffer(records, &b, PyBUF_SIMPLE)
+    try:
+        while b.len - at > PREFIX:
+            p = <const unsigned char *>b.buf + at
+            size = OVERHEAD + <int64_t><int32_t>heart_u32(p + 8)
+            magic = p[16]
+            if magic > 2 or size < (HEADER if magic == 2 else 34 if magic == 1 else 26):
+                return None
+            if size > b.len - at:
+                break
+            count += 1
+            base, delta = <int64_t>heart_u64(p), <int32_t>heart_u32(p + 23) if magic == 2 else 0
+            at += size
+        if not 0 <= base < INT64_MAX - 0x100000000:
+            return None
+        return count, base + delta + 1 if count else 0
+    finally:
+        PyBuffer_Release(&b)
+
+
+cdef inline const unsigned char *_varint(const unsigned char *p, const unsigned char *end, int64_t *value) noexcept nogil:
+    """Read a zig-zag integer and return where it ends; NULL if it does not, or has more than ten bytes."""
+    cdef uint64_t found = 0
+    cdef int shift = 0
+    while p < end and shift <= 63:
+        found |= <uint64_t>(p[0] & 0x7F) << shift
+        if p[0] < 0x80:
+            value[0] = <int64_t>(found >> 1 ^ (0 - (found & 1)))
+            return p + 1
+        p += 1
+        shift += 7
+    return NULL
+
+
+cdef inline unsigned char *_put(unsigned char *into, uint64_t value) noexcept nogil:
+    """Write an int64 in zig-zag encoding and return where it ends: at most ten bytes."""
+    value = value << 1 ^ (0 - (value >> 63))
+    while value > 0x7F:
+        into[0] = <unsigned char>(value | 0x80)
+        value >>= 7
+        into += 1
+    into[0] = <unsigned char>value
+    return into + 1
+
+
+cdef inline int _width(uint64_t value) noexcept nogil:
+    cdef int bytes_ = 1
+    value = value << 1 ^ (0 - (value >> 63))
+    while value > 0x7F:
+        value >>= 7
+        bytes_ += 1
+    return bytes_
+
+
+cdef struct _Sums:  # of what is in a merged batch
+    int64_t count
+    int64_t size  # an upper bound of its bytes, as `joining.Joiner` counts them
+    Py_ssize_t used  # bytes that are written
+    uint64_t base  # timestamps
+    uint64_t last
+    int64_t newest
+
+
+cdef bint _append(
+    _Sums *s, unsigned char *out, int64_t limit, uint64_t timestamp, const unsigned char *body, Py_ssize_t n
+) noexcept nogil:
+    """Append a record; return whether it fits into ``limit`` bytes, which ``out`` has."""
+    cdef unsigned char *into
+    if n > limit - FRAME - s.size:
+        return False
+    into = out + s.used
+    if s.count == 0:
+        s.base, s.newest = timestamp, <int64_t>timestamp
+    elif <int64_t>timestamp > s.newest:
+        s.newest = <int64_t>timestamp
+    into = _put(into, <uint64_t>(1 + _width(timestamp - s.base) + _width(<uint64_t>s.count) + n))
+    into[0] = 0  # attributes, of which no bit has a meaning yet
+    into = _put(_put(into + 1, timestamp - s.base), <uint64_t>s.count)
+    if n:
+        memcpy(into, body, n)
+    s.used = into + n - out
+    s.size += FRAME + n
+    s.last = timestamp
+    s.count += 1
+    return True
+
+
+cdef bint _append_all(
+    _Sums *s, unsigned char *out, int64_t limit, const unsigned char *header, const unsigned char *p, Py_ssize_t n
+) noexcept nogil:
+    """Append the records of a payload; return whether it is what its header says (`packed.split`), and fits."""
+    cdef const unsigned char *end = p + n
+    cdef const unsigned char *stop
+    cdef int64_t size, since, delta, last = -1, last_delta = <int32_t>heart_u32(header + 23)
+    cdef int32_t i
+    for i in range(<int32_t>heart_u32(header + 57)):
+        p = _varint(p, end, &size)
+        if p == NULL or size < 1 or size > end - p:
+            return False
+        stop = p + size
+        p = _varint(p + 1, end, &since)
+        if p == NULL:
+            return False
+        p = _varint(p, end, &delta)
+        if p == NULL or p > stop or delta <= last or delta > last_delta:
+            return False
+        last = delta
+        if not _append(s, out, limit, heart_u64(header + 27) + <uint64_t>since, p, stop - p):
+            return False
+        p = stop
+    return p == end
+
+
+cdef class Merger:
+    """The records of small neighbouring batches, encoded as one batch: what `joining.Joiner` keeps in Python objects.
+
+    :param below: in bytes; larger batches are not taken. :param limit: the most bytes of a merged batch.
+    :param dense: take nothing behind a hole.
+    :param decompress: ``codec.decompress``.
+    :ivar first: what was taken first, if nothing else was: a batch's view, or what :meth:`took` was given.
+    :ivar read: where the next batch begins in what :meth:`run` was given, in bytes. :ivar next: the offset behind the last batch.
+    """
+
+    cdef readonly int64_t batches, first_offset, next
+    cdef readonly Py_ssize_t read
+    cdef readonly int codec
+    cdef readonly object first
+    cdef int64_t below, limit
+    cdef bint dense
+    cdef object decompress, out
+    cdef list runs
+    cdef _Sums sums
+
+    def __init__(self, below, limit, dense, decompress):
+        self.below, self.limit, self.dense, self.decompress = below, limit, dense, decompress
+        self._begin()
+
+    cdef _begin(self):
+        self.out = self.first = None
+        self.runs = []
+        self.batches = self.codec = 0
+        self.sums = _Sums(count=0, size=HEADER, used=HEADER, base=0, last=0, newest=INT64_MIN)
+
+    def follows(self, at, int number):
+        """Return whether a batch of this offset and codec may be taken next."""
+        return self.batches == 0 or (number == self.codec and (at == self.next or not self.dense))
+
+    def take_batch(self, view):
+        """Take an intact, dense batch that could pass unchanged; return False if it does not fit."""
+        cdef Py_buffer b
+        cdef const unsigned char *h
+        PyObject_GetBuffer(view, &b, PyBUF_SIMPLE)
+        try:
+            h = <const unsigned char *>b.buf
+            return b.len >= HEADER and <int32_t>heart_u32(h + 57) > 0 and self._take(h, b.len, view, 0)
+        finally:
+            PyBuffer_Release(&b)
+
+    cdef bint _take(self, const unsigned char *h, Py_ssize_t total, view, Py_ssize_t at) except -1:
+        """Take the batch at ``h``, which is byte ``at`` of ``view``."""
+        cdef int64_t base = <int64_t>heart_u64(h), count = <int32_t>heart_u32(h + 57)
+        cdef int number = h[22] & CODEC
+        cdef Py_buffer b
+        cdef _Sums sums = self.sums  # what does not fit is written behind `used`, and so it was never there
+        cdef bint fits
+        if total >= self.below or not (
+            self.batches == 0 or (number == self.codec and (base == self.next or not self.dense))
+        ):
+            return False
+        # Before decompression: a small batch may hold a million records.
+        if count > (self.limit - sums.size) // FRAME:
+            return False
+        if number == 0:
+            fits = _append_all(&sums, self._room(), self.limit, h, h + HEADER, total - HEADER)
+        else:
+            try:
+                plain = self.decompress(number, view[at + HEADER : at + total])
+            except ValueError:
+                return False
+            PyObject_GetBuffer(plain, &b, PyBUF_SIMPLE)
+            fits = _append_all(&sums, self._room(), self.limit, h, <const unsigned char *>b.buf, b.len)
+            PyBuffer_Release(&b)
+        if fits:
+            if self.batches == 0:
+                self.first = view[at : at + total]
+            self.sums = sums
+            self._span(base, count)
+            self._took(base, number, base + count)
+        return fits
+
+    cdef unsigned char *_room(self) except NULL:
+        # As large as a merged batch may be: what is not written to takes no memory, and nothing is copied when it grows.
+        if self.out is None:
+            self.out = PyByteArray_FromStringAndSize(NULL, self.limit + FRAME)
+        return <unsigned char *>PyByteArray_AsString(self.out)
+
+    cdef _span(self, int64_t first, int64_t count):
+        cdef Py_ssize_t known = len(self.runs)
+        if known and self.runs[known - 1][0] + self.runs[known - 1][1] == first:
+            self.runs[known - 1] = (self.runs[known - 1][0], self.runs[known - 1][1] + count)
+        else:
+            self.runs.append((first, count))
+
+    cdef _took(self, int64_t base, int number, int64_t behind):
+        if self.batches == 0:
+            self.first_offset, self.codec = base, number
+        self.batches += 1
+        self.next = behind
+
+    def take(self, first, records, base, int number, behind):
+        """Take the records of ``first``, which begins at offset ``base`` and ends before ``behind``; False if they don't fit.
+
+        :param records: offset, timestamp and body of each.
+        """
+        cdef Py_buffer b
+        cdef _Sums sums = self.sums
+        cdef bint fits = True
+        for _, timestamp, body in records:
+            PyObject_GetBuffer(body, &b, PyBUF_SIMPLE)
+            fits = _append(&sums, self._room(), self.limit, <uint64_t><int64_t>timestamp, <const unsigned char *>b.buf, b.len)
+            PyBuffer_Release(&b)
+            if not fits:
+                return False
+        if self.batches == 0:
+            self.first = first
+        self.sums = sums
+        for offset, _, _ in records:
+            self._span(offset, 1)
+        self._took(base, number, behind)
+        return True
+
+    def run(self, records, Py_ssize_t read, at, int64_t end, int64_t max_bytes, int doubtful, int32_t epoch):
+        """Take batches from byte ``read`` on, while they pass unchanged (`tiers.passes`) and fit.
+
+        :param at: the offset of the first. :param end: that they end before. :param epoch: the leader epoch of all.
+        :param doubtful: attributes that none has.
+        :return: whether it ended because a batch does not fit behind those that were taken; else the batch at
+            :attr:`read` is for Python to judge, if there is one.
+        """
+        cdef Py_buffer b
+        cdef const unsigned char *h
+        cdef int64_t total, base, count
+        cdef int attributes
+        self.read = read
+        if not 0 <= at <= end:
+            return False
+        base = at
+        PyObject_GetBuffer(records, &b, PyBUF_SIMPLE)
+        try:
+            while b.len - self.read >= HEADER:
+                h = <const unsigned char *>b.buf + self.read
+                total = OVERHEAD + <int64_t><int32_t>heart_u32(h + 8)
+                attributes = <int16_t>(heart_u32(h + 21) >> 16)
+                count = <int32_t>heart_u32(h + 57)
+                if (
+                    total < HEADER or total > b.len - self.read or total > max_bytes or total >= self.below or h[16] != 2
+                    or <int64_t>heart_u64(h) != base or <int32_t>heart_u32(h + 12) != epoch
+                    or attributes & (OTHERWISE | doubtful)
+                    or count <= 0 or count != <int64_t><int32_t>heart_u32(h + 23) + 1 or count > end - base
+                    or (attributes & CODEC == LZ4 and total > HEADER + 4 and not h[HEADER + 4] & 0x20)
+                    or heart_crc(h + 21, total - 21) != heart_u32(h + 17)
+                ):
+                    return False
+                if not self._take(h, total, records, self.read):
+                    return self.batches > 0
+                self.read += total
+                base += count
+            return False
+        finally:
+            PyBuffer_Release(&b)
+
+    def flush(self):
+        """Return what was taken, and start over: the batch after room for its header, and what else is known of it.
+
+        That is the number of records and its bytes at most, base, newest and last timestamp, and its runs of offsets.
+        """
+        PyByteArray_Resize(self.out, self.sums.used)
+        found = (
+            self.sums.count, self.sums.size, self.out, <int64_t>self.sums.base, self.sums.newest,
+            <int64_t>self.sums.last, self.runs,
+        )
+        self._begin()
+        return found
+
+    def clear(self):
+        """Start over without what was taken."""
+        self._begin()
