@@ -250,8 +250,10 @@ class Mirror:
         "--max-bytes-per-second", "N",
     )  # fmt: skip
     merge_below: int = knob(
-        1024, _FROM_ZERO, "in bytes; waiting batches that are smaller than this on average are merged; 0 never"
-    )
+        16384, _FROM_ZERO,
+        "in bytes; waiting batches that are smaller than this on average are merged; 0 never. Without the compiled "
+        "heart, no more than 1024 counts",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

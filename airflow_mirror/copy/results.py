@@ -9,6 +9,7 @@ from typing import Any
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseLost, MirrorError, SourceGone, TaskUnheard, TryAgain
+from airflow_mirror.wire import heart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class PartitionResult:
     :param lease_lost: the error is a lost lease, which a driver that withdraws it expects.
     :param opened: False: its position is a guess, because the target was not looked at.
     :param unheard: the error is that nobody knows how the task ended, and whether it has: it may still write.
+    :param heart: which one ran (:func:`.heart.name`); empty if none did.
     """
 
     topic: str
@@ -49,6 +51,7 @@ class PartitionResult:
     source_gone: bool = False
     unheard: bool = False
     opened: bool = True
+    heart: str = ""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -81,6 +84,7 @@ class PartitionResult:
             source_gone=isinstance(p.error, SourceGone),
             unheard=isinstance(p.error, TaskUnheard),
             opened=p.opened or p.done,
+            heart=heart.name() if p.opened else "",
         )
 
 
@@ -107,6 +111,7 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     summary["seconds"] = round(seconds, 3)
     # Without the start of Spark and its workers, for a comparison of engines.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
+    summary["heart"] = ", ".join(sorted({row.heart for row in rows if row.heart}))
     ends: dict[str, int] = {}
     # With key partitioning several rows cover one source partition: the slowest counts.
     for row in filter(lambda row: row.opened, rows):
@@ -125,4 +130,5 @@ def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionRes
     sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTERS}
     position = max(before.position, row.position)  # a task that was lost, or began without the lease, knows none
     seconds = round(before.seconds + row.seconds, 3)
-    return replace(row, **sums, position=position, opened=before.opened or row.opened, seconds=seconds)
+    opened, its = before.opened or row.opened, row.heart or before.heart
+    return replace(row, **sums, position=position, opened=opened, seconds=seconds, heart=its)

@@ -53,6 +53,7 @@ SOURCES = {
     ("jobs/driver/run_job.py", "_carried_out", "import_module(WORK[kind])"): "a table in the same file",
     ("operators/acls.py", "secrets_of", "function_at(str(reference))"): "the operator's field",
     ("operators/cutover.py", "run", "fence_of(self.fence)"): "the operator's field",
+    ("wire/heart.py", "_from_zip", "exec_module(module)"): "a file of the package's own zip",
     ("common/policy.py", "_loaded", "import_module(module)"): "a Mirror that no stored plan has brought",
     ("common/policy.py", "_named", "_loaded(self.kind)"): "a Mirror that no stored plan has brought",
 }

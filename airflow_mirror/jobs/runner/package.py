@@ -1,7 +1,8 @@
 """The package as one zip for ``spark-submit --py-files``: ``python -m airflow_mirror.jobs.runner.package OUT.zip``.
 
-Executors then run the driver's version without an installation of their own. The zip is pure Python; the packages that
-it imports must be installed on the executors (:mod:`airflow_mirror.jobs.driver.executors`).
+Executors then run the driver's version without an installation of their own, and its compiled heart where it was built
+for their system (:mod:`airflow_mirror.wire.heart`); the packages that it imports must be installed on the executors
+(:mod:`airflow_mirror.jobs.driver.executors`).
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.wire import heart
 
 ROOT = Path(__file__).parents[3]
 
@@ -160,6 +161,60 @@ def test_zip_holds_the_package_and_is_reproducible(tmp_path: Path) -> None:
     assert {"airflow_mirror/__init__.py", "airflow_mirror/copy/task.py"} <= names
     assert "airflow_mirror/jobs/runner/log4j2.properties" in names
     assert not [name for name in names if "__pycache__" in name]
+
+
+WHICH = "from airflow_mirror.wire import heart; print(heart.name()); print(heart.__file__)"
+
+
+def heart_of(zipped: Path, cwd: Path, before: str = "") -> str:
+    """Return which heart a process has that finds the package in the zip alone, as on an executor."""
+    command = [sys.executable, "-c", f"{before}\n{WHICH}"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(zipped)}, cwd=cwd, capture_output=True, text=True)
+    name, file = done.stdout.splitlines() or [done.stderr[-2000:], ""]
+    assert file.startswith(str(zipped)), done.stdout
+    return name
+
+
+def with_heart(zipped: Path, content: bytes | None) -> Path:
+    """Return the zip with another extension in it, or with none."""
+    changed = zipped.with_name("changed.zip")
+    with zipfile.ZipFile(zipped) as before, zipfile.ZipFile(changed, "w") as after:
+        for name in before.namelist():
+            if not name.endswith(".so"):
+                after.writestr(name, before.read(name))
+        if content is not None:
+            after.writestr("airflow_mirror/wire/_heart.abi3.so", content)
+    return changed
+
+
+@pytest.mark.skipif(heart.engine is None, reason="nothing could compile the heart on this machine")
+def test_the_compiled_heart_comes_with_the_zip(tmp_path: Path) -> None:
+    assert heart_of(package.build(tmp_path / "p.zip"), tmp_path) == "compiled"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no library at all", b"\x7fELF" + bytes(60)])
+def test_without_an_extension_that_fits_pure_python_runs(tmp_path: Path, content: bytes | None) -> None:
+    assert heart_of(with_heart(package.build(tmp_path / "p.zip"), content), tmp_path) == "pure"
+
+
+def test_where_nothing_can_be_loaded_from_memory_pure_python_runs(tmp_path: Path) -> None:
+    zipped = package.build(tmp_path / "p.zip")
+    assert heart_of(zipped, tmp_path, "import os; del os.memfd_create") == "pure"
+    assert heart_of(zipped, tmp_path, "import os; os.memfd_create = lambda name: os.open('/nowhere', 0)") == "pure"
+
+
+@pytest.mark.skipif(heart.engine is None, reason="nothing could compile the heart on this machine")
+def test_a_heart_that_was_built_from_an_older_state_does_not_run(tmp_path: Path) -> None:
+    zipped = package.build(tmp_path / "p.zip")
+    with zipfile.ZipFile(zipped) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith("wire/heart.py"))
+        text = archive.read(name).decode()
+        rest = {one: archive.read(one) for one in archive.namelist() if one != name}
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr(name, text.replace("_INTERFACE = 1", "_INTERFACE = 2"))
+        for one, content in rest.items():
+            archive.writestr(one, content)
+    assert heart_of(zipped, tmp_path) == "pure"
 
 
 def test_handed_over_settings_are_loaded_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
