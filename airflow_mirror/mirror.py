@@ -251,8 +251,8 @@ class Mirror:
     )  # fmt: skip
     merge_below: int = knob(
         16384, _FROM_ZERO,
-        "in bytes; waiting batches that are smaller than this on average are merged; 0 never. Without the compiled "
-        "heart, no more than 1024 counts",
+        "in bytes, uncompressed; waiting batches that are smaller than this on average are merged, of gzip an eighth; "
+        "0 never. Without the compiled heart, no more than 1024 counts",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

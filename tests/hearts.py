@@ -237,7 +237,8 @@ class Case:
 def told(step: Send, copy: PartitionCopy) -> object:
     times = step.newest_timestamp, step.last_timestamp, list(step.runs())
     fields = step.base_offset, step.record_count, step.size, step.codec, step.next_source, step.merged, step.filler
-    joined = step.joined and (bytes(step.joined.batch[wire_batch.HEADER_SIZE :]), *step.joined[1:])
+    # Without its runs of offsets: those that count are told above.
+    joined = step.joined and (bytes(step.joined.batch[wire_batch.HEADER_SIZE :]), *step.joined[1:-1])
     if step.raw is not None and step.raw.header is None:
         return fields, times
     return fields, times, joined, bytes(step.signed(copy.max_bytes, copy.producer_id, copy.epoch, copy.sequence))

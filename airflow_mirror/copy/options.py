@@ -21,8 +21,7 @@ class CopyOptions:
     :param transaction_bytes: approximate size at which a backlog's transaction is committed: read_committed consumers
         wait for it, and the target's broker keeps its state.
     :param max_bytes_per_second: average write rate of this task; None for no limit.
-    :param merge_below: in bytes; waiting batches that are smaller than this on average are merged; 0 never. Without the
-        compiled heart, no more than 1,024 counts.
+    :param merge_below: see :class:`.Mirror`.
     :param give_up_after_s: how long a partition may make no progress, and the whole task may pause because the lease
         can't be confirmed, before it is given up; ``inf``: never. None: two minutes, and ten for the lease.
     :param abort_on_send_failure: end the task with the first partition that stops for good, instead of copying the

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -39,11 +40,11 @@ def decompress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:
 def compress(codec: int, payload: bytes | memoryview, *, quick: bool = False) -> bytes | memoryview:
     """Return a payload compressed in a form that every Kafka client can read.
 
-    :param quick: what is many batches at the source is smaller than these anyway.
+    :param quick: at the lowest level: what is many batches at the source is smaller than these all the same.
     """
     if codec == NONE:
         return payload
-    return _zstd(payload, level=1) if quick and codec == ZSTD else _COMPRESS[codec](payload)
+    return _COMPRESS[codec](payload, 1) if quick and codec in (GZIP, ZSTD) else _COMPRESS[codec](payload)
 
 
 def _context(kind: object) -> Any:
@@ -61,8 +62,8 @@ def _gunzip(payload: bytes | memoryview) -> bytes:
     return plain if inflate.eof and not inflate.unused_data else gzip.decompress(payload)
 
 
-def _gzip(payload: bytes | memoryview) -> bytes:
-    deflate = zlib.compressobj(6, zlib.DEFLATED, 31)
+def _gzip(payload: bytes | memoryview, level: int = 6) -> bytes:
+    deflate = zlib.compressobj(level, zlib.DEFLATED, 31)
     return deflate.compress(payload) + deflate.flush()
 
 
@@ -123,4 +124,4 @@ def _zstd(payload: bytes | memoryview, level: int = 3) -> bytes:
 
 
 _DECOMPRESS = {GZIP: _gunzip, SNAPPY: _unsnappy, LZ4: _unlz4, ZSTD: _unzstd}
-_COMPRESS = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}
+_COMPRESS: dict[int, Callable[..., bytes]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}

@@ -93,7 +93,7 @@ class PartitionCopy:
     """The copy of one range.
 
     :param max_bytes: largest batch that the target accepts, in bytes.
-    :param merge_below: merge waiting batches if they are smaller than this on average (bytes); 0: never.
+    :param merge_below: merge waiting batches if they are smaller than this on average, uncompressed (bytes); 0: never.
     :param transaction_bytes: deliver in transactions of at most about this size, which also commit the progress. A
         transaction is committed earlier if the source has no more data. 0: no transactions. Mapped offsets only.
     :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
@@ -511,7 +511,9 @@ class PartitionCopy:
         batches = sum(count for _, _, count in parts)
         joiner = None
         if batches > 1 and size < batches * self.merge_below:
-            joiner = joining.joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
+            below = joining.worthwhile(next(of.records for of, _, count in parts if count), self.merge_below)
+            if size < batches * below:
+                joiner = joining.joiner(2 * below, self.max_bytes, dense=self._keeps_offsets)
         for fetched, start, _ in parts:
             for step in self._work(fetched, start, joiner):
                 yield step

@@ -18,6 +18,7 @@ from airflow_mirror.wire.fetch import FetchedPartition
 from airflow_mirror.wire.records import Record
 
 START = 700
+pytestmark = pytest.mark.usefixtures("either_heart")
 
 
 def log(*sizes: int) -> tuple[bytearray, list[int]]:
@@ -66,10 +67,12 @@ FIELDS = [*range(8, 12), *range(16, 61), 61, 64, 90]
 
 @pytest.mark.parametrize("at", FIELDS)
 @pytest.mark.parametrize("bit", [0x01, 0x80])
-def test_a_flipped_bit_anywhere_stops_the_copy_before_its_batch(at: int, bit: int) -> None:
+@pytest.mark.parametrize("merge_below", [0, 1024])
+def test_a_flipped_bit_anywhere_stops_the_copy_before_its_batch(at: int, bit: int, merge_below: int) -> None:
     content, begins = log(4, 9, 5)
     content[begins[1] + at] ^= bit
     copy = opened()
+    copy.merge_below = merge_below
     feed(copy, content)
     sent: list[Send] = []
     with pytest.raises(CorruptBatch) as stopped:

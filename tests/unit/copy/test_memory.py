@@ -23,6 +23,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved, TryAgain
+from airflow_mirror.wire import heart
 from airflow_mirror.wire.fetch import FetchedPartition
 from tests.unit.copy.test_damage import START, log
 
@@ -76,11 +77,14 @@ class Task(RuleBasedStateMachine):
     @initialize(
         kinds=st.lists(st.tuples(RANGES, WAYS), min_size=len(PARTITIONS), max_size=len(PARTITIONS)),
         lost=st.sets(st.integers(0, len(SIZES) - 2), max_size=2),
+        engine=st.sampled_from([None, heart.engine]),
         damaged=st.none() | st.tuples(st.sampled_from(PARTITIONS), st.integers(0, len(SIZES) - 1)),
     )  # fmt: skip
     def begin(
-        self, kinds: list[tuple[dict[str, Any], dict[str, Any]]], lost: set[int], damaged: tuple[int, int] | None
-    ) -> None:
+        self, kinds: list[tuple[dict[str, Any], dict[str, Any]]], lost: set[int], engine: Any,
+        damaged: tuple[int, int] | None,
+    ) -> None:  # fmt: skip
+        self.engine, heart.engine = heart.engine, engine
         self.memory = Memory(1 << 20)
         self.bodies: list[tuple[Buffer, bytearray]] = []
         self.asked: list[tuple[Flow, int]] = []
@@ -227,8 +231,13 @@ class Task(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, every copy comes to its end, however it was met by then; and nothing is held when it is over."""
-        if not hasattr(self, "flows"):
-            return
+        try:
+            if hasattr(self, "flows"):
+                self._end()
+        finally:
+            heart.engine = getattr(self, "engine", heart.engine)
+
+    def _end(self) -> None:
         for _ in range(ROUNDS):
             self.move(PARTITIONS)
             self.answer([len(SIZES)] * len(PARTITIONS)) if self.asked else self.ask()

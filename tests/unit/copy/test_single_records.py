@@ -8,6 +8,7 @@ import struct
 import crc32c
 import pytest
 
+from airflow_mirror.copy.batches import joining
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.limits import Buffer, Memory
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -127,6 +128,35 @@ def test_compressed_singles_are_merged_as_well(number: int) -> None:
     source = rows(30)
     batches = sent(copied(one_by_one(source, number)))
     assert shown(batches) == source and len(batches) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "merged"),
+    [(codec.ZSTD, 100, True), (codec.ZSTD, 5000, False), (codec.GZIP, 20, True), (codec.GZIP, 300, False)],
+)
+def test_batches_are_as_large_as_what_is_in_them(number: int, size: int, merged: bool) -> None:
+    """All take below 200 bytes, and to compress them again takes by what they are then."""
+    source = [Record(START + i, 1_600_000_000_000, None, b"x" * size, []) for i in range(10)]
+    batches = sent(copied(one_by_one(source, number)))
+    assert shown(batches) == source
+    assert len(batches) == (1 if merged else 10)
+
+
+def test_small_batch_of_very_many_records_is_as_large_as_they_are() -> None:
+    many = [Record(START + i, 1_600_000_000_000, None, None, []) for i in range(13_000)]
+    content = records.encode(many, codec.ZSTD, 5, 0, 0)
+    assert len(content) < 16_384 and joining.worthwhile(content, 16384) == 0
+
+
+def test_what_is_large_is_seen_behind_a_response_that_is_broken() -> None:
+    copy = copied(b"no batch begins here at all" * 3)
+    for at in (0, 1):
+        view = memoryview(one_by_one(rows(2)[at : at + 1]))
+        copy.feed(
+            FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view), 0)
+        )
+    with pytest.raises(CorruptBatch, match="no batch begins where one should"):
+        sent(copy)
 
 
 def test_batch_written_in_an_unusual_way_is_decoded() -> None:

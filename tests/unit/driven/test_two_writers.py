@@ -179,6 +179,9 @@ def _is_data(request: Request) -> bool:
     return any("t" in (topic.name, getattr(topic, "topic", "")) for topic in request.message.topic_data)
 
 
+pytestmark = pytest.mark.usefixtures("either_heart")
+
+
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"CONFIRM_EVERY_S": 0.05, "VALID_S": 0.3, "HANDOVER_S": 0.5}.items():
