@@ -53,10 +53,10 @@ def send(cluster: Cluster, topic: str, content: bytes | bytearray) -> int:
         return produce_one(wire, TopicPartition(topic, 0), memoryview(bytearray(content))).error
 
 
-def stored(cluster: Cluster, topic: str, start: int = 0, end: int = 2**62) -> list[RawBatch]:
+def stored(cluster: Cluster, topic: str, start: int = 0, end: int = 2**62, partition: int = 0) -> list[RawBatch]:
     """Return the batches of a partition as they lie in its log, markers included."""
     with WireCluster(config(cluster)) as wire:
-        found = read_batches(wire, TopicPartition(topic, 0), start, end, isolation=READ_UNCOMMITTED)
+        found = read_batches(wire, TopicPartition(topic, partition), start, end, isolation=READ_UNCOMMITTED)
         return [RawBatch(memoryview(bytearray(raw.view)), raw.magic, raw.header) for raw, _ in found]
 
 
