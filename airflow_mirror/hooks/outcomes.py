@@ -6,6 +6,7 @@ temporary condition (a broker is down, a job was killed) stays an ordinary error
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
 
 
 def outcome_of(error: MirrorError) -> AirflowException:
@@ -29,4 +32,5 @@ def task_outcome() -> Iterator[None]:
     try:
         yield
     except MirrorError as e:
-        raise outcome_of(e) from e
+        log.debug("where it was raised", exc_info=e)
+        raise outcome_of(e) from None  # its three lines say it all: a traceback of ours would hide them

@@ -9,6 +9,7 @@ from airflow_mirror.errors import PlanBlocked
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.operators.base import MirrorOperator, flag, names, number
 from airflow_mirror.operators.links import NightLink, show_file
+from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.findings import worst_first
+        from airflow_mirror.plan.findings import PASS, worst_first
         from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
 
@@ -118,8 +119,10 @@ class PlanMirrorOperator(MirrorOperator):
             shown = {"night": str(page), "waves": len(night.waves)}
             show_file(self, context, page)
             self.log.info("plan for the night, with %d waves: %s", len(night.waves), page)
-        for finding in findings:
+        for finding in (one for one in findings if one.level != PASS):
             self.log.log(finding.severity, "%s %s", finding.level, finding)
+        passed = dict.fromkeys(one.check for one in findings if one.level == PASS)
+        self.log.info("passed: %s: %s", count(len(passed), "check"), ", ".join(passed))
         self.log.info("plan %s: %s", plan.hash[:12], path)
         if blocks:
             raise PlanBlocked(blocks)

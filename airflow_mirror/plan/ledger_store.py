@@ -159,7 +159,9 @@ def last_between(
     try:
         plan_hash = last_hash(ledger.values(), mirror)
         last = fetch(plan_hash, mirror, target, ledger) if plan_hash else None
-    except (LedgerMissing, PlanNotKept) as e:
+    except LedgerMissing:  # nothing was ever planned
+        return None
+    except PlanNotKept as e:
         told(f"no earlier plan to continue from: {e}")
         return None
     clusters = source.cluster_id(), target.cluster_id()

@@ -182,3 +182,10 @@ def test_a_mirror_names_its_connections(tmp_path: Path, monkeypatch: pytest.Monk
     arguments = SimpleNamespace(source=None, target="dst.properties", mirror=str(file))
     both_of(arguments, a_mirror())
     assert asked == [("source", "kafka_dc1"), ("target", "dst.properties")]
+
+
+def test_a_first_plan_onto_an_empty_target_is_no_reason_to_warn() -> None:
+    """It said that 'here data were written before', of a target on which nothing is."""
+    ledger = SimpleNamespace(values=lambda: (_ for _ in ()).throw(LedgerMissing()))
+    told: list[str] = []
+    assert ledger_store.last_between("m", None, None, ledger, told.append) is None and told == []  # type: ignore[arg-type]
