@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import crc32c
+import lz4.frame
 
 from airflow_mirror.copy.batches import joining
 from airflow_mirror.copy.batches.tiers import Send
@@ -95,8 +96,8 @@ def encoded(rnd: random.Random, records: list[packed.Packed], base: int, hostile
     for delta, record in enumerate(records):
         values = record.timestamp - base, delta
         fields = [odd_varint(rnd, v) if hostile and rnd.random() < 0.1 else zigzag(v) for v in values]
-        if hostile and rnd.random() < 0.05:
-            fields[1] = zigzag(rnd.choice(_EXTREMES))
+        if hostile and rnd.random() < (0.3 if delta == len(records) - 1 else 0.05):
+            fields[1] = zigzag(rnd.choice((delta + 1, *_EXTREMES)))
         frame = b"\0" + b"".join(fields)
         length = len(frame) + len(record.body)
         if hostile and rnd.random() < 0.05:
@@ -114,12 +115,16 @@ def batch(rnd: random.Random, at: int, count: int, number: int, epoch: int, host
     damaged = hostile and rnd.random() < 0.2
     if damaged and rnd.random() < 0.5:
         payload = altered(rnd, bytearray(payload))
-    payload = bytes(codec.compress(number, payload))
+    if number == codec.LZ4 and rnd.random() < 0.2:  # blocks that are linked: readable, but not for a broker
+        linked = lz4.frame.LZ4FrameCompressor(block_linked=True)
+        payload = linked.begin() + linked.compress(payload) + linked.flush()
+    else:
+        payload = bytes(codec.compress(number, payload))
     if damaged and rnd.random() < 0.3:
         payload = altered(rnd, bytearray(payload))
-    attributes = number
+    attributes = number | rnd.choice((0, 0, 0, wire_batch.TRANSACTIONAL))
     if hostile and rnd.random() < 0.2:
-        attributes |= rnd.choice((0x08, 0x10, 0x10, 0x20, 0x30, 0x40, 0x80, 5, 7))
+        attributes |= rnd.choice((0x08, 0x20, 0x30, 0x40, 0x80, 5, 7))
     view = wire_batch.build(
         payload, attributes, count, base, max(r.timestamp for r in records), rnd.choice((-1, 7)), 3, 9
     )
@@ -181,13 +186,13 @@ class Case:
                 part += batch(rnd, at, count, number, epoch, self.hostile)
                 at += count
             if rnd.random() < 0.2:  # brokers cut off what they don't send whole
-                part += batch(rnd, at, 3, number, epoch, False)[: rnd.randrange(1, 61 + 20)]
+                part += batch(rnd, at, 3, number, epoch, False)[: rnd.choice((-1, rnd.randrange(1, 61 + 20)))]
             if self.hostile and rnd.random() < 0.02:
                 part += rnd.randbytes(rnd.randrange(1, 100))
             self.parts.append(part)
         self.behind = at
         self.end = rnd.choice((None, at, max(self.start, at - rnd.randrange(4))))
-        self.aborted = [(7, rnd.choice(begins))] if rnd.random() < 0.1 else []
+        self.aborted = [(7, rnd.choice(begins))] if rnd.random() < 0.3 else []
 
     def taken(self, engine: Any) -> list[object]:
         """Return all that a partition's copy makes of it with this heart."""

@@ -50,9 +50,8 @@ cdef extern from *:
                 heart_table[t][i] = heart_table[t - 1][i] >> 8 ^ heart_table[0][heart_table[t - 1][i] & 255];
         heart_has_instruction = heart_processor();
     }
-    static uint32_t heart_crc(const unsigned char *p, size_t n) {
+    static uint32_t heart_crc_by_tables(const unsigned char *p, size_t n) {
         uint32_t crc = 0xFFFFFFFFu;
-        if (heart_has_instruction) return ~heart_crc_instruction(crc, p, n);
         for (; n >= 8; p += 8, n -= 8) {
             crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
             crc = heart_table[7][crc & 255] ^ heart_table[6][crc >> 8 & 255] ^ heart_table[5][crc >> 16 & 255]
@@ -62,6 +61,9 @@ cdef extern from *:
         while (n--) crc = crc >> 8 ^ heart_table[0][(crc ^ *p++) & 255];
         return ~crc;
     }
+    static uint32_t heart_crc(const unsigned char *p, size_t n) {
+        return heart_has_instruction ? ~heart_crc_instruction(0xFFFFFFFFu, p, n) : heart_crc_by_tables(p, n);
+    }
     static uint32_t heart_u32(const unsigned char *p) {
         return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     }
@@ -70,6 +72,7 @@ cdef extern from *:
     void heart_begin()
     bint heart_has_instruction
     uint32_t heart_crc(const unsigned char *, size_t) nogil
+    uint32_t heart_crc_by_tables(const unsigned char *, size_t) nogil
     uint32_t heart_u32(const unsigned char *) nogil
     uint64_t heart_u64(const unsigned char *) nogil
 
@@ -89,12 +92,12 @@ heart_begin()
 HAS_INSTRUCTION = bool(heart_has_instruction)
 
 
-def crc(content):
-    """Return the CRC-32C of bytes."""
+def crc(content, bint by_tables=False):
+    """Return the CRC-32C of bytes, also as it is found where the processor has no instruction for it."""
     cdef Py_buffer b
     PyObject_GetBuffer(content, &b, PyBUF_SIMPLE)
     try:
-        return heart_crc(<const unsigned char *>b.buf, b.len)
+        return (heart_crc_by_tables if by_tables else heart_crc)(<const unsigned char *>b.buf, b.len)
     finally:
         PyBuffer_Release(&b)
 

@@ -20,6 +20,7 @@ import pytest
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
+from airflow_mirror.wire import heart
 from sandbox import Cluster, clusters
 from sandbox.ports import ReservedPort, reserve
 from sandbox.settings import USERS
@@ -163,6 +164,7 @@ def test_executors_import_the_shipped_zip_without_exposing_the_password(guarded:
     assert len(places) == 2, places
     for place in places:
         assert place.startswith(str(job.spark.directory)) and "/airflow_mirror.zip/" in place
+    assert summary_of(job.log)["heart"] == heart.name(), "the compiled one is in the zip, where this machine has it"
     assert_equal(source, target, job.name, PARTITIONS)
 
 
