@@ -42,7 +42,7 @@ OWN = (
     "benchmarks.adopt",
     "benchmarks.distance",
     "airflow_mirror.jobs.translate", "tests.parts",
-    "tests.soak", "tests.soak.replication", "tests.figures", "airflow_mirror.console.main",
+    "tests.soak", "tests.soak.replication", "tests.figures", "tests.hearts", "airflow_mirror.console.main",
     "airflow_mirror.console.main ledger show", "airflow_mirror.console.main ledger init",
     "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
