@@ -130,16 +130,23 @@ def batch_at(records: memoryview, at: int) -> RawBatch | None:
 
     :raises BrokenFrame: as :func:`iter_batches`.
     """
-    if len(records) - at <= LOG_OVERHEAD + 5:
+    frame = _frame(records, at)
+    if frame is None:
+        return None
+    stop, magic = frame
+    return RawBatch(records[at:stop], magic, BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None)
+
+
+def _frame(records: memoryview, at: int) -> tuple[int, int] | None:
+    """Return where the batch at byte ``at`` ends, and its magic; None if it is truncated, or at the end."""
+    end = len(records)
+    if end - at <= LOG_OVERHEAD + 5:
         return None
     offset, length, _, magic = _PREFIX.unpack_from(records, at)
     stop = at + LOG_OVERHEAD + length
     if stop - at < _SHORTEST.get(magic, 1 << 40):
         raise BrokenFrame(offset, stop - at, magic)
-    if stop > len(records):
-        return None
-    header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
-    return RawBatch(records[at:stop], magic, header)
+    return (stop, magic) if stop <= end else None
 
 
 def scan(records: memoryview) -> tuple[int, int]:
@@ -150,10 +157,10 @@ def scan(records: memoryview) -> tuple[int, int]:
     found: tuple[int, int] | None = None if heart.engine is None else heart.engine.scan(records)
     if found is not None:
         return found
-    count, last = 0, None
-    for last in iter_batches(records):  # noqa: B007 - the last one is wanted
-        count += 1
-    return (count, last.next_offset) if last is not None else (0, 0)
+    count, last, at = 0, 0, 0
+    while (frame := _frame(records, at)) is not None:
+        count, last, at = count + 1, at, frame[0]
+    return (count, next(iter_batches(records[last:])).next_offset) if count else (0, 0)
 
 
 def follows(records: memoryview, at: int) -> int | None:

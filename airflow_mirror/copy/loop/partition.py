@@ -9,7 +9,7 @@ nothing: the loop re-reads the target's end and calls :meth:`PartitionCopy.reope
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import NamedTuple
 
@@ -519,7 +519,8 @@ class PartitionCopy:
                 yield step
                 if isinstance(step, Corrupt):
                     return
-        yield from _flushed(joiner)
+        if joiner is not None and (rest := joiner.flush()) is not None:
+            yield rest
 
     def _work(self, fetched: FetchedPartition, start: int, joiner: Joiner | None) -> Iterator[Send | Corrupt]:
         """Yield the steps of a response in order; nothing behind a corrupt batch counts.
@@ -545,17 +546,17 @@ class PartitionCopy:
                     if read > begun:
                         continue
                 read += len(raw.view)
-                # Fast path for nearly every batch: it is next and passes unchanged. The code below handles these too.
+                # Fast path for nearly every batch: next, intact, and passes unchanged. The code below handles these too.
                 if (
                     header is not None and whole and header.base_offset == at and not header.attributes & doubtful
                     and tiers.passes(header, at, end, max_bytes) and not tiers.has_linked_blocks(raw, header)
+                    and wire_batch.crc_is_valid(raw.view, header)
                 ):  # fmt: skip
-                    if not wire_batch.crc_is_valid(raw.view, header):
-                        broken = Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
-                        yield from _joined(joiner, broken)
-                        return
                     at = header.next_offset
-                    yield from _joined(joiner, Send.unchanged(raw, header))
+                    if joiner is None:
+                        yield Send.unchanged(raw, header)
+                    elif not joiner.take_batch(raw, header):
+                        yield from _joined(joiner, Send.unchanged(raw, header), refused=True)
                     continue
                 steps = self._unusual(raw, at, start, wire_batch.follows(records, read), aborted)
                 if steps is None:
@@ -599,18 +600,14 @@ class PartitionCopy:
         return tiers.actions(raw, tier, at, self.end, self.max_bytes, dense=self._keeps_offsets, wanted=self._wanted)
 
 
-def _joined(joiner: Joiner | None, step: Send | Corrupt) -> Iterator[Send | Corrupt]:
-    """Append a batch to the joiner; yield what does not become part of a merged batch."""
-    if joiner is not None:
-        if isinstance(step, Send) and joiner.take(step):
-            return
-        yield from _flushed(joiner)
-        if isinstance(step, Send) and joiner.take(step):
-            return
-    yield step
+def _joined(joiner: Joiner | None, step: Send | Corrupt, *, refused: bool = False) -> Sequence[Send | Corrupt]:
+    """Append a batch to the joiner; return what does not become part of a merged batch.
 
-
-def _flushed(joiner: Joiner | None) -> Iterator[Send]:
-    send = joiner.flush() if joiner is not None else None
-    if send is not None:
-        yield send
+    :param refused: the joiner has no room for it behind what it has taken.
+    """
+    if joiner is None:
+        return (step,)
+    if not refused and isinstance(step, Send) and joiner.take(step):
+        return ()
+    before = () if (send := joiner.flush()) is None else (send,)
+    return before if isinstance(step, Send) and joiner.take(step) else (*before, step)
