@@ -24,7 +24,7 @@ from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, 
 REGION, PROFILE, ROLE = "sasl.aws.region", "sasl.aws.profile", "sasl.aws.role.arn"
 SESSION, EXTERNAL_ID, STS_REGION = "sasl.aws.role.session.name", "sasl.aws.role.external.id", "sasl.aws.sts.region"
 _OWN_SESSION = "airflow-mirror"
-_ADDRESS = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?\.?", re.IGNORECASE)
+_ADDRESS = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?\.?$", re.IGNORECASE)
 # botocore renews temporary credentials ten minutes before they end, at the latest; what they have signed ends with them.
 _TEMPORARY_S = 600.0
 _RENEW = "Renew them (aws sso login, or whatever wrote the profile), or give this host a role of its own."
@@ -55,7 +55,7 @@ def region_of(bootstrap: str) -> str:
 
     :raises InvalidField: they name several.
     """
-    found = {m[1].lower() for host, _ in parse_bootstrap(bootstrap) if (m := _ADDRESS.search(host + "."))}
+    found = {m[1].lower() for host, _ in parse_bootstrap(bootstrap) if (m := _ADDRESS.search(host))}
     if len(found) > 1:
         cause = f"has brokers of several regions: {', '.join(sorted(found))}"
         raise InvalidField("bootstrap.servers", bootstrap, cause, "Give those of one cluster.")
@@ -72,6 +72,10 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
     signer = library(
         "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", "aws-msk-iam-sasl-signer-python", "msk", "IAM of MSK"
     )
+    for key in (SESSION, EXTERNAL_ID):
+        if get(key) and not get(ROLE):
+            cause = f"has no effect: the {role} cluster has no {ROLE}"
+            raise InvalidField(key, get(key), cause, f"Set {ROLE}; or AWS_ROLE_SESSION_NAME for a web identity.")
     session = _session(get, role)
     region, credentials = _region(get, role, bootstrap, session), _Credentials(get, role, bootstrap, session)
     credentials.region = get(STS_REGION) or region

@@ -81,6 +81,11 @@ def test_region_of_an_address(servers: str, region: str) -> None:
     assert region in signed(built(bootstrap_servers=servers))["X-Amz-Credential"]
 
 
+def test_address_that_only_begins_like_one_of_msk_gets_no_signature() -> None:
+    with pytest.raises(InvalidField, match="names no source of tokens"):
+        built(bootstrap_servers="b-1.x.kafka.eu-west-1.amazonaws.com.example.com:9098")
+
+
 def test_region_is_told_where_addresses_do_not_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"bootstrap_servers": "kafka.example.com:9098", "sasl_oauthbearer_method": "msk"}
     with pytest.raises(InvalidField, match=r"sasl\.aws\.region='': can't be told.*target cluster.*Set sasl\.aws\.region"):
@@ -96,6 +101,7 @@ def test_region_is_told_where_addresses_do_not_say_it(monkeypatch: pytest.Monkey
         ({"sasl_aws_region": "us-east-1"}, r"sasl\.aws\.region='us-east-1'.*are in eu-west-1.*Remove or correct"),
         ({"bootstrap_servers": f"{THERE},{THERE.replace('west', 'north')}"}, "several regions: eu-north-1, eu-west-1"),
         ({"sasl_aws_profile": "nobody"}, r"sasl\.aws\.profile='nobody'.*could not be found.*AWS_CONFIG_FILE"),
+        ({"sasl_aws_role_session_name": "night"}, "has no effect.*target cluster has no sasl.aws.role.arn.*AWS_ROLE_SES"),
         ({"sasl_gcp_key": "/k.json"}, r"sasl\.gcp\.key.*has no effect.*come by msk.*method=gcp"),
         ({"sasl_oauthbearer_method": "gcp", "sasl_aws_region": "x"}, r"sasl\.aws\.region.*come by gcp.*method=msk"),
     ],
