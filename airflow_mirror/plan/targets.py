@@ -29,7 +29,7 @@ NOT_KNOWN = Fact("not known", "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Managed:
     """A row of the table.
 
     :param title: as its owner calls it.
@@ -55,11 +55,11 @@ _TOPICS, _REPLICATOR = "the vendor's reference of topic settings", "the vendor's
 _SIGNER, _PROVIDER = "tried with aws-msk-iam-sasl-signer-python 1.0.2", "Airflow's Kafka provider 2.1"
 _BY_IAM = Fact("IAM as tokens by OAUTHBEARER, each valid for 900 s", _SIGNER)
 _NO_WAY = "unclean elections are on, and can't be turned off: a decision that everybody goes by could be lost"
-KINDS: Mapping[str, Kind] = {
-    "msk": Kind(
+KINDS: Mapping[str, Managed] = {
+    "msk": Managed(
         title="Amazon MSK, standard brokers", address=r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", facts=(_BY_IAM,),
     ),
-    "msk-express": Kind(
+    "msk-express": Managed(
         title="Amazon MSK, Express brokers",
         ledger=Fact(_NO_WAY, _EXPRESS, forbids=True),
         facts=(
@@ -68,11 +68,11 @@ KINDS: Mapping[str, Kind] = {
             Fact("storage has no limit", _EXPRESS),
         ),
     ),
-    "msk-serverless": Kind(
+    "msk-serverless": Managed(
         title="Amazon MSK Serverless", address=r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",
         facts=(_BY_IAM, Fact("no other login than IAM", _REPLICATOR), Fact("no ACLs by API", _REPLICATOR)),
     ),
-    "confluent-cloud": Kind(
+    "confluent-cloud": Managed(
         title="Confluent Cloud", address=r"\.confluent\.cloud",
         facts=(
             Fact("`cleanup.policy`: no direct way from `delete` to `compact,delete`; `delete` to `compact` drops records "
@@ -81,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
             Fact("`delete.retention.ms` is at most 60566400000", _TOPICS),
         ),
     ),
-    "event-hubs": Kind(
+    "event-hubs": Managed(
         title="Azure Event Hubs", address=r"\.servicebus\.windows\.net",
         ledger=Fact("topics get no settings by the admin API, and the ledger's have some", _PORTAL, forbids=True),
         lease=Fact("needs transactions: Premium and Dedicated alone have them, as a preview", _PORTAL),
@@ -92,13 +92,13 @@ KINDS: Mapping[str, Kind] = {
             Fact("transactions in Premium and Dedicated alone, as a preview", _PORTAL),
         ),
     ),
-    "aiven": Kind(title="Aiven for Apache Kafka", address=r"\.aivencloud\.com"),
-    "redpanda": Kind(
+    "aiven": Managed(title="Aiven for Apache Kafka", address=r"\.aivencloud\.com"),
+    "redpanda": Managed(
         title="Redpanda", address=r"\.cloud\.redpanda\.com",
         facts=(Fact("Shadowing is its own way in from any Kafka: same offsets, groups, ACLs, schemas (26.2)",
                     "the vendor's migration guide"),),
     ),
-    "google": Kind(
+    "google": Managed(
         title="Google Managed Service for Apache Kafka", address=r"\.managedkafka\.[a-z0-9.-]*cloud\.goog",
         facts=(Fact("accounts of Google as tokens by OAUTHBEARER", _PROVIDER),),
     ),
