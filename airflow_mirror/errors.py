@@ -235,15 +235,6 @@ class PlanBlocked(InputError):
     cause = "{findings:all lines}"
 
 
-class KeysRefused(InputError):
-    """A file of another tool has keys that can't be kept. All of them are listed, not just the first."""
-
-    file: str
-    findings: Sequence[str]
-    what = "{file}"
-    cause = "{findings:count} finding(s); nothing was written:{findings:all lines}"
-
-
 class AuthenticationFailed(InputError):
     """A broker refused the credentials."""
 
@@ -355,19 +346,6 @@ class PreviewTooOld(InputError):
     remedy = "Clear the preview with all tasks after it, an approval included."
 
 
-class PlanOfAnother(InputError):
-    """A task was given a plan that was made for something else.
-
-    :param differing: field of the Mirror -> (as planned, as requested now).
-    """
-
-    plan_hash: str
-    differing: Mapping[str, tuple[object, object]]
-    what = "plan {plan_hash:.12} was made for another mirror ({fields:all;})"
-    remedy = "Give all tasks of a run the same mirror, and plan again when it changes."
-    fields = property(lambda e: [f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in e.differing.items()])
-
-
 class MirrorCutOver(InputError):
     """A mirror was asked to write to topics that it has handed over to applications."""
 
@@ -389,18 +367,6 @@ class TopicsOwned(InputError):
     cause = "{owned:lines}"
     remedy = """Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics. Where the other
         one is over, 'airflow-mirror ledger release' gives up its topics."""
-
-
-class NamesMeet(InputError):
-    """A new mirror's name begins with another one's and a dot, or the other way round."""
-
-    mirror: str
-    other: str
-    what = "mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows"
-    cause = """what is named after mirrors, such as a fence at the source, would be taken for the other one's. Nothing was
-        changed"""
-    remedy = "Give the new one a name without that beginning, such as {without!r}."
-    without = property(lambda e: e.mirror.replace(".", "-"))
 
 
 class TopicsShared(InputError):
@@ -478,15 +444,6 @@ class NoOffsetMap(InputError):
     what = "{partition} has no offset map in topic airflow-mirror.maps of the target"
     cause = "its copy never began, was made under another mirror name, or the map was lost"
     remedy = "Start the copy once (bulk or tail): it derives what was lost."
-
-
-class MapsUnfit(InputError):
-    """The target's topic of offset maps is not as it must be."""
-
-    why: str
-    what = "topic airflow-mirror.maps can't hold offset maps"
-    cause = "{why}. Nothing was copied"
-    remedy = "Correct it, or delete it: the next copy creates it and derives the maps from both logs."
 
 
 class TracesUnfit(InputError):
@@ -863,10 +820,6 @@ class TargetGone(NeedsHuman):
         name."""
 
 
-class RetentionLost(PartitionStopped):
-    """The source deleted records before they could be copied."""
-
-
 class CorruptBatch(PartitionStopped):
     """A batch of the source does not match the checksum in its header."""
 
@@ -1079,21 +1032,6 @@ class NotKept(NeedsHuman):
     remedy = "Somebody else may change the same settings; find out who, then run this task again:{differences:lines}"
 
 
-class HoldLost(NeedsHuman):
-    """Somebody keeps changing a setting of a target topic that must not change while the mirror writes."""
-
-    topic: str
-    key: str
-    wanted: str
-    found: str | None
-    times: int
-    what = "target topic {topic!r}"
-    cause = """{key} is {found} again, after it was set back to {wanted} {times} times. While the mirror writes, this
-        value would delete, change or refuse records"""
-    remedy = """Find out who sets it (a GitOps tool, an operator of the cluster), make them leave this topic alone, then
-        start the copy again and compare."""
-
-
 class HoldTooShort(NeedsHuman):
     """The hold of the target's topics ends before the records of the source do."""
 
@@ -1151,52 +1089,6 @@ class LedgerNewer(InputError):
     version = property(lambda e: e.value.get("v", "unknown") if isinstance(e.value, dict) else "unknown")
 
 
-class SourceStillSeen(InputError):
-    """A mirror is to be failed over whose source was seen a moment ago. :param saw: by whom, as half a sentence."""
-
-    mirror: str
-    saw: str
-    what = "mirror {mirror!r}"
-    cause = "{saw}: cut off from here is not gone. Nothing was changed"
-    remedy = """If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just gone, try
-        again in half a minute; or use force: what the source takes from now on is lost."""
-
-
-class RightsMissing(InputError):
-    """A mirror is to be failed over by a principal that could not complete it. :param lacking: a text for each right."""
-
-    mirror: str
-    lacking: Sequence[str]
-    what = "mirror {mirror!r} can't be failed over with these rights on the target"
-    cause = "{lacking:all;}. Nothing was changed"
-    remedy = """Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose
-        principal has them. With force, what needs them fails behind the decision, and stays to be done."""
-
-
-class NotFailedOver(InputError):
-    """What a source took after a failover was asked for, and there was none."""
-
-    mirror: str
-    what = "mirror {mirror!r} was not failed over, or its way back is armed since"
-    remedy = "'airflow-mirror failover' without --yes says what would be lost."
-
-
-class ReturnedOpen(NeedsHuman):
-    """A source that was fenced when it returned after a failover is open again.
-
-    :param lifted: when this software has lifted the fence, in seconds since the epoch; None: somebody else did.
-    """
-
-    mirror: str
-    lifted: float | None
-    what = "the source of mirror {mirror!r} was fenced when it returned, and that fence {how}."
-    cause = "Producers may write there, and it is not raised again"
-    remedy = "'airflow-mirror failover --after' lists what they wrote; keep them away by other means."
-    how = property(
-        lambda e: "was lifted" if e.lifted is not None else "is gone, or incomplete: somebody else has removed it"
-    )
-
-
 class ExportBroken(NeedsHuman):
     """An export of what an old source has and the target lacks is not finished, or not what it was."""
 
@@ -1245,22 +1137,6 @@ class LedgerMissing(InputError):
         and which are in production"""
     remedy = """A first plan onto empty topics creates it; here data were written before. If this cluster never had a
         ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with 'airflow-mirror ledger restore'."""
-
-
-class MirrorLoop(NeedsHuman):
-    """Records would return to a cluster that they came from: mirrors that form a ring.
-
-    :param returning: source topic -> the mirror that writes it on the source.
-    """
-
-    mirror: str
-    target_id: str
-    returning: Mapping[str, str]
-    what = """mirror {mirror!r} does not copy {returning:count} topic(s) back to cluster {target_id}, where their records
-        come from. On the source they belong to"""
-    cause = "{returning:lines}"
-    remedy = """Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror
-        ledger release'. Then start the others again."""
 
 
 class LedgerLost(NeedsHuman):

@@ -439,7 +439,7 @@ class Mirror:
         ``airflow-mirror import-mm2`` makes them.
 
         :param clusters: only flows into these, by their aliases; empty: all.
-        :raises KeysRefused: names each key that can't be kept.
+        :raises InputError: names each key that can't be kept.
         :raises InputError: a file can't be read, or no flow leads into one of ``clusters``.
         """
         from airflow_mirror.compat import files

@@ -13,7 +13,8 @@ from airflow_mirror.compat.declared import Declared
 from airflow_mirror.compat.flows import Flow, become
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.compat.rows import Fate, Noticed
-from airflow_mirror.errors import InputError, KeysRefused
+from airflow_mirror.errors import InputError
+from airflow_mirror.wording import listed
 
 _ID_PREFIX = "kafka_"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -49,7 +50,7 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
     """Read one file of the driver, or the files of connectors.
 
     :param secrets: False: files and variables that hold secrets need not be here.
-    :raises KeysRefused: with every key that can't be kept, and the remedy for each.
+    :raises InputError: with every key that can't be kept, and the remedy for each.
     :raises InputError: a file can't be read, or a reference leads nowhere.
     """
     declared = declare(paths)
@@ -70,7 +71,9 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
     }
     problems += _twice(mirrors)
     if problems:
-        raise KeysRefused(", ".join(map(str, paths)), list(dict.fromkeys(problems)))
+        found = list(dict.fromkeys(problems))
+        cause = f"{len(found)} finding(s); nothing was written:\n{listed(found)}\n"
+        raise InputError(", ".join(map(str, paths)), cause)
     settings = {named[id(one)]: one for flow in flows for one in flow.settings.values()}
     return Brought(mirrors, settings if secrets else {}, tuple(map(_unused, declared.noticed)))
 

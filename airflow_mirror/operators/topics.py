@@ -29,7 +29,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         :raises InputError: a topic that is not this mirror's has too few partitions; nothing was created.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
-        :raises MirrorLoop: records would return to the target that they come from.
+        :raises NeedsHuman: records would return to the target that they come from.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.kafka.permit import recently

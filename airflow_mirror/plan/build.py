@@ -64,7 +64,7 @@ def build(
     :param begun: where this mirror has already begun, if that is a moment's (``Mirror.begins_once``).
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
     :param decisions: the target's: which source topics its topics hold, and which mirrors there are.
-    :raises NamesMeet: the name can't be told from another mirror's.
+    :raises InputError: the name can't be told from another mirror's.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
     :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.

@@ -33,7 +33,7 @@ def keep(
     :param as_last: False: it is there for whoever knows its hash, and the last one stays what it is.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     :raises LedgerNewer: a newer version of the package has made the last one.
-    :raises NamesMeet: the mirror is new, and its name can't be told from another one's.
+    :raises InputError: the mirror is new, and its name can't be told from another one's.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(PLAN.pieces(plan.to_json(), name, plan_hash))

@@ -26,7 +26,6 @@ from airflow_mirror.errors import (
     LedgerMissing,
     LedgerNewer,
     MirrorCutOver,
-    NamesMeet,
     TopicsOwned,
     TopicsShared,
 )
@@ -397,12 +396,17 @@ def mirrors(values: Values) -> set[str]:
 def require_own_name(values: Values, mirror: str) -> None:
     """Refuse a new mirror whose name can't be told from that of another one.
 
-    :raises NamesMeet: names both.
+    :raises InputError: names both.
     """
     known = mirrors(values)
     for other in sorted(known) if mirror not in known else ():
         if mirror.startswith(f"{other}.") or other.startswith(f"{mirror}."):
-            raise NamesMeet(mirror, other)
+            raise InputError(
+                f"mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows",
+                "what is named after mirrors, such as a fence at the source, would be taken for the other one's. Nothing "
+                "was changed",
+                f"Give the new one a name without that beginning, such as {mirror.replace('.', '-')!r}.",
+            )
 
 
 def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from airflow_mirror.common.files import replace_file
-from airflow_mirror.errors import InputError, PlanOfAnother
+from airflow_mirror.errors import InputError
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import Plan
@@ -88,11 +88,15 @@ class PlanDirectory:
 def require_plan_of(plan: Plan, mirror: Mirror) -> None:
     """Refuse a plan that must not be executed for ``mirror``.
 
-    :raises PlanOfAnother: names the fields in which the plan's Mirror differs.
+    :raises InputError: names the fields in which the plan's Mirror differs.
     :raises PlanBlocked: with every block.
     """
     if differing := differing_fields(plan.mirror, mirror):
-        raise PlanOfAnother(plan.hash, differing)
+        fields = "; ".join(f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in differing.items())
+        raise InputError(
+            f"plan {plan.hash:.12} was made for another mirror ({fields})", "",
+            "Give all tasks of a run the same mirror, and plan again when it changes.",
+        )  # fmt: skip
     plan.raise_if_blocked()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorLoop, MissingRight
+from airflow_mirror.errors import LedgerLost, LedgerNewer, MissingRight, NeedsHuman
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.plan.mm2_topics import marked
@@ -65,10 +65,16 @@ def upstream_of(plan: Plan, values: Values) -> Upstream:
     """Return where the records of a plan come from, none of them from its target.
 
     :param values: what the source's ledger says.
-    :raises MirrorLoop: names the topics that would return to the target.
+    :raises NeedsHuman: names the topics that would return to the target.
     """
     ids = {t.source_topic: t.source_topic_id for t in plan.topics}
     found = Upstream(plan.source_cluster_id, decided(values, ids))
     if returning := found.returning(ids, plan.target_cluster_id):
-        raise MirrorLoop(plan.mirror.name, plan.target_cluster_id, returning)
+        raise NeedsHuman(
+            f"mirror {plan.mirror.name!r} does not copy {len(returning)} topic(s) back to cluster "
+            f"{plan.target_cluster_id}, where their records come from. On the source they belong to",
+            [f"{topic}: {writer}" for topic, writer in sorted(returning.items())],
+            "Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror "
+            "ledger release'. Then start the others again.",
+        )
     return found

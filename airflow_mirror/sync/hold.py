@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from airflow_mirror.errors import HoldLost, LeaseLost, TryAgain
+from airflow_mirror.errors import LeaseLost, NeedsHuman, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import held_values, same_value
@@ -53,7 +53,7 @@ class HoldWatch:
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.
 
-        :raises HoldLost: a setting had already been set again :data:`.set_again.TIMES` times.
+        :raises NeedsHuman: a setting had already been set again :data:`.set_again.TIMES` times.
         :raises LeaseLost: this job is no longer the mirror's writer; nothing was set.
         """
         if self._clock() - self._looked < EVERY_S:
@@ -82,7 +82,14 @@ class HoldWatch:
         wanted = {key: self._held[topic][key][0] for key in changed}
         for key, entry in changed.items():
             if self._set_again.times(topic, key, wanted[key]) == TIMES:
-                raise HoldLost(topic, key, wanted[key], entry.value, TIMES)
+                raise NeedsHuman(
+                    f"target topic {topic!r}",
+                    f"{key} is {entry.value} again, after it was set back to {wanted[key]} {TIMES} times. While the "
+                    "mirror "
+                    "writes, this value would delete, change or refuse records",
+                    "Find out who sets it (a GitOps tool, an operator of the cluster), make them leave this topic alone, "
+                    "then start the copy again and compare.",
+                )
         try:
             self._target.alter_topic_configs(topic, self._may_write, wanted)
         except LeaseLost:

@@ -57,7 +57,7 @@ class LoopWatch:
 
         Copying does not wait for a ledger: where one can't be read or written now, the next look tries again.
 
-        :raises MirrorLoop: records would return to the target.
+        :raises NeedsHuman: records would return to the target.
         :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
         """
         try:

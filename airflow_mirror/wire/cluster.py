@@ -17,7 +17,7 @@ from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, 
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, meaning, refusal
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, UnknownTopic, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Leader, ProducerState, Topic, topic_of
 
@@ -83,7 +83,7 @@ class WireCluster:
         """Leave waiting to the caller from now on, who has other work to do meanwhile and calls again.
 
         A partition's leader is asked once. Transient errors raise their :class:`TryAgain` at once, and an unknown topic
-        raises :class:`TopicNotSeen` until its absence is believed. Requests for metadata and coordinators, which do not
+        raises :class:`TryAgain` until its absence is believed. Requests for metadata and coordinators, which do not
         concern a single partition, are retried for a second. Only waits are shortened; the time limit for a broker's
         response stays the same.
         """
@@ -103,7 +103,7 @@ class WireCluster:
         What is known about a topic is kept until its absence is believed.
 
         :raises UnknownTopic: a topic does not exist; :raises AclMissing: the principal may not describe it.
-        :raises TopicNotSeen: brokers do not know a topic, and it is too early to believe them.
+        :raises TryAgain: brokers do not know a topic, and it is too early to believe them.
         :raises ClusterUnreachable: no broker answered.
         """
         wanted = sorted(set(topics)) or sorted(self._topics)
@@ -406,9 +406,13 @@ class WireCluster:
             self._topics.pop(name, None)
             raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", name)
 
-    def _not_seen(self, name: str) -> TopicNotSeen:
+    def _not_seen(self, name: str) -> TryAgain:
         rumour = self._rumours[name]
-        return TopicNotSeen(self.role, name, len(rumour.brokers), len(self._brokers), time.monotonic() - rumour.since)
+        seen, age_s = f"{len(rumour.brokers)} of {len(self._brokers)}", time.monotonic() - rumour.since
+        return TryAgain(
+            f"{self.role} cluster", f"{seen} broker(s) know no topic or partition {name!r}, for {age_s:.0f} s",
+            "One that has just started, or has not heard of a new topic yet, says so too.",
+        )  # fmt: skip
 
     def _refresh_if_possible(self, topics: set[str]) -> None:
         """Refresh within a retry loop. While no broker answers, the loop's own deadline decides."""

@@ -139,19 +139,6 @@ class UnknownTopic(InputError):
         found."""
 
 
-class TopicNotSeen(TryAgain):
-    """Brokers do not know a topic or partition, and it is too early to believe that it does not exist."""
-
-    role: str
-    name: str
-    witnesses: int
-    brokers: int
-    age_s: float
-    what = "{role} cluster"
-    cause = "{witnesses} of {brokers} broker(s) know no topic or partition {name!r}, for {age_s:.0f} s"
-    remedy = "One that has just started, or has not heard of a new topic yet, says so too."
-
-
 class Fenced(TryAgain):
     """Another writer took over the producer id or transactional id; this one must not write any more."""
 

@@ -22,7 +22,7 @@ from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked, TopicsOwned
+from airflow_mirror.errors import LedgerLost, NeedsHuman, PlanBlocked, TopicsOwned
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_ranges
 from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -281,12 +281,12 @@ def test_tails_stop_a_ring_whose_plans_were_made_at_once(world: World) -> None:
         ledger = begin(plan, world.admins[there])
         watches.append(LoopWatch(plan, Ledger(world.admins[here]).peek, ledger, world.admins[there]))
 
-    def stopped() -> list[MirrorLoop]:
+    def stopped() -> list[NeedsHuman]:
         found = []
         for one in reversed(watches):
             try:
                 one.look()
-            except MirrorLoop as e:
+            except NeedsHuman as e:
                 found.append(e)
         return found
 

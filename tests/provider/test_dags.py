@@ -381,7 +381,7 @@ def test_a_file_is_read_without_its_secrets_and_refused_without_a_retry(bag: Any
     store = file.with_name("x.jks")
     store.write_bytes(b"\xfe\xed\xfe\xed")
     file.write_text(TWO_WAYS + f"dc2.ssl.truststore.location = {store}\n")
-    with pytest.raises(AirflowFailException, match=r"(?s)KeysRefused: .*dc2\.ssl\.truststore\.location"):
+    with pytest.raises(AirflowFailException, match=r"(?s)InputError: .*dc2\.ssl\.truststore\.location"):
         read({"files": [str(file)], "clusters": []})
 
 

@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.failover import check, returned, run
-from airflow_mirror.errors import SourceStillSeen, TryAgain
+from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from tests.provider.test_dags import DAGS
@@ -56,7 +56,7 @@ def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], 
 
         monkeypatch.setattr(run, "run", fail)
 
-    fails_with(SourceStillSeen("m", "its tail sees it"))
+    fails_with(InputError("mirror 'm'", "its tail sees it: cut off from here is not gone"))
     with pytest.raises(AirflowFailException, match="cut off from here is not gone"):
         operator().execute({})
     fails_with(TryAgain("no broker"))

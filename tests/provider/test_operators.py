@@ -980,7 +980,7 @@ def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
     blocked = store_plan(home, replace(plan, findings=(Finding("block", "same_cluster", "x", "y", "z"),)))
     with pytest.raises(AirflowFailException, match=r"PlanBlocked: .*\n.*same_cluster"):
         operator(task_id="t", mirror=mirror, plan=blocked.hash).execute(context)
-    with pytest.raises(AirflowFailException, match="PlanOfAnother: .*topics: planned .*'t'.*, now .*'u'"):
+    with pytest.raises(AirflowFailException, match="InputError: .*topics: planned .*'t'.*, now .*'u'"):
         operator(task_id="t", mirror={**mirror, "topics": ["u"]}, plan=PLAN).execute(context)
     assert fake_spark[0] == []
 

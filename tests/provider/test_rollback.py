@@ -24,7 +24,7 @@ from airflow_mirror.cutover.rollback.divergence import Divergence
 from airflow_mirror.cutover.rollback.failback import Prepared
 from airflow_mirror.cutover.rollback.parted import Verdict
 from airflow_mirror.cutover.rollback.run import WayBack
-from airflow_mirror.errors import NoWayBack, PlanOfAnother
+from airflow_mirror.errors import InputError, NoWayBack
 from airflow_mirror.hooks import kafka
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.base import load_plan, mirror_from
@@ -199,7 +199,7 @@ def test_plan_of_the_same_clusters_is_carried_out_under_other_connections(
     clusters(monkeypatch, ELSEWHERE.source_cluster_id, ELSEWHERE.target_cluster_id)
     assert load_plan(ELSEWHERE.hash, here) == ELSEWHERE
     clusters(monkeypatch, ELSEWHERE.source_cluster_id, "another")
-    with pytest.raises(PlanOfAnother, match="target: planned 'their-old', now 'dst'"):
+    with pytest.raises(InputError, match="target: planned 'their-old', now 'dst'"):
         load_plan(ELSEWHERE.hash, here)
 
 
@@ -208,5 +208,5 @@ def test_plan_whose_topics_are_named_after_a_connection_is_not(
 ) -> None:
     named = store_plan(home, replace(ELSEWHERE, mirror=replace(ELSEWHERE.mirror, policy="prefix")))
     clusters(monkeypatch, named.source_cluster_id, named.target_cluster_id)
-    with pytest.raises(PlanOfAnother, match="source: planned 'their-new', now 'src'"):
+    with pytest.raises(InputError, match="source: planned 'their-new', now 'src'"):
         load_plan(named.hash, replace(named.mirror, source="src", target="dst"))

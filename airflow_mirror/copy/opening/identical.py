@@ -18,7 +18,7 @@ from airflow_mirror.copy.opening.answers import Answers, ask_again
 from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import ForeignData, RetentionLost, SourceGone, SourceTruncated
+from airflow_mirror.errors import ForeignData, PartitionStopped, SourceGone, SourceTruncated
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -60,7 +60,7 @@ def open_partition(
 
     :param told: what both clusters answered about the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
-    :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
+    :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and remedy.
     """
     check_same_topic(told.topic_id, one, lambda: told.target.end)
     log_start = told.log_start
@@ -115,9 +115,9 @@ def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
     )  # fmt: skip
 
 
-def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLost:
+def retention_lost(one: CopyRange, position: int, log_start: int) -> PartitionStopped:
     """Return the error for a source that deleted records before they were copied."""
-    return RetentionLost(
+    return PartitionStopped(
         one.source_topic, one.partition, position, log_start,
         f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
         "Raise the source's retention. To continue without them, delete the target topic and copy again.",

@@ -47,7 +47,7 @@ def open_mapped(
     :param told: what both clusters answered about the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :param check: called before every step that has an effect; raises if the writer lease is gone.
-    :raises SourceTruncated, RetentionLost, ForeignData, PartitionStopped: with topic, partition, offset range and
+    :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and
         remedy.
     """
     check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.failover.check import mirror_of
+from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, NotFailedOver
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import CUT
 from airflow_mirror.plan.model import Plan
@@ -63,11 +63,9 @@ class Surplus:
 def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     """Return, by partition, what the source has beyond the cut, and where nothing can be said. Only reads.
 
-    :raises NotFailedOver: the mirror was not. :raises InputError: that is not its source.
+    :raises InputError: the mirror was not, or that is not its source.
     """
-    plan, decided, _ = mirror_of(target, mirror)
-    if decided is None:
-        raise NotFailedOver(mirror)
+    plan, decided = failed_over(target, mirror)
     require_source(source, plan)
     cut = Record(target.state(CUT.below(mirror)), mirror, decided.attempt).cut()
     return counted(source, beyond(source, plan, cut.offsets))

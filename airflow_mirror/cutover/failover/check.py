@@ -13,7 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, RightsMissing, SourceStillSeen
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -27,6 +27,7 @@ from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.groups import positions_in, selected
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
+from airflow_mirror.wording import some
 
 _LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
@@ -110,7 +111,7 @@ class Check:
     lacking: tuple[Lacking, ...] = ()
 
     @property
-    def refusal(self) -> SourceStillSeen | RightsMissing | None:
+    def refusal(self) -> InputError | None:
         """Why it would be refused: the source was seen in the last half minute, or rights are missing.
 
         cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
@@ -118,8 +119,20 @@ class Check:
         """
         name = self.plan.mirror.name
         if saw := self.tail.saw(self.losses.age_s):
-            return SourceStillSeen(name, saw)
-        return RightsMissing(name, [str(one) for one in self.lacking]) if self.lacking else None
+            return InputError(
+                f"mirror {name!r}", f"{saw}: cut off from here is not gone. Nothing was changed",
+                "If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just gone, try "
+                "again in half a minute; or use force: what the source takes from now on is lost.",
+            )  # fmt: skip
+        if not self.lacking:
+            return None
+        return InputError(
+            f"mirror {name!r} can't be failed over with these rights on the target",
+            f"{some(map(str, self.lacking), 10, '; ')}. Nothing was changed",
+            "Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose "
+            "principal "
+            "has them. With force, what needs them fails behind the decision, and stays to be done.",
+        )  # fmt: skip
 
     def lines(self) -> list[str]:
         """Return what there is to say, for people."""
@@ -218,6 +231,18 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
         what = f"mirror {mirror!r} was planned for target cluster {plan.target_cluster_id}, and this is {found}"
         raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
     return plan, decided, tail
+
+
+def failed_over(on: Side, mirror: str) -> tuple[Plan, Direction]:
+    """Return the plan of a mirror that was failed over, and that decision.
+
+    :raises InputError: it was not; or as :func:`mirror_of`.
+    """
+    plan, decided, _ = mirror_of(on, mirror)
+    if decided is None:
+        what = f"mirror {mirror!r} was not failed over, or its way back is armed since"
+        raise InputError(what, remedy="'airflow-mirror failover' without --yes says what would be lost.")
+    return plan, decided
 
 
 def tail_of(on: Side, tail: ActiveTail | None) -> TailSeen:

@@ -29,7 +29,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
 from airflow_mirror.cutover.failover.after import beyond, counted, require_source
-from airflow_mirror.cutover.failover.check import mirror_of
+from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.lifting import Raised
@@ -47,8 +47,7 @@ from airflow_mirror.errors import (
     FenceGone,
     FenceLeaks,
     FenceUnproven,
-    NotFailedOver,
-    ReturnedOpen,
+    NeedsHuman,
     TransactionsOpen,
     TryAgain,
 )
@@ -104,10 +103,10 @@ def watch(
     :param fence: as for :func:`fence_of`; ``open_by_default`` likewise.
     :param signer: signs the link that the report gets in the mirror's chain of reports.
     :param pause: sleeps so many seconds; what it raises ends the watch, at a moment when nothing is half done in memory.
-    :raises NotFailedOver: :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
+    :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
     """
     begun, said_at, said = time.monotonic(), 0.0, ""
-    _failed_over(Side(target), mirror)
+    failed_over(Side(target), mirror)
     answered: float | None = None
     while True:
         try:
@@ -133,14 +132,14 @@ def fence_returned(
     """Fence a source that answers; see the module. May be repeated: a fence that was proven is only looked at.
 
     :param answered: when it did for the first time; seconds since the epoch.
-    :raises NotFailedOver: :raises InputError: as :func:`watch`. :raises FenceStands: a cutover's is, or may be, up.
+    :raises InputError: as :func:`watch`. :raises FenceStands: a cutover's is, or may be, up.
     :raises FencedByAnother: topics are fenced for other mirrors. Nothing was changed.
     :raises FenceUnproven: :raises FenceLeaks: :raises TransactionsOpen: it stands, and is not proven. Call it again.
     :raises FenceGone: it was raised, and no broker lists it; call it again.
-    :raises ReturnedOpen: it was lifted, or it was proven and is gone.
+    :raises NeedsHuman: it was lifted, or it was proven and is gone.
     """
     source, life = on.source.admin, on.target.ledger
-    plan, decided = _failed_over(on.target, mirror)
+    plan, decided = failed_over(on.target, mirror)
     require_source(source, plan)
     record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
     raised = _decided(on, plan, decided, fence)
@@ -150,7 +149,12 @@ def fence_returned(
     noted = record.returned()
     is_proven = report.fence.proven is not None and noted is not None
     if raised.state.phase != OPENED or (is_proven and not raised.fence.is_up(raised.intent)):
-        raise ReturnedOpen(mirror, None if raised.state.phase == OPENED else report.fence.lifted or report.updated)
+        how = "was lifted" if raised.state.phase != OPENED else "is gone, or incomplete: somebody else has removed it"
+        raise NeedsHuman(
+            f"the source of mirror {mirror!r} was fenced when it returned, and that fence {how}.",
+            "Producers may write there, and it is not raised again",
+            "'airflow-mirror failover --after' lists what they wrote; keep them away by other means.",
+        )
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned)(noted)
@@ -177,13 +181,6 @@ def fence_returned(
     kept.save(report)
     kept.add_to_chain(report, life, signer, log.warning)
     return found
-
-
-def _failed_over(target: Side, mirror: str) -> tuple[Plan, Direction]:
-    plan, decided, _ = mirror_of(target, mirror)
-    if decided is None:
-        raise NotFailedOver(mirror)
-    return plan, decided
 
 
 def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> Raised:

@@ -100,7 +100,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     :param on: the mirror's target.
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
         fails behind the decision, and a call with the rights completes it.
-    :raises SourceStillSeen: :raises CutoverRunning: :raises RightsMissing: without ``force``; nothing was changed.
+    :raises CutoverRunning: :raises InputError: without ``force``: the source was seen, or rights are missing.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
     :raises TryAgain: the target does not answer; call it again.

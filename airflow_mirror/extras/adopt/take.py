@@ -39,7 +39,7 @@ def take(
 
     :param end_writing: also if a job of a mirror of this name, which has topics already, holds the writer lease.
     :raises NotAdoptable: with every reason. :raises InputError: the target was written to since it was matched.
-    :raises MirrorNotOver: a job of the mirror runs. :raises MirrorLoop: the records would come back to the target.
+    :raises MirrorNotOver: a job of the mirror runs. :raises NeedsHuman: the records would come back to the target.
     """
     if adoption.refusals:
         raise NotAdoptable(adoption.refusals)

@@ -67,9 +67,9 @@ def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, 
     :param writes: the job writes to the target's topics, so that they must be this mirror's.
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
-    :raises MirrorLoop: records would return to the target that they come from.
+    :raises NeedsHuman: records would return to the target that they come from.
     :raises LedgerLost: nobody knows which topics are in production. A copy that runs goes on, and none is begun.
-    :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
+    :raises MissingRight, InputError: topics are mapped, and their maps could not be stored.
     """
     mirror = request.mirror
     with ClusterAdmin(load(request.target, "target")) as admin:

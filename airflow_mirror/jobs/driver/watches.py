@@ -42,7 +42,7 @@ class Watches:
     def look(self) -> None:
         """Look at what it is time to look at. Call it often.
 
-        :raises HoldLost: somebody else sets a topic's settings back. :raises MirrorLoop: the mirror is part of a ring.
+        :raises NeedsHuman: somebody else sets a topic's settings back, or the mirror is part of a ring.
         :raises HoldTooShort: the hold is about to end before the source's records do.
         """
         self._finite.look_in_turn()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from airflow_mirror.compat import driver, files, properties
 from airflow_mirror.compat.declared import Declared
 from airflow_mirror.compat.flows import client_of
 from airflow_mirror.compat.rows import Fate
-from airflow_mirror.errors import KeysRefused
+from airflow_mirror.errors import InputError
 
 HERE = Path(__file__).parent
 APACHE = HERE / "apache"
@@ -88,8 +89,8 @@ def findings(name: str, *before: str, **edits: str) -> list[str]:
     """What is wrong with an example."""
     try:
         whole(name, *before, **edits)
-    except KeysRefused as e:
-        return list(e.findings)
+    except InputError as e:
+        return re.findall("(?m)^  - (.*)$", e.cause)
     return []
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.console import failover
 from airflow_mirror.console.main import main
-from airflow_mirror.errors import SourceStillSeen
+from airflow_mirror.errors import InputError
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_refusal_is_told_and_changes_nothing(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
-        raise SourceStillSeen("m", "its tail sees it")
+        raise InputError("mirror 'm'", "its tail sees it: cut off from here is not gone")
 
     monkeypatch.setattr(failover, "run", refuse)
     assert run("--yes") == 2

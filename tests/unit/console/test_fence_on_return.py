@@ -16,7 +16,7 @@ from airflow_mirror.console import fence_on_return
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.failover.returned import Returned
 from airflow_mirror.cutover.signing import Signer
-from airflow_mirror.errors import NotFailedOver
+from airflow_mirror.errors import InputError
 
 FOUND = Returned(mirror="m", at="noon", offsets=3, took=["a-0: 3 offsets"], fence=["DENY WRITE"], fenced_s=1.2)
 
@@ -75,5 +75,5 @@ def test_being_ended_and_being_wrong_are_told_apart(
 
     ends_with(KeyboardInterrupt())
     assert run() == 130
-    ends_with(NotFailedOver("m"))
+    ends_with(InputError("mirror 'm' was not failed over"))
     assert run() == 2 and "was not failed over" in capsys.readouterr().err

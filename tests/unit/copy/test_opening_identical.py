@@ -11,7 +11,7 @@ from airflow_mirror.copy.opening.answers import Answers, TargetAnswers
 from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import RetentionLost
+from airflow_mirror.errors import PartitionStopped
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records
 from airflow_mirror.wire.batch import RawBatch, iter_batches
@@ -77,7 +77,7 @@ def test_interrupted_priming_continues_after_the_source_start_moved(
 def test_records_that_retention_took_before_they_were_copied_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     one = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=100)
     target = Target(monkeypatch, one, 700, identity.data_producer_id("m", one.target))
-    with pytest.raises(RetentionLost, match=r"orders-4 offsets \[700, 900\)"):
+    with pytest.raises(PartitionStopped, match=r"orders-4 offsets \[700, 900\)"):
         target.open(source_start=900)
     assert not target.primed
 
@@ -85,5 +85,5 @@ def test_records_that_retention_took_before_they_were_copied_are_named(monkeypat
 def test_fillers_of_another_mirror_are_no_priming_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     one = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=100)
     target = Target(monkeypatch, one, 700, identity.filler_producer_id("another", one.target))
-    with pytest.raises(RetentionLost):
+    with pytest.raises(PartitionStopped):
         target.open(source_start=900)

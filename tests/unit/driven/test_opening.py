@@ -11,7 +11,7 @@ from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import ask_again
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import ForeignData, LeaseLost, RetentionLost, SourceTruncated
+from airflow_mirror.errors import ForeignData, LeaseLost, PartitionStopped, SourceTruncated
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven import records
@@ -105,7 +105,7 @@ def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -
     world.here_writer.plain(5)
     world.here.begin_at(6)
     error = world.copy()
-    assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (5, 6)
+    assert isinstance(error, PartitionStopped) and (error.start_offset, error.end_offset) == (5, 6)
     assert world.there.end == 5
 
 
@@ -135,7 +135,7 @@ def test_emptied_target_is_not_mistaken_for_a_primed_one(world: World, start: in
     if not remembered:
         world.target.expire_producers()
     error = world.copy()
-    assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (start + 5, start + 8)
+    assert isinstance(error, PartitionStopped) and (error.start_offset, error.end_offset) == (start + 5, start + 8)
 
 
 def test_copy_continues_the_sequence_behind_a_compacted_batch(world: World) -> None:

@@ -12,7 +12,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, PartitionStopped, RetentionLost
+from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, PartitionStopped
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
@@ -81,7 +81,7 @@ def test_uncopied_records_lost_to_retention_stop_mapped_copy(world: World) -> No
     world.here_writer.plain(4)
     world.here.begin_at(7)
     error = world.copy()
-    assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (5, 7)
+    assert isinstance(error, PartitionStopped) and (error.start_offset, error.end_offset) == (5, 7)
 
 
 def test_a_map_that_belongs_to_other_records_stops_the_copy(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.failover import after as module
 from airflow_mirror.cutover.failover.after import after, to_dict
-from airflow_mirror.errors import InputError, NotFailedOver
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.model import TopicInfo
 from tests.unit.failover.world import A0, A1, B0, World
 
@@ -106,7 +106,8 @@ def test_a_partition_whose_copy_nobody_knows_is_not_left_out(world: World) -> No
 
 
 def test_without_a_failover_or_its_source_nothing_is_listed(world: World) -> None:
-    with pytest.raises(NotFailedOver):
+    said = "mirror 'm' was not failed over, or its way back is armed since. 'airflow-mirror failover' without --yes says"
+    with pytest.raises(InputError, match=f"{said} what would be lost."):
         lines(world, Source())
     world.fail_over()
     source = Source()

@@ -31,8 +31,8 @@ from airflow_mirror.errors import (
     FencedByAnother,
     FenceStands,
     FenceUnproven,
-    NotFailedOver,
-    ReturnedOpen,
+    InputError,
+    NeedsHuman,
 )
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
@@ -205,7 +205,9 @@ def test_a_proven_fence_is_never_raised_again(world: Returns) -> None:
     world.source.logs[A0] = (0, 99)
     assert world.fence() == first and world.effects.log == []
     world.source.acls.discard(rule("a", "WRITE", "DENY"))
-    with pytest.raises(ReturnedOpen, match="is gone, or incomplete"):
+    said = "fenced when it returned, and that fence is gone, or incomplete: somebody else has removed it. Producers "
+    what_to_do = "'airflow-mirror failover --after' lists what they wrote; keep them away by other means."
+    with pytest.raises(NeedsHuman, match=f"{said}may write there, and it is not raised again. {what_to_do}"):
         world.fence()
     assert world.effects.log == []
 
@@ -227,7 +229,7 @@ def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, m
     with pytest.raises(FenceUnproven):
         world.fence()
     assert world.lift(kept_too=True)
-    with pytest.raises(ReturnedOpen, match="was lifted"):
+    with pytest.raises(NeedsHuman, match="was lifted"):
         world.fence()
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
 
@@ -256,7 +258,7 @@ def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.Monke
     assert world.lift() == [] and world.is_fenced()
     assert world.lift(kept_too=True) and ended == ["m"]
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
-    with pytest.raises(ReturnedOpen, match="was lifted"):
+    with pytest.raises(NeedsHuman, match="was lifted"):
         world.fence()
 
 
@@ -307,7 +309,7 @@ def test_a_cutovers_fence_that_stands_is_not_taken_over(world: Returns) -> None:
 def test_without_a_failover_nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Returns(monkeypatch)
     world.ledger().decide(lambda _: {"direction/m": None})
-    with pytest.raises(NotFailedOver):
+    with pytest.raises(InputError, match="was not failed over"):
         watch(Source.config, world.target, "m", pause=pytest.fail)  # type: ignore[arg-type]
 
 

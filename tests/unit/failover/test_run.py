@@ -15,8 +15,6 @@ from airflow_mirror.errors import (
     CutoverRunning,
     InputError,
     MirrorCutOver,
-    RightsMissing,
-    SourceStillSeen,
     TopicsShared,
     TryAgain,
 )
@@ -102,7 +100,7 @@ def test_a_tail_that_sees_the_source_refuses(world: World, unseen_s: float | Non
     """Or may see it: one that has not said anything about it."""
     world.sign(unseen_s)
     world.effects.log.clear()
-    with pytest.raises(SourceStillSeen, match="tail runs on host 'far'"):
+    with pytest.raises(InputError, match="tail runs on host 'far'"):
         world.fail_over()
     assert world.effects.log == []
     world.fail_over(force=True)
@@ -117,11 +115,17 @@ def test_who_could_not_complete_it_is_refused_before_anything_is_touched(world: 
         ("topic airflow-mirror.decisions", "WRITE", "make a topic the mirror's"),
     ):
         world.target.denied = [(name.split()[1], operation)]
-        with pytest.raises(RightsMissing, match=f"{operation} is not allowed to the mirror on {name} .{why}") as caught:
+        with pytest.raises(InputError, match=f"{operation} is not allowed to the mirror on {name} .{why}") as caught:
             world.fail_over()
-        assert "--role failover" in str(caught.value) and world.effects.log == []
+        assert caught.value.remedy == (
+            "Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose "
+            "principal "
+            "has them. With force, what needs them fails behind the decision, and stays to be done."
+        ) and str(caught.value).startswith("mirror 'm' can't be failed over with these rights on the target: ")
+        assert world.effects.log == []
         found = check.check(world.on(), "m")
-        assert [str(one) for one in found.lacking] == found.to_dict()["lacking"] == list(caught.value.lacking)
+        assert [str(one) for one in found.lacking] == found.to_dict()["lacking"]
+        assert caught.value.cause == f"{'; '.join(map(str, found.lacking))}. Nothing was changed"
         assert "refused without force" in found.lines()[1]
     world.target.denied = [("kafka-cluster", "ALTER")]  # this mirror lets no rules of writers follow
     assert world.fail_over().steps
@@ -138,7 +142,7 @@ def test_a_look_that_failed_as_a_whole_is_no_absence_of_the_source(world: World)
     """The tail could not read its notes, say: nobody knows what it sees."""
     sign = Sign(number=2, state=RUNNING, at=5000.0, follows={"source": {"error": "no broker", "at": 5000.0}})
     world.state.write({f"job/m/{world.tail.job}/sign": sign.encode()})
-    with pytest.raises(SourceStillSeen, match="may see the source"):
+    with pytest.raises(InputError, match="may see the source"):
         world.fail_over()
     never = Sign(number=3, state=RUNNING, at=5000.0, follows={"source": {"seen": None, "at": 5000.0}})
     world.state.write({f"job/m/{world.tail.job}/sign": never.encode()})
@@ -149,7 +153,13 @@ def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatc
     world.heard = LOST
     monkeypatch.setattr("tests.unit.failover.world.time.time", lambda: 100.0)
     world.seen = SourceEnds(at_ms=80_000, partitions={A0: End(60, 60, 80_000)})
-    with pytest.raises(SourceStillSeen, match="20 s ago"):
+    with pytest.raises(
+        InputError,
+        match="mirror 'm': .*20 s ago: cut off from here is not gone. Nothing was changed. If the source lives, cut over "
+        r"instead \(CutoverOperator\): nothing is lost then. If it has just gone, try again in half a minute; or use "
+        r"force: "
+        "what the source takes from now on is lost.",
+    ):
         world.fail_over()
     world.seen = SourceEnds(at_ms=60_000, partitions={A0: End(60, 60, 60_000)})
     assert world.fail_over().lost["at_least"] == 10

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.errors import InputError, MirrorCutOver, NamesMeet, TopicsOwned, TopicsShared
+from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import (
@@ -352,8 +352,14 @@ def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
 def test_new_mirror_is_not_named_like_the_beginning_of_another(ledger: MemoryLedger, there_is: str, new: str) -> None:
     """What is named after mirrors at the source could not be told apart. One that is there already goes on."""
     keep(of_another(a_plan(), name=there_is), MemoryState(), ledger)
-    with pytest.raises(NamesMeet, match=f"{new!r} can't be planned beside mirror {there_is!r}"):
+    with pytest.raises(InputError, match=f"{new!r} can't be planned beside mirror {there_is!r}") as caught:
         keep(of_another(a_plan(), name=new), MemoryState(), ledger)
+    assert str(caught.value).endswith(
+        ", which the target's ledger knows: what is named after mirrors, such as a fence at the source, would be "
+        "taken for "
+        "the other one's. Nothing was changed. Give the new one a name without that beginning, such as "
+        f"{new.replace('.', '-')!r}."
+    )
     assert mirrors(ledger.values()) == {there_is}
     for other in ("ab", "a-b", there_is):
         require_own_name(ledger.values(), other)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.errors import LedgerLost, MirrorLoop, TryAgain
+from airflow_mirror.errors import LedgerLost, NeedsHuman, TryAgain
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync import loops
@@ -33,7 +33,7 @@ def ring(size: int) -> tuple[World, list[LoopWatch]]:
 def stops(one: LoopWatch) -> bool:
     try:
         one.look()
-    except MirrorLoop:
+    except NeedsHuman:
         return True
     return False
 
