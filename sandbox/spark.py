@@ -61,7 +61,7 @@ class SparkCluster:
     def __enter__(self) -> Self:
         """Start master and workers and wait until all have registered.
 
-        :raises SparkMissing, JavaNotFound: when there is nothing to start.
+        :raises InputError: when there is nothing to start.
         :raises TryAgain: when they don't come up; with the end of their logs.
         """
         _running.add(self)

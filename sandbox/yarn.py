@@ -55,7 +55,7 @@ class YarnCluster:
     def __enter__(self) -> Self:
         """Start the cluster and wait until its NodeManager has registered.
 
-        :raises SparkMissing, JavaNotFound, JarsUnavailable: when there is nothing to start.
+        :raises InputError, JarsUnavailable: when there is nothing to start.
         :raises TryAgain: when it does not come up; with the end of its log.
         """
         try:

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 
-from airflow_mirror.errors import InvalidField, InvalidPattern
+from airflow_mirror.errors import InvalidField
 
 # What java.util.regex.Pattern understands and Python does not, or otherwise: (the form, its name, what to write instead).
 _JAVA_ONLY = tuple(
@@ -46,7 +46,7 @@ def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str,
     :param commas: no name has a comma or a blank, as with topics and settings: then the items of a list may be comma
         lists, too, and blanks mean nothing.
     :raises InvalidField: it is no list, or an item is empty or no text.
-    :raises InvalidPattern: an item is no expression, or one that only Java knows.
+    :raises InvalidField: an item is no expression, or one that only Java knows.
     """
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
         none = " For none, leave the field out, or give []." if value is None else ""
@@ -82,20 +82,28 @@ def exact(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else re.escape(name)
 
 
+def invalid_pattern(
+    field: str, pattern: str, cause: str,
+    remedy: str = "Escape special characters with a backslash, or name the topic or group literally.",
+) -> InvalidField:  # fmt: skip
+    """Return the error for a pattern that is no regular expression of Python."""
+    return InvalidField(field, pattern, f"not a valid regular expression: {cause}", remedy)
+
+
 def _check(field: str, pattern: str) -> None:
     for at, in_class in _places(pattern):
         for form, name, instead in _JAVA_ONLY:
             if form.match(pattern, at) and (not in_class or pattern[at] == "\\"):
-                raise InvalidPattern(field, pattern, f"{name} is Java's, not Python's", instead)
+                raise invalid_pattern(field, pattern, f"{name} is Java's, not Python's", instead)
         for text, name, instead in _IN_A_CLASS:
             if in_class and pattern.startswith(text, at):
-                raise InvalidPattern(field, pattern, f"{name} is Java's, not Python's", instead)
+                raise invalid_pattern(field, pattern, f"{name} is Java's, not Python's", instead)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # "[a||b]": a later Python may read it as a union of sets
             re.compile(pattern)
     except (re.error, FutureWarning) as e:
-        raise InvalidPattern(field, pattern, str(e)) from e
+        raise invalid_pattern(field, pattern, str(e)) from e
 
 
 def _split(text: str) -> list[str]:

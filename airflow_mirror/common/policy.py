@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import InvalidField, InvalidPattern
+from airflow_mirror.common.patterns import invalid_pattern
+from airflow_mirror.errors import InvalidField
 
 __all__ = ["Policy"]
 
@@ -119,7 +120,7 @@ class Principals:
     match the names of others, and give them its rights. A name wins over patterns, and patterns have no order: the
     map is stored as JSON.
 
-    :raises InvalidPattern: a regular expression is invalid, or the value names a group that it does not have.
+    :raises InvalidField: a regular expression is invalid, or the value names a group that it does not have.
     :raises InvalidField: a key or value is not a principal, or is that of everybody.
     """
 
@@ -138,7 +139,7 @@ class Principals:
             try:
                 re.compile(key[1:-1]).sub(value, "")  # parses the value first, whether or not anything matches
             except (re.error, IndexError) as e:
-                raise InvalidPattern("principals", key, f"{e} (-> {value!r})") from e
+                raise invalid_pattern("principals", key, f"{e} (-> {value!r})") from e
 
     def target(self, principal: str) -> str:
         """Return the name of the source's ``principal`` on the target; that of everybody is the same everywhere.

@@ -13,12 +13,12 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
-from airflow_mirror.errors import InputError, NotAdoptable
+from airflow_mirror.errors import InputError
 from airflow_mirror.extras.adopt import file, groups
 from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.extras.adopt.report import lines, to_dict
-from airflow_mirror.extras.adopt.take import take
+from airflow_mirror.extras.adopt.take import refused, take
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -169,6 +169,6 @@ def _tell(arguments: argparse.Namespace, found: Adoption, corrected: GroupReport
         for line in lines(found, corrected):
             print(line)
     if found.refusals:
-        print(f"refused: {NotAdoptable(found.refusals)}", file=sys.stderr)
+        print(f"refused: {refused(found.refusals)}", file=sys.stderr)
     elif not arguments.json:
         print("done" if arguments.yes else "nothing was changed (--yes does it)")

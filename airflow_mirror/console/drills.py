@@ -12,8 +12,8 @@ from typing import Any
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
-from airflow_mirror.errors import DrillLeftBehind, InputError
-from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill
+from airflow_mirror.errors import InputError
+from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, left_behind
 from airflow_mirror.extras.drill.page import render
 from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -90,7 +90,7 @@ def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
     left = clean_up_drill(drill, [source, config_of(arguments.target, "target")], arguments.prefix)
     drills.save(drill)
     if left:
-        raise DrillLeftBehind(left)
+        raise left_behind(left)
     print(f"deleted on both sides: {', '.join(topics)}" if topics else f"{drill.run} has left nothing")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import fields
 
 from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
@@ -11,7 +12,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.cutover.rollback.arm import cutover_of
 from airflow_mirror.cutover.rollback.run import WayBack, way_back
-from airflow_mirror.errors import InputError, UnknownMirror
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.ledger_store import fetch, last_hash
@@ -67,17 +68,23 @@ def request_of(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
     )  # fmt: skip
 
 
+def unknown_mirror(mirror: str, known: Iterable[str]) -> InputError:
+    """Return the error for a mirror of which the target's ledger knows nothing."""
+    remedy = f"Give one of {', '.join(sorted(known))}." if known else "It knows none."
+    return InputError(f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", remedy)
+
+
 def last_plan(arguments: argparse.Namespace) -> Plan:
     """Return the mirror's last plan, as the target keeps it.
 
-    :raises UnknownMirror: the target has none of that name.
+    :raises InputError: the target has none of that name.
     """
     with target_of(arguments) as target:
         ledger = Side(target).ledger
         values = ledger.values()
         plan_hash = last_hash(values, arguments.mirror)
         if plan_hash is None:
-            raise UnknownMirror(arguments.mirror, LAST_PLAN.under(values))
+            raise unknown_mirror(arguments.mirror, LAST_PLAN.under(values))
         return fetch(plan_hash, arguments.mirror, target, ledger)
 
 

@@ -16,8 +16,7 @@ from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import MirrorNotOver
-from airflow_mirror.jobs.decommission import Step
+from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -87,14 +86,14 @@ def _fence(
 ) -> tuple[list[Step], dict[str, str] | None, list[str]]:  # fmt: skip
     """Return the step that lifts the mirror's fence; or what names it, as it stays, and that for people.
 
-    :raises MirrorNotOver: a cutover was killed, and its fence is up.
+    :raises InputError: a cutover was killed, and its fence is up.
     """
     name = arguments.mirror
     if fence is None:
         return [], None, []
     if fence.phase != OPENED:
         cause = f"a fence of its cutover {fence.run} {fence.text}"
-        raise MirrorNotOver(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
+        raise not_over(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
     if arguments.source is not None:
         return [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], None, []
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"

@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
-from airflow_mirror.errors import InvalidField, TryAgain, UnknownMirror
+from airflow_mirror.console.request import unknown_mirror
+from airflow_mirror.errors import InvalidField, TryAgain
 from airflow_mirror.jobs.runner.active import JobId, Watch, active_tail, heard_by, said
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
@@ -67,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> None:
         values = ledger.values()
         known = mirrors(values)
         if name not in known:
-            raise UnknownMirror(name, known)
+            raise unknown_mirror(name, known)
         before = Wishes.of(state.read(), name)
         if verb == "rate":
             wish(state, name, "rate", rate)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.cutover.signing import fingerprint, is_signed
-from airflow_mirror.errors import EvidenceBroken, LedgerNewer
+from airflow_mirror.errors import LedgerNewer, NeedsHuman
 from airflow_mirror.ledger.chain import SEAL, Link, digest
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def prove(
     :param texts: reports as JSON by their files' names, in the chain's order.
     :param key: that must have signed each; None: signatures are not checked.
     :param decided: links in the ledger of the target, in their order; None: it is not asked.
-    :raises EvidenceBroken: names the first file and link that is not as it must be.
+    :raises NeedsHuman: names the first file and link that is not as it must be.
     """
     reports = [_read(file, text, key) for file, text in texts.items()]
     known: dict[int, tuple[str, Link]] = {}
@@ -51,22 +51,27 @@ def prove(
             file, other = known.setdefault(link.number, (report.file, link))
             if other != link:
                 cause = f"{file} has another one of this number, of run {other.run!r} instead of {link.run!r}"
-                raise EvidenceBroken(report.file, link.number, cause)
+                raise _broken(report.file, link.number, cause)
     for before, report in pairwise(reports):
         if report.link.number <= before.link.number:
             cause = f"it comes before link {before.link.number}, of {before.file}"
-            raise EvidenceBroken(report.file, report.link.number, cause)
+            raise _broken(report.file, report.link.number, cause)
         for number in range(before.link.number + 1, report.link.number):
             if number not in known:
-                raise EvidenceBroken(report.file, number, f"it is missing between {before.file} and this file")
+                raise _broken(report.file, number, f"it is missing between {before.file} and this file")
     for number, (file, link) in sorted(known.items()):
         if number - 1 in known:
             _require_next(file, known[number - 1][1], link)
         if decided is not None and link not in decided:
-            raise EvidenceBroken(file, number, "the target's ledger has no such link")
+            raise _broken(file, number, "the target's ledger has no such link")
     for one, after in pairwise(decided or ()):
         _require_next("the target's ledger", one, after)
     return reports
+
+
+def _broken(file: str, link: int | None, cause: str) -> NeedsHuman:
+    what = file if link is None else f"{file}: link {link}"
+    return NeedsHuman(what, cause, "Compare with what the target has: airflow-mirror report --json.")
 
 
 def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
@@ -75,21 +80,21 @@ def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
         if not isinstance(values, dict):
             raise ValueError("it is no object")
     except (ValueError, RecursionError) as e:
-        raise EvidenceBroken(file, None, f"it is no report: {e}") from None
+        raise _broken(file, None, f"it is no report: {e}") from None
     seal = values.get(SEAL)
     if not isinstance(seal, dict) or not isinstance(seal.get("links"), list) or not seal["links"]:
-        raise EvidenceBroken(file, None, "it carries no link: its run had not ended, or it was changed since")
+        raise _broken(file, None, "it carries no link: its run had not ended, or it was changed since")
     try:
         its = [Link.of(value, file) for value in seal["links"]]
     except LedgerNewer:
-        raise EvidenceBroken(file, None, "this version can't read the links that it carries") from None
+        raise _broken(file, None, "this version can't read the links that it carries") from None
     own, found = its[-1], digest(values)
     if own.report != found:
-        raise EvidenceBroken(file, own.number, f"it was changed: its digest is {found}, that of its link {own.report}")
+        raise _broken(file, own.number, f"it was changed: its digest is {found}, that of its link {own.report}")
     if any(link.mirror != values.get("mirror") for link in its):
-        raise EvidenceBroken(file, own.number, f"it is of mirror {values.get('mirror')!r}, its link of {own.mirror!r}")
+        raise _broken(file, own.number, f"it is of mirror {values.get('mirror')!r}, its link of {own.mirror!r}")
     if [link.number for link in its] != sorted({link.number for link in its}):
-        raise EvidenceBroken(file, own.number, "the links that it carries are not in order")
+        raise _broken(file, own.number, "the links that it carries are not in order")
     signed_by = seal.get("key")
     if key is not None:
         _require_signed(file, own, seal, key)
@@ -98,20 +103,20 @@ def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
 
 def _require_signed(file: str, own: Link, seal: Mapping[str, Any], key: Ed25519PublicKey) -> None:
     if seal.get("signature") is None:
-        raise EvidenceBroken(file, own.number, "it is not signed")
+        raise _broken(file, own.number, "it is not signed")
     if seal.get("key") != fingerprint(key):
         cause = f"it is signed with key {seal.get('key')}, and not with the given one, {fingerprint(key)}"
-        raise EvidenceBroken(file, own.number, cause)
+        raise _broken(file, own.number, cause)
     if not is_signed(key, seal, own.signed()):
-        raise EvidenceBroken(file, own.number, "its signature is not one of this link")
+        raise _broken(file, own.number, "its signature is not one of this link")
 
 
 def _require_next(file: str, before: Link, link: Link) -> None:
     if link.mirror != before.mirror:
-        raise EvidenceBroken(file, link.number, f"it is of mirror {link.mirror!r}, the one before of {before.mirror!r}")
+        raise _broken(file, link.number, f"it is of mirror {link.mirror!r}, the one before of {before.mirror!r}")
     if link.before != before.digest:
         cause = f"it follows a link with digest {link.before}; that of link {before.number} is {before.digest}"
-        raise EvidenceBroken(file, link.number, cause)
+        raise _broken(file, link.number, cause)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

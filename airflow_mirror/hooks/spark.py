@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_mirror.errors import InvalidField, SparkMissing
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import mirror_home
 from airflow_mirror.jobs.runner.client import ThisHost
-from airflow_mirror.jobs.runner.command import SCRIPT
+from airflow_mirror.jobs.runner.command import SCRIPT, spark_missing
 from airflow_mirror.jobs.runner.local import LocalRunner
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def provider_submit(spark_conn_id: str) -> Submit:
         try:
             from airflow.providers.apache.spark.hooks import spark_submit
         except ImportError:
-            raise SparkMissing() from None
+            raise spark_missing() from None
         if submission.master.startswith("k8s") and getattr(spark_submit, "kube_client", None) is None:
             raise InvalidField(
                 "spark_conn_id", spark_conn_id, "the Spark provider names no Kubernetes without that of Kubernetes",

@@ -101,7 +101,7 @@ class TailView:
     def raise_for(self, tail: ActiveTail) -> None:
         """Raise if it ended without success; the error's branch is that of its own error.
 
-        :raises JobRefused: its input was wrong. :raises JobNeedsHuman: data are not what they must be.
+        :raises InputError: its input was wrong. :raises JobNeedsHuman: data are not what they must be.
         :raises JobFailed: anything else, its silence included.
         """
         status = self.status(tail)

@@ -53,7 +53,7 @@ class Retirement:
         """Return if nothing of the mirror runs.
 
         :param may_be_held: also if its writer lease is held: by a job that was killed, or by one that nobody knows of.
-        :raises MirrorNotOver: it still does something.
+        :raises InputError: it still does something.
         :raises LedgerNewer: a newer version of the package decided about it, or about what may be its topic.
         """
         self._require_known()

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import (
     BrokerError,
-    DrillLeftBehind,
     DrillMissed,
     InputError,
     InvalidField,
-    JobElsewhere,
     JobNotRunning,
     MirrorError,
     ObjectiveMissed,
@@ -34,7 +32,7 @@ from airflow_mirror.extras.drill.rehearsal import (
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
-from airflow_mirror.jobs.runner.client import is_here
+from airflow_mirror.jobs.runner.client import elsewhere, is_here
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.links import DrillLink, show_links
@@ -225,7 +223,7 @@ class LoseSourceOperator(PlannedOperator):
         """Write canaries, kill the tail, store what was acknowledged.
 
         :raises JobNotRunning: there is no tail to kill, so the drill would prove nothing.
-        :raises JobElsewhere: the tail can't be killed from here.
+        :raises TryAgain: the tail can't be killed from here.
         :raises DrillMissed: writing stopped before the tail was killed, or the tail had ended by then.
         :raises InputError: the plan maps offsets.
         """
@@ -262,7 +260,7 @@ def _killer(mirror: Mirror) -> Callable[[], None]:
 
     It raises DrillMissed if the tail has ended by itself: what was lost since then is no loss of this disaster.
 
-    :raises JobNotRunning: there is no tail to kill. :raises JobElsewhere: it can't be killed from here.
+    :raises JobNotRunning: there is no tail to kill. :raises TryAgain: it can't be killed from here.
     """
     runner = runner_for(mirror)
     tail = runner.find(TAIL)
@@ -270,7 +268,7 @@ def _killer(mirror: Mirror) -> Callable[[], None]:
     if tail is None or not state.is_active(status):
         raise JobNotRunning(TAIL, status, "Clear the whole drill.")
     if not is_here(tail):
-        raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a surviving tail would make the figures look too good
+        raise elsewhere(tail)  # a surviving tail would make the figures look too good
     job_dir = Path(tail["dir"])
 
     def kill() -> None:
@@ -361,7 +359,7 @@ class RehearseFaultsOperator(_DrillOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Inject the faults, one after the other.
 
-        :raises JobNotRunning: no tail runs. :raises JobElsewhere: it can't be killed from here.
+        :raises JobNotRunning: no tail runs. :raises TryAgain: it can't be killed from here.
         """
         from airflow_mirror.extras.drill.failback import TIMEOUT_S, create_again
         from airflow_mirror.hooks.kafka import admins_of
@@ -407,12 +405,12 @@ class CleanUpDrillOperator(_DrillOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Delete topics and groups on both sides, if this drill has created them; then judge.
 
-        :raises DrillLeftBehind: names what could not be deleted, or does not begin with the name of the mirror's topic.
+        :raises TryAgain: names what could not be deleted, or does not begin with the name of the mirror's topic.
         :raises ObjectiveMissed: names each figure that was measured above its objective.
         :raises DrillMissed: nothing was measured, the way back was not exact, the group skipped records or read some
             twice, or a fault was not noticed.
         """
-        from airflow_mirror.extras.drill.clean_up import clean_up_drill
+        from airflow_mirror.extras.drill.clean_up import clean_up_drill, left_behind
         from airflow_mirror.extras.drill.report import failures, over
         from airflow_mirror.hooks.kafka import configs_of
 
@@ -422,7 +420,7 @@ class CleanUpDrillOperator(_DrillOperator):
             drill.missed = failures(drill) + [f"left behind: {line}" for line in left]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
-            raise DrillLeftBehind(left)
+            raise left_behind(left)
         if too_much := over(drill):
             raise ObjectiveMissed(drill.missed, str(path), too_much)
         if drill.missed:

@@ -154,7 +154,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
         """Wait until the job ends.
 
-        :raises JobFailed: or JobRefused, JobNeedsHuman, depending on the cause.
+        :raises JobFailed: or InputError, JobNeedsHuman, depending on the cause.
         """
         self._job = external_id  # set again for on_kill after a reconnect
         show_links(self, context, external_id["dir"])

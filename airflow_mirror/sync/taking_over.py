@@ -16,7 +16,7 @@ import xxhash
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import InputError, TakeOverUnclear
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
 from airflow_mirror.mirror import Mirror, time_ms
@@ -52,7 +52,7 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
         remembered that has remembered some.
     :raises InputError: the group has no position in any of the mirror's topics, although the target's hold records; or it
         has members: the tool still runs.
-    :raises TakeOverUnclear: what the tool has written can't be told with certainty.
+    :raises InputError: what the tool has written can't be told with certainty.
     """
     group = mirror.start_group
     assert group is not None
@@ -162,13 +162,13 @@ class _Copies:
 def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position: int, copies: _Copies) -> Overlap:
     """Return what the target holds of a partition from the group's position on.
 
-    :raises TakeOverUnclear: it can't be told.
+    :raises InputError: it can't be told.
     """
     isolation = READ_COMMITTED if mirror.isolation == "read_committed" else READ_UNCOMMITTED
     log_start = source.log_starts([tp])[tp]
     end = (source.last_stable if isolation == READ_COMMITTED else source.high_watermarks)([tp])[tp]
     if not log_start <= position <= end:
-        raise TakeOverUnclear(
+        raise unclear(
             tp, mirror.start_group or "", f"its position {position} is outside of the source's log [{log_start}, {end})",
             "Records were deleted before the tool had copied them. Decide from where to copy, and set start instead.",
         )  # fmt: skip
@@ -185,12 +185,17 @@ def _searched(mirror: Mirror, source: WireCluster, tp: TopicPartition, position:
             after = ((r.offset, _digest(r)) for r in _records(source, tp, position, end, isolation))
             each = zip(readings, tee(after, len(readings)), strict=True)  # what lies behind is read once
             return _judged(mirror, tp, *(overlap(before, rows, there, position, end) for there, rows in each))
-    raise TakeOverUnclear(
+    raise unclear(
         tp, mirror.start_group or "",
         f"the record before its position {position} is not among the last {window:,} of the target's topic",
         "If the tool was stopped cleanly, nothing is behind its position: set start_overlap='none'. Else copy to a new "
         "topic, from the start.",
     )  # fmt: skip
+
+
+def unclear(tp: TopicPartition, group: str, cause: str, remedy: str) -> InputError:
+    """Return the error where records would be lost or copied twice."""
+    return InputError(f"{tp}: where the tool with start_group={group!r} ended is not clear", cause, remedy)
 
 
 def _judged(mirror: Mirror, tp: TopicPartition, found: Overlap, *others: Overlap) -> Overlap:
@@ -202,13 +207,13 @@ def _judged(mirror: Mirror, tp: TopicPartition, found: Overlap, *others: Overlap
     group = mirror.start_group or ""
     if any(other != found for other in others):
         cause = "records behind its position may have copies in other partitions of the target, and none before it has"
-        raise TakeOverUnclear(tp, group, cause, remedy)
+        raise unclear(tp, group, cause, remedy)
     if found.equal is not None:
         cause = f"the record at offset {found.equal} is equal to another one, so that its copies can't be told apart"
-        raise TakeOverUnclear(tp, group, cause, remedy)
+        raise unclear(tp, group, cause, remedy)
     if found.behind_gap:
         cause = f"the target lacks the record at offset {found.start}, and has {found.behind_gap:,} that come later"
-        raise TakeOverUnclear(tp, group, cause, remedy)
+        raise unclear(tp, group, cause, remedy)
     return found
 
 

@@ -18,7 +18,7 @@ from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap, Where
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import priming
-from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
+from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compaction import Gaps
@@ -38,7 +38,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from airflow_mirror.wire.records import Record
-from airflow_mirror.wire.single import broken_log, fetch_one, fetch_together, read_batches
+from airflow_mirror.wire.single import broken_log, fetch_one, fetch_together, nothing_fetched, read_batches
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
@@ -369,7 +369,7 @@ def _batches(
             position, stalled_since = max(position, raw.next_offset), time.monotonic()
             yield raw, answer.aborted
         if time.monotonic() - stalled_since > STALL_S:
-            raise NothingFetched(cluster.role, tp, position, f"empty answers for {STALL_S:.0f} s")
+            raise nothing_fetched(cluster.role, tp, position, f"empty answers for {STALL_S:.0f} s")
 
 
 def _framed(answer: FetchedPartition, tp: TopicPartition, position: int, cluster: WireCluster) -> Iterator[RawBatch]:

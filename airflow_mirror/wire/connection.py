@@ -29,9 +29,9 @@ from typing import Any, NamedTuple, Self
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.signals import pause
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, StoppedByQuota, TlsRefused
+from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, StoppedByQuota
 from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.varint import tags_end
@@ -117,7 +117,7 @@ class Connection:
         :param timeout_s: for connecting, and later for every wait in which no byte moves. Default:
             ``socket.timeout.ms`` from the settings.
         :raises ConnectionLost: nothing listens, or the broker hung up (also in a TLS handshake); hints at the cause.
-        :raises TlsRefused: no agreement on TLS, or an untrusted certificate.
+        :raises InputError: no agreement on TLS, or an untrusted certificate.
         :raises AuthenticationFailed: the broker rejects the credentials.
         """
         connection = cls(host, port, settings, settings.socket_timeout_s if timeout_s is None else timeout_s)
@@ -371,7 +371,7 @@ class Connection:
                 if "match" in e.verify_message
                 else "Set ssl.ca.location to the CA that signed the broker's certificate."
             )
-            raise TlsRefused(self.settings.role, self.address, e.verify_message, remedy) from None
+            raise self._tls_refused(e.verify_message, remedy) from None
         except TimeoutError:
             raise self._lost("TLS handshake", f"no answer within {self.timeout_s:g} s") from None
         except OSError as e:
@@ -576,8 +576,11 @@ class Connection:
             pass
         return None
 
+    def _tls_refused(self, cause: str, remedy: str) -> InputError:
+        return InputError(f"{self.settings.role} cluster, broker {self.address}: TLS failed", cause, remedy)
+
     def _tls_failed(self, error: ssl.SSLError, asked: str | int) -> MirrorError:
-        """Return the error for a TLS failure: TlsRefused if peer or OpenSSL rejected TLS before the first response.
+        """Return the error for a TLS failure: InputError if peer or OpenSSL rejected TLS before the first response.
 
         With TLS 1.3 a broker rejects our certificate after our side of the handshake has ended, with an alert in place
         of the first response. Once a request was answered, both sides had agreed: later failures only end it.
@@ -586,8 +589,7 @@ class Connection:
         said = (reason or str(error)).replace("_", " ").lower()
         if not self._answers and any(word in reason for word in _TLS_REFUSALS):
             self.close()
-            remedy = "Check the client certificate, the ciphers and the port."
-            return TlsRefused(self.settings.role, self.address, said, remedy)
+            return self._tls_refused(said, "Check the client certificate, the ciphers and the port.")
         return self._lost(asked, f"TLS ended: {said}", "" if self._answers else _TLS_HINT)
 
 

@@ -92,16 +92,6 @@ class StoppedByQuota(MirrorError):
     what = "stopped while {role} cluster's broker {address} throttled this client (quota) for {left_s:.1f} s more"
 
 
-class TlsRefused(InputError):
-    """Client and broker can't agree on TLS, or one of them does not trust the other's certificate."""
-
-    role: str
-    address: str
-    cause: str
-    remedy: str
-    what = "{role} cluster, broker {address}: TLS failed"
-
-
 class ApiNotServed(InputError):
     """A broker does not serve a request in the version that the mirror uses."""
 

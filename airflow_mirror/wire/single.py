@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import BrokerError, CorruptBatch, NothingFetched, TryAgain
+from airflow_mirror.errors import BrokerError, CorruptBatch, TryAgain
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
@@ -64,7 +64,7 @@ def fetch_one(
         except TryAgain as e:
             cause = e
         if time.monotonic() > deadline or not cluster.patient:
-            raise NothingFetched(cluster.role, tp, offset, f"no leader answered: {cause}")
+            raise nothing_fetched(cluster.role, tp, offset, f"no leader answered: {cause}")
         time.sleep(_BACKOFF_S)
         cluster.refresh([tp.topic])
 
@@ -121,10 +121,20 @@ def read_batches(
             # An empty response below the end does not mean the end: a client over its quota gets empty responses.
             if time.monotonic() > deadline:
                 cause = f"empty answers for {timeout_s:.0f} s, but the log ends at {available}"
-                raise NothingFetched(cluster.role, tp, position, cause)
+                raise nothing_fetched(cluster.role, tp, position, cause)
             time.sleep(_BACKOFF_S)
         else:
             deadline = time.monotonic() + timeout_s
+
+
+def nothing_fetched(role: str, tp: TopicPartition, offset: int, cause: str) -> TryAgain:
+    """Return the error for a fetch that returned no records although there should be some."""
+    return TryAgain(f"{role} cluster: nothing could be fetched from {tp} at offset {offset}", cause)
+
+
+def unsettled(tp: TopicPartition, end: int, cause: str) -> TryAgain:
+    """Return the error for a log that can't be read up to its end, or whose end moved while it was read."""
+    return TryAgain(f"{tp}: its log, which ends at {end}, is not settled", cause)
 
 
 def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame) -> CorruptBatch:

@@ -12,7 +12,7 @@ import pytest
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
-from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 from airflow_mirror.jobs.driver.prepare import writer_lease
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -51,7 +51,7 @@ def test_a_held_lease_is_renewed_and_its_tasks_notice_nothing(
             watch.check()
         finally:
             watch.close()
-        with pytest.raises(LeaseForgotten, match="no other job took it"):
+        with pytest.raises(LeaseLost, match="no other job took it"):
             LeaseWatch(config(oblivious), forgotten)
         assert lease.is_forgotten(wire, "forgotten") and not lease.is_forgotten(wire, "kept")
         seen = TransactionClient(wire, held.token.transactional_id).describe()

@@ -24,11 +24,11 @@ from confluent_kafka.admin import (
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import AuthenticationFailed, MirrorError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TlsRefused
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
 from sandbox.certificates import Authority
@@ -176,7 +176,7 @@ def test_a_listener_that_knows_no_sasl(secured: dict[str, Cluster], authority: A
 
 def test_a_certificate_of_an_unknown_authority_is_not_trusted(secured: dict[str, Cluster]) -> None:
     settings = properties(secured["sasl"], Authority("somebody else"))
-    fails(settings, TlsRefused, "certificate.*ssl.ca.location")
+    fails(settings, InputError, "certificate.*ssl.ca.location")
     with opened(settings | {"enable.ssl.certificate.verification": "false"}) as cluster:
         assert cluster.log_ends([TP]) == {TP: 0}
 
@@ -184,7 +184,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_trusted(secured: dict[str,
 def test_a_host_that_the_certificate_does_not_name(secured: dict[str, Cluster], authority: Authority) -> None:
     port = secured["sasl"].bootstrap_sasl.rpartition(":")[2]
     settings = properties(secured["sasl"], authority) | {"bootstrap.servers": f"localhost:{port}"}
-    fails(settings, TlsRefused, "localhost.*ssl.endpoint.identification.algorithm")
+    fails(settings, InputError, "localhost.*ssl.endpoint.identification.algorithm")
     with opened(settings | {"ssl.endpoint.identification.algorithm": "none"}) as cluster:
         assert cluster.broker_ids() == [1]
 
@@ -315,7 +315,7 @@ def test_a_client_certificate_from_javas_stores(
 def test_missing_client_certificate_is_reported_as_the_clients_fault(
     secured: dict[str, Cluster], authority: Authority
 ) -> None:
-    fails(mutual(secured["certificates"], authority), TlsRefused, "client certificate")
+    fails(mutual(secured["certificates"], authority), InputError, "client certificate")
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def ignores_sigterm(pid: Any) -> Any:
     [
         ({"target": "nowhere"}, "UnknownConnection: connection 'nowhere'"),
         ({"target": "bare"}, "(?s)MissingSetting: connection 'bare' .*bootstrap.servers"),
-        ({"topics": ["orders.*", "["]}, r"InvalidPattern: topics='\['\n  why: not a valid regular expression"),
+        ({"topics": ["orders.*", "["]}, r"InvalidField: topics='\['\n  why: not a valid regular expression"),
         ({"target": "src"}, r"InvalidField: target='src'\n  why: source and target are the same connection"),
         ({"offset": "auto"}, r"InvalidField: offset='auto'\n  why: a Mirror has no such field"),
     ],
@@ -499,7 +499,7 @@ def test_neither_yes_nor_no_is_refused(text: str | int | None) -> None:
     ("behaviour", "final", "message"),
     [
         ("damaged", True, r"(?s)JobNeedsHuman: .*t-0 offsets \[3, 9\): foreign data"),
-        ("wrong_input", True, "JobRefused"),
+        ("wrong_input", True, "(?s)InputError: job .*log:"),
         ("broken", False, "(?s)JobFailed: .*a broker was down"),
         ("mute", False, "JobFailed: .*ended LOST"),
     ],
@@ -1220,7 +1220,7 @@ def test_tail_on_another_host_makes_no_disaster(
     job = Path(tail["dir"], "job.json")
     job.write_text(json.dumps({**tail, "host": "another", "where": "another"}))
     monkeypatch.setattr(LocalRunner, "status", lambda *_: "RUNNING")
-    with pytest.raises(AirflowException, match="JobElsewhere: job 'tail' runs on host 'another'"):
+    with pytest.raises(AirflowException, match="TryAgain: job 'tail' runs on host 'another'"):
         LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     monkeypatch.undo()
     job.write_text(json.dumps(tail))

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from airflow_mirror import errors as e
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.patterns import invalid_pattern
+from airflow_mirror.console.request import unknown_mirror
+from airflow_mirror.extras.adopt.take import refused
+from airflow_mirror.extras.drill.clean_up import left_behind
+from airflow_mirror.jobs.decommission import not_over
+from airflow_mirror.jobs.runner.client import elsewhere
+from airflow_mirror.jobs.runner.cluster_mode import silent
+from airflow_mirror.jobs.runner.command import spark_missing
+from airflow_mirror.jobs.runner.state import FAILED
+from airflow_mirror.jobs.runner.status import error_of
+from airflow_mirror.sync.taking_over import unclear
 from airflow_mirror.sync.write_permit import Stopped
 from airflow_mirror.wire import errors as w
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.kerberos.causes import Failure, KdcSilent, NoTicket
 from airflow_mirror.wire.kerberos.identity import Identity
+from airflow_mirror.wire.single import nothing_fetched, unsettled
 
 FEW = ["one", "two"]
 TOPICS = [f"t{n:02}" for n in range(25)]
@@ -31,15 +43,15 @@ def samples() -> list[e.MirrorError]:
         e.InvalidField("field", 7, "the cause", "The remedy."),
         e.BrokersUnsupported("source", "0.11", FEW),
         e.BrokersUnsupported("target", "3.0", TOPICS),
-        e.InvalidPattern("topics", "a[", "unterminated set"),
-        e.InvalidPattern("groups", "a[", "unterminated set", "The remedy."),
+        invalid_pattern("topics", "a[", "unterminated set"),
+        invalid_pattern("groups", "a[", "unterminated set", "The remedy."),
         e.MissingSetting("connection 'kafka_a'", "bootstrap.servers"),
         e.InvalidSetting("client.properties line 4", "linger.ms", "is no number", "Give milliseconds"),
         e.UnknownConnection("kafka_a", "source"),
         e.NothingMatches(["a.*"], ["b"], []),
         e.NothingMatches(["a.*"], ["b"], TOPICS, returning=["a1"]),
         e.NothingMatches(["a.*"], ["b"], TOPICS, internal=TOPICS),
-        e.TakeOverUnclear(TP, "copier", "the cause", "The remedy."),
+        unclear(TP, "copier", "the cause", "The remedy."),
         e.PlanBlocked(FEW),
         e.AuthenticationFailed("source", "broker:9092", "wrong password."),
         e.AuthenticationFailed("source", "broker:9092", "wrong password", "The remedy."),
@@ -59,32 +71,31 @@ def samples() -> list[e.MirrorError]:
         e.TopicsOwned("m", {"orders": "mirror 'n'", "users": "mirror 'o'"}),
         e.TopicsOwned("m", {topic: "n" for topic in TOPICS}),
         e.TopicsShared("m", "be cut over"),
-        e.UnknownMirror("m", []),
-        e.UnknownMirror("m", ["b", "a"]),
-        e.MirrorNotOver("m", "the cause", "The remedy."),
-        e.JobConflict("m-tail", "/jobs/m-tail", "spec 1", "spec 2"),
+        unknown_mirror("m", []),
+        unknown_mirror("m", ["b", "a"]),
+        not_over("m", "the cause", "The remedy."),
         e.WriterRuns("m-tail", "/jobs/m-tail", "spec 1", "spec 2"),
         e.JavaNotFound(17, FEW),
-        e.JobRefused("m-bulk", "the cause", "/jobs/m-bulk/log"),
+        error_of("m-bulk", FAILED, "input", "the cause", "/jobs/m-bulk/log"),
         e.NoOffsetMap(TP),
         e.TracesUnfit({"b": "has 3 partitions", "a": "is not compacted"}),
-        e.SparkMissing(),
+        spark_missing(),
         e.ClusterUnreachable("source", "broker:9092", "refused"),
         e.BrokerError("fetch 'orders'", 6, "NOT_LEADER_OR_FOLLOWER"),
         e.BrokerError("fetch 'orders'", 6, "NOT_LEADER_OR_FOLLOWER", "the leader moved"),
-        e.LogUnsettled(TP, 1200, "the cause"),
-        e.NothingFetched("source", TP, 1200, "the cause"),
+        unsettled(TP, 1200, "the cause"),
+        nothing_fetched("source", TP, 1200, "the cause"),
         e.JobFailed("m-bulk", "FAILED", "the cause", "/jobs/m-bulk/log"),
-        e.JobElsewhere("m-bulk", "h", "/jobs/m-bulk"),
+        elsewhere({"name": "m-bulk", "host": "h", "dir": "/jobs/m-bulk"}),
         e.TailRuns("m", "h", ""),
         e.TailRuns("m", "h", "/jobs/m-tail"),
         e.FollowDiffers("m", "h", FEW),
         e.TailReplaced("m", "h"),
         e.TailReplaced("m", None),
         e.MirrorPaused("m", "somebody", "2026-01-31"),
-        e.ClusterManagerSilent("YARN", "the cause"),
+        silent("YARN", "the cause"),
         e.JobNotRunning("m-tail", "FAILED", "The remedy."),
-        e.DrillLeftBehind(FEW),
+        left_behind(FEW),
         e.MirrorUnhealthy("m", FEW),
         e.DrainTimedOut(60.4, {"orders-3": 5, "orders-4": 7}),
         e.DrainTimedOut(60.4, {topic: number for number, topic in enumerate(TOPICS)}),
@@ -95,7 +106,7 @@ def samples() -> list[e.MirrorError]:
         e.EndUnknown("source", "the cause"),
         e.CutoverCancelled("drain"),
         e.LeaseLost("mirror-m", 3, "epoch 4"),
-        e.LeaseForgotten("mirror-m", 3),
+        e.LeaseLost("mirror-m", 3, None),
         e.TaskUnheard(["orders-3"], "its executor is gone"),
         e.TaskUnheard(FEW, "its executor is gone"),
         e.LeaseUnconfirmed("mirror-m", 3, 60.4, None),
@@ -113,7 +124,7 @@ def samples() -> list[e.MirrorError]:
         e.CorruptBatch(*STOPPED),
         e.TargetMoved(*STOPPED),
         e.VerificationFailed(TOPICS),
-        e.NotAdoptable(FEW),
+        refused(FEW),
         e.FenceLeaks({"orders-3": (5, 7), "orders-1": (1, 2)}),
         e.FenceLeaks({topic: (1, 2) for topic in TOPICS}, TOPICS),
         e.FenceGone("source"),
@@ -135,8 +146,6 @@ def samples() -> list[e.MirrorError]:
         e.FencedOnce(60.4, "the cause"),
         e.GroupsStillMoving(60.4, {"b": "moves", "a": "has members"}),
         e.GroupsStillMoving(60.4, {topic: "moves" for topic in TOPICS}),
-        e.EvidenceBroken("a.json", None, "the cause"),
-        e.EvidenceBroken("a.json", 2, "the cause"),
         e.FenceNotLifted("source", TOPICS, "the cause"),
         e.NotKept("settings of 'orders'", TOPICS),
         e.HoldTooShort(["orders-0", "orders-3"], 604_800_000),
@@ -160,7 +169,6 @@ def samples() -> list[e.MirrorError]:
         w.ConnectionLost("source", "broker:9092", "Fetch", "reset"),
         w.ConnectionLost("source", "broker:9092", "Fetch", "reset", "Is TLS missing?"),
         w.StoppedByQuota("source", "broker:9092", 5.25),
-        w.TlsRefused("source", "broker:9092", "unknown CA.", "The remedy."),
         w.ApiNotServed("broker:9092", "Fetch", 4, None),
         w.ApiNotServed("broker:9092", "Fetch", 4, (0, 3)),
         w.AclMissing("fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "User:mirror", "Read", "topic", "orders"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.common.patterns import matches, parse
-from airflow_mirror.errors import InvalidField, InvalidPattern
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.mirror import Mirror
 
 
@@ -81,7 +81,7 @@ def test_what_is_selected_matches_the_whole_name() -> None:
     ],
 )
 def test_what_only_java_knows_is_refused_by_name(pattern: str, named: str, instead: str) -> None:
-    with pytest.raises(InvalidPattern) as caught:
+    with pytest.raises(InvalidField) as caught:
         parse("topics", ["fine", pattern], commas=True)
     assert caught.value.value == pattern
     assert f"{named}" in caught.value.cause and "is Java's" in caught.value.cause and instead in caught.value.remedy
@@ -107,12 +107,12 @@ def test_what_both_know_means_the_same(pattern: str, name: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["[a||b]+", "[a--b]", "[0||"])
 def test_what_a_later_python_may_read_otherwise_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidPattern, match="Possible set|unterminated"):
+    with pytest.raises(InvalidField, match="Possible set|unterminated"):
         parse("groups", [pattern], commas=False)
 
 
 def test_what_nobody_knows_is_an_error_with_its_cause() -> None:
-    with pytest.raises(InvalidPattern, match="unterminated character set"):
+    with pytest.raises(InvalidField, match="unterminated character set"):
         parse("topics", ["["], commas=True)
 
 

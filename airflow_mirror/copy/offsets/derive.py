@@ -19,13 +19,13 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.errors import ForeignData, LogUnsettled, NoOffsetMap
+from airflow_mirror.errors import ForeignData, NoOffsetMap
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.single import read_batches
+from airflow_mirror.wire.single import read_batches, unsettled
 
 _FETCH_BYTES = 4 << 20
 _GLANCE_BYTES = 1 << 16
@@ -202,7 +202,7 @@ def _hidden_runs(
         elif runs := undecided.pop(header.producer_id, []):
             key = next((record.key for record in decoded(raw, tp, cluster.role)), None)
             if key is None:  # emptied by the log cleaner
-                raise LogUnsettled(tp, end, "an open transaction of another producer hides records there")
+                raise unsettled(tp, end, "an open transaction of another producer hides records there")
             yield from runs if key[2:4] == _COMMIT else ()
 
 

@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LogUnsettled, MirrorError, TargetGone
+from airflow_mirror.errors import MirrorError, TargetGone
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.requests import EpochEnd
+from airflow_mirror.wire.single import unsettled
 from airflow_mirror.wire.topology import Leader, ProducerState
 
 NOBODY = Leader(-1, -1)
@@ -48,18 +49,18 @@ class TargetAnswers:
     def check_readable(self, tp: TopicPartition) -> None:
         """Check that everything below :attr:`end` can be read.
 
-        :raises LogUnsettled: it can't: records above the high watermark will still be replicated or truncated.
+        :raises TryAgain: it can't: records above the high watermark will still be replicated or truncated.
         """
         if self.high_watermark < self.end:
-            raise LogUnsettled(tp, self.end, f"its replicas don't follow (high watermark {self.high_watermark})")
+            raise unsettled(tp, self.end, f"its replicas don't follow (high watermark {self.high_watermark})")
 
     def check_still(self, tp: TopicPartition) -> None:
         """Check that nothing was appended between the questions, so that the answers form one snapshot.
 
-        :raises LogUnsettled: something was appended.
+        :raises TryAgain: something was appended.
         """
         if self.end != self.end_after:
-            raise LogUnsettled(tp, self.end_after, f"it ended at {self.end} a moment ago, so somebody else writes to it")
+            raise unsettled(tp, self.end_after, f"it ended at {self.end} a moment ago, so somebody else writes to it")
 
 
 @dataclass(frozen=True, kw_only=True)

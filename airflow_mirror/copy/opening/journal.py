@@ -51,7 +51,7 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswe
 
     :param told: what the target answered about the partition. The log below its end does not change afterwards.
     :param isolation: of the copy's fetches; see :func:`last_data_batch`.
-    :raises LogUnsettled: the log end offset moved, or the high watermark had not reached it.
+    :raises TryAgain: the log end offset moved, or the high watermark had not reached it.
     """
     told.check_readable(tp)
     told.check_still(tp)

@@ -113,7 +113,7 @@ def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetA
 
     With transactions our own takeover may have moved the log end: whatever was open of ours has ended below it.
 
-    :raises LogUnsettled: it can't be read yet; unreplicated records will be replicated or truncated.
+    :raises TryAgain: it can't be read yet; unreplicated records will be replicated or truncated.
     """
     if writer.transactional:
         told = ask_again(target, one.target)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import handover
-from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.kafka.permit import since_boot_s as _now_s
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -84,7 +84,7 @@ class LeaseToken:
     def loss(self, seen: TransactionDescription | None) -> LeaseLost | None:
         """Return why the lease is lost by the coordinator's description; None: it is held."""
         if seen is None:
-            return LeaseForgotten(self.transactional_id, self.epoch)
+            return LeaseLost(self.transactional_id, self.epoch, None)
         return None if self.is_held(seen) else LeaseLost(self.transactional_id, self.epoch, f"epoch {seen.epoch}")
 
 

@@ -12,12 +12,12 @@ from whoever was killed here, or adopts at the same time and then loses it befor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import NotAdoptable
+from airflow_mirror.errors import NeedsHuman
 from airflow_mirror.extras.adopt.examine import Adoption, require_still
 from airflow_mirror.jobs.decommission import require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
@@ -29,6 +29,16 @@ from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.ownership import claim, owners, shares
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.wording import listed
+
+
+def refused(reasons: Sequence[str]) -> NeedsHuman:
+    """Return the error for what can't be taken over as it is. All is listed, with partitions and offsets."""
+    return NeedsHuman(
+        f"{len(reasons)} reason(s) against taking over this target. Nothing was changed", "",
+        "Look at these records. Raise the limit if you can answer for them, or copy the topic again under another name:\n"
+        f"{listed(reasons)}\n",
+    )  # fmt: skip
 
 
 def take(
@@ -38,11 +48,11 @@ def take(
     """Store the maps, and decide that the topics are the mirror's. Safe to repeat after a crash.
 
     :param end_writing: also if a job of a mirror of this name, which has topics already, holds the writer lease.
-    :raises NotAdoptable: with every reason. :raises InputError: the target was written to since it was matched.
-    :raises MirrorNotOver: a job of the mirror runs. :raises NeedsHuman: the records would come back to the target.
+    :raises NeedsHuman: with every reason. :raises InputError: the target was written to since it was matched.
+    :raises InputError: a job of the mirror runs. :raises NeedsHuman: the records would come back to the target.
     """
     if adoption.refusals:
-        raise NotAdoptable(adoption.refusals)
+        raise refused(adoption.refusals)
     plan, ledger = adoption.plan, Ledger(target)
     name = plan.mirror.name
     upstream = upstream_of(plan, Ledger(source).peek())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, MirrorError
+from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.extras.drill.reading import patiently
 from airflow_mirror.extras.drill.store import Drill, Drills
 
@@ -35,6 +35,11 @@ def clean_up_drill(drill: Drill, clusters: list[ClientConfig], begins: str) -> l
         stays += [topic] if lines else []
     drill.topics = stays
     return left
+
+
+def left_behind(left: list[str]) -> TryAgain:
+    """Return the error for what could not be deleted."""
+    return TryAgain(f"drill: could not delete {'; '.join(left)}", remedy="Clear this task, or type the command again.")
 
 
 def clean_up_earlier(

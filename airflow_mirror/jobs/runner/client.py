@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.runner import directory, process
 from airflow_mirror.jobs.runner.command import (
     SOURCE_VARIABLE,
@@ -90,6 +91,16 @@ class ThisHost:
 
     def close(self) -> None:
         """See :class:`.place.Place`."""
+
+
+def elsewhere(handle: Mapping[str, Any]) -> TryAgain:
+    """Return the error where a job's process runs on another host, and can't be seen or stopped from here."""
+    where = f"on host {handle['host']!r} (directory {handle['dir']})"
+    return TryAgain(
+        f"job {handle['name']!r} runs {where}. It can be stopped only there", "",
+        "Run the mirror's tasks on that host's queue, or wait: a job that reports nothing for five minutes counts as "
+        "lost.",
+    )  # fmt: skip
 
 
 def is_here(handle: Mapping[str, Any]) -> bool:

@@ -37,6 +37,12 @@ _SHUTDOWN_S = 30.0  # from a job's last report to the end of its application
 Handle = Mapping[str, Any]
 
 
+def silent(manager: str, cause: str) -> TryAgain:
+    """Return the error where what runs the driver of a job can't be asked."""
+    what = f"{manager} can't be asked what became of a job"
+    return TryAgain(what, cause, "Try again when it answers; a running job goes on.")
+
+
 class Elsewhere:
     """What all cluster managers have in common; see the module, and :class:`.place.Place` for what is not said here.
 

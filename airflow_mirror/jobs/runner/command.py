@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_mirror.errors import SparkMissing
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.java import java_home_for_spark
@@ -117,7 +117,7 @@ def py_files(spec: JobSpec, directory: Path) -> str | None:
 def local_submit(submission: Submission) -> list[str]:
     """Return the command that runs a job with the installed Spark.
 
-    :raises SparkMissing: pyspark is not installed.
+    :raises InputError: pyspark is not installed.
     """
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", _master(submission), "--name", submission.name]
     for key, value in sorted(submission.conf.items()):
@@ -138,14 +138,20 @@ def _master(submission: Submission) -> str:
     return f"local[{cores[1] or 1},{failures}]" if cores and failures else submission.master
 
 
+def spark_missing() -> InputError:
+    """Return the error where no Spark is installed with this package."""
+    what, cause = "pyspark is not installed here, or only pyspark-client is", "a local Spark job needs all of pyspark"
+    return InputError(what, cause, "Install airflow-mirror[spark] on every worker.")
+
+
 def spark_home() -> Path:
     """Return the directory of the installed pyspark, which is a complete Spark.
 
-    :raises SparkMissing: it is not installed.
+    :raises InputError: it is not installed.
     """
     found = importlib.util.find_spec("pyspark")  # located, not imported
     if found is None or found.origin is None or not (Path(found.origin).parent / "jars").is_dir():
-        raise SparkMissing()
+        raise spark_missing()
     return Path(found.origin).parent
 
 

@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterManagerSilent, InvalidField
-from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.runner.cluster_mode import Elsewhere, silent
 from airflow_mirror.jobs.runner.command import SOURCE_VARIABLE, TARGET_VARIABLE, Submit, spark_home
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -87,16 +87,16 @@ class Kubernetes(Elsewhere):
     def kill(self, job: str) -> bool:
         """See :class:`.cluster_mode.Elsewhere`. Deletes the pod; its executors follow.
 
-        :raises ClusterManagerSilent: Kubernetes does not answer, or refuses.
+        :raises TryAgain: Kubernetes does not answer, or refuses.
         """
         command = self.kill_command(job)
         env = {**os.environ, "SPARK_HOME": str(spark_home())}
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, env=env)
         except subprocess.TimeoutExpired:
-            raise ClusterManagerSilent("Kubernetes", f"no answer within {_PATIENCE_S:.0f} s") from None
+            raise silent("Kubernetes", f"no answer within {_PATIENCE_S:.0f} s") from None
         if done.returncode:
-            raise ClusterManagerSilent("Kubernetes", (done.stderr.strip() or done.stdout.strip())[-1000:])
+            raise silent("Kubernetes", (done.stderr.strip() or done.stdout.strip())[-1000:])
         return True
 
     def kill_command(self, job: str) -> list[str]:

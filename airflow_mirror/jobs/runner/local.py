@@ -4,7 +4,7 @@ What submits a job runs in its own process session, so the signals that end a ta
 the job again by its directory. Where its driver runs is the matter of a :class:`.place.Place`: as that very process
 (:mod:`.client`), or elsewhere. The rules, each of which has a test:
 
-- A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
+- A job that runs with the same spec is returned, not started again. With another spec that is refused.
 - A mirror has one live writer: another writing job of the mirror is a :class:`WriterRuns`.
 - An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
   directories of the last hundred ended jobs are kept.
@@ -24,9 +24,9 @@ from typing import Any
 
 from airflow_mirror.common.files import is_locked, lock
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import JobConflict, JobElsewhere, WriterRuns
+from airflow_mirror.errors import InputError, WriterRuns
 from airflow_mirror.jobs.runner import directory, process, state
-from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.client import ThisHost, elsewhere
 from airflow_mirror.jobs.runner.place import Place
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.jobs.runner.status import error_of
@@ -58,9 +58,9 @@ class LocalRunner:
         """Return the handle of the running job ``name``; start it if it isn't running. Safe to repeat at any moment.
 
         :param secrets: settings of ``source`` and ``target``, passed to the job in its environment.
-        :raises JobConflict: it runs with another spec.
+        :raises InputError: it runs with another spec.
         :raises WriterRuns: another writer of this mirror runs.
-        :raises JobElsewhere: it runs on another host.
+        :raises TryAgain: it runs on another host.
         """
         with lock(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
@@ -82,9 +82,14 @@ class LocalRunner:
 
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:
-            raise JobConflict(handle["name"], handle["dir"], handle["spec"], spec.hash)
+            raise InputError(
+                f"job {handle['name']!r} is already running with another specification ({handle['spec']} runs, "
+                f"{spec.hash} "
+                f"was requested; directory {handle['dir']})",
+                remedy="Stop it first (StopMirrorOperator), or wait until it ends.",
+            )
         if not self.reaches(handle):
-            raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
+            raise elsewhere(handle)
         return handle
 
     def _refuse_second_writer(self, name: str, spec: JobSpec) -> None:
@@ -170,7 +175,7 @@ class LocalRunner:
     def raise_for(self, handle: Handle) -> None:
         """Raise if a job ended without success; the error's branch is that of the job's error.
 
-        :raises JobRefused: its input was wrong.
+        :raises InputError: its input was wrong.
         :raises JobNeedsHuman: data are not what they must be.
         :raises JobFailed: anything else.
         """
@@ -196,11 +201,11 @@ class LocalRunner:
     def cancel(self, handle: Handle, grace_s: float = 30.0) -> bool:
         """Stop a job and all its processes; return whether it stopped by itself within ``grace_s``. Safe to repeat.
 
-        :raises JobElsewhere: it runs on another host.
+        :raises TryAgain: it runs on another host.
         """
         if not self.reaches(handle):
             if self.status(handle) == state.RUNNING:
-                raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
+                raise elsewhere(handle)
             return True
         return self._place_of(handle).stop(handle, grace_s)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.files import lock
-from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, JobRefused, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
 
@@ -123,8 +123,11 @@ def blame(error: BaseException | str | None) -> str:
 
 def error_of(name: str, state: str, blamed: str | None, cause: str, log: str) -> MirrorError:
     """Return the error for a job that ended in ``state`` without success; its branch is that of the job's own error."""
-    kind = {"input": JobRefused, "human": JobNeedsHuman}.get(blamed or "") if state == FAILED else None
-    return JobFailed(name, state, cause, log) if kind is None else kind(name, cause, log)
+    if state == FAILED and blamed == "input":
+        return InputError(f"job {name!r}", f"{cause} (log: {log})")
+    if state == FAILED and blamed == "human":
+        return JobNeedsHuman(name, cause, log)
+    return JobFailed(name, state, cause, log)
 
 
 def ensure_final(job_dir: Path, exit_code: int, error: BaseException | None) -> None:

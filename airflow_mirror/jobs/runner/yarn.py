@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterManagerSilent, InvalidField
-from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.runner.cluster_mode import Elsewhere, silent
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -86,12 +86,12 @@ class Yarn(Elsewhere):
         return {tokens.FILE_VARIABLE: f"/proc/self/fd/{descriptor}"}, (descriptor,)
 
     def ask(self, job: str) -> bool | None:
-        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises TryAgain: YARN does not answer."""
         found = self._find(job)
         return found is not None and found.state not in _ENDED
 
     def kill(self, job: str) -> bool:
-        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises TryAgain: YARN does not answer."""
         found = self._find(job)
         if found is None or found.state in _ENDED:
             return False
@@ -99,7 +99,7 @@ class Yarn(Elsewhere):
         return True
 
     def why(self, job: str) -> str:
-        """See :class:`.cluster_mode.Elsewhere`. :raises ClusterManagerSilent: YARN does not answer."""
+        """See :class:`.cluster_mode.Elsewhere`. :raises TryAgain: YARN does not answer."""
         found = self._find(job)
         if found is None:
             return ""
@@ -132,9 +132,9 @@ def _run(*arguments: str) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S
         )
     except subprocess.TimeoutExpired:
-        raise ClusterManagerSilent("YARN", f"no answer within {_PATIENCE_S:.0f} s") from None
+        raise silent("YARN", f"no answer within {_PATIENCE_S:.0f} s") from None
     if done.returncode:
-        raise ClusterManagerSilent("YARN", (done.stderr.strip() or done.stdout.strip())[-1000:])
+        raise silent("YARN", (done.stderr.strip() or done.stdout.strip())[-1000:])
     return done.stdout
 
 

@@ -12,7 +12,7 @@ import pytest
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import handover, lease
 from airflow_mirror.copy.writer.lease import Confirmation, LeaseProof, LeaseToken, LeaseWatch
-from airflow_mirror.errors import LeaseForgotten, LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
@@ -372,9 +372,9 @@ def test_a_lease_of_another_is_refused_at_once(coordinator: Coordinator, target:
     with pytest.raises(LeaseLost, match="epoch 3"):
         LeaseWatch(coordinator.config, old)
     coordinator.ids.clear()
-    with pytest.raises(LeaseForgotten, match=r"has forgotten the id.*no other job took it"):
+    with pytest.raises(LeaseLost, match=r"has forgotten the id.*no other job took it"):
         LeaseWatch(coordinator.config, old)
-    with pytest.raises(LeaseForgotten):
+    with pytest.raises(LeaseLost, match="has forgotten the id"):
         lease.confirm(target, old)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import retries
-from airflow_mirror.errors import BrokerError, NothingFetched, TryAgain
+from airflow_mirror.errors import BrokerError, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.single import fetch_one
@@ -68,7 +68,7 @@ def test_what_plans_and_compares_says_it_too(source: DrivenCluster, writer: Writ
     with WireCluster(source.config, timeout_s=0.1) as wire:
         with pytest.raises(BrokerError, match=REMEDY):
             wire.high_watermarks([TP])
-        with pytest.raises(NothingFetched, match=REMEDY):
+        with pytest.raises(TryAgain, match=REMEDY):
             fetch_one(wire, TP, 0, isolation=0, timeout_s=0.1)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import JobConflict, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
 from airflow_mirror.jobs.runner import cluster_mode, process, reports
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
@@ -292,7 +292,7 @@ def test_job_of_a_manager_that_can_not_be_asked_is_judged_by_its_age(
 def test_two_writers_and_another_spec_are_refused_elsewhere_too(runner: LocalRunner, manager: Manager) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     submitter_is_gone(handle)
-    with pytest.raises(JobConflict):
+    with pytest.raises(InputError, match="another specification"):
         runner.ensure_started("bulk", spec(options={"end": "latest"}), SECRETS)
     with pytest.raises(WriterRuns):
         runner.ensure_started("tail", spec("streaming_tail"), SECRETS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import JobFailed, JobNeedsHuman, JobRefused, MirrorError, TryAgain
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, MirrorError, TryAgain
 from airflow_mirror.jobs.runner import keeping
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.keeping import Kept, keep
@@ -112,7 +112,7 @@ def test_a_tail_that_dies_is_started_again_with_growing_pauses(kept: Keeping) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(JobNeedsHuman("t", "foreign data", "log"), 1), (JobRefused("t", "bad", "log"), 2)]
+    ("error", "status"), [(JobNeedsHuman("t", "foreign data", "log"), 1), (InputError("job 't'", "bad (log: log)"), 2)]
 )
 def test_what_only_a_person_can_help_is_not_started_again(kept: Keeping, error: MirrorError, status: int) -> None:
     runner = Runner(error)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
 from airflow_mirror.jobs.runner import directory, local, process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import Submission
@@ -79,13 +79,17 @@ def test_a_handle_survives_json(runner: LocalRunner) -> None:
 
 def test_running_job_with_another_spec_conflicts_naming_the_remedy(runner: LocalRunner) -> None:
     runner.ensure_started("bulk", spec(), SECRETS)
-    with pytest.raises(JobConflict, match=r"'bulk' is already running .* Stop it first \(StopMirrorOperator\)"):
+    with pytest.raises(
+        InputError,
+        match=r"^job 'bulk' is already running with another specification \(\w+ runs, \w+ was requested; directory /.*"
+        r"\)\. Stop it first \(StopMirrorOperator\), or wait until it ends.$",
+    ):
         runner.ensure_started("bulk", spec(offsets="mapped"), SECRETS)
 
 
 def test_mirror_has_one_writer_but_verification_runs_beside_it(runner: LocalRunner) -> None:
     runner.ensure_started("tail", spec(kind="streaming_tail"), SECRETS)
-    with pytest.raises(JobConflict, match="'tail' is already running"):
+    with pytest.raises(WriterRuns, match="'tail' is already running"):
         runner.ensure_started("bulk", spec(), SECRETS)
     assert runner.status(runner.ensure_started("verify", spec(kind="verify"), SECRETS)) == "RUNNING"
 
@@ -184,9 +188,9 @@ def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     there = {**handle, "host": "elsewhere", "where": "elsewhere"}
     directory.write_json(Path(handle["dir"]) / "job.json", there)
     assert runner.status({**there, "pid": 1}) == "RUNNING"
-    with pytest.raises(JobElsewhere, match="runs on host 'elsewhere'"):
+    with pytest.raises(TryAgain, match="runs on host 'elsewhere'"):
         runner.ensure_started("bulk", spec("polite"), SECRETS)
-    with pytest.raises(JobElsewhere):
+    with pytest.raises(TryAgain, match="only there"):
         runner.cancel(there)
     report = Path(handle["dir"]) / "status.json"
     directory.write_json(report, {**json.loads(report.read_text()), "updated": time.time() - 3600})
@@ -195,7 +199,7 @@ def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "error"), [("wrong_input", JobRefused), ("damaged", JobNeedsHuman), ("broken", JobFailed)]
+    ("behaviour", "error"), [("wrong_input", InputError), ("damaged", JobNeedsHuman), ("broken", JobFailed)]
 )
 def test_the_branch_of_an_error_crosses_the_process_boundary(runner: LocalRunner, behaviour: str, error: type) -> None:
     handle = runner.ensure_started("bulk", spec(behaviour), SECRETS)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterManagerSilent, InvalidField
+from airflow_mirror.errors import InvalidField, TryAgain
 from airflow_mirror.jobs.runner import yarn
 from airflow_mirror.jobs.runner.directory import open_generation
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -146,5 +146,5 @@ def test_yarn_that_does_not_answer_is_no_verdict(
     found: Any = type("Java", (), {"executable": java})
     monkeypatch.setattr(yarn, "find_java", lambda: found)
     monkeypatch.setattr(yarn, "_PATIENCE_S", 1.0)
-    with pytest.raises(ClusterManagerSilent, match="YARN can't be asked .*(no ResourceManager|no answer within 1 s)"):
+    with pytest.raises(TryAgain, match="YARN can't be asked .*(no ResourceManager|no answer within 1 s)"):
         place.ask("1")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import NothingFetched
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.wire import single
 
 TP = TopicPartition("t", 0)
@@ -41,9 +41,7 @@ def test_fetch_asks_again_only_after_an_error_that_passes(error: int, final: boo
 
 
 def test_ever_moving_leader_is_reported_without_an_invented_code() -> None:
-    with pytest.raises(
-        NothingFetched, match=r"source cluster: .* from t-0 at offset 5: no leader answered: NOT_LEADER"
-    ) as e:
+    with pytest.raises(TryAgain, match=r"source cluster: .* from t-0 at offset 5: no leader answered: NOT_LEADER") as e:
         single.fetch_one(a_cluster(lambda: answer(6), patient=False), TP, 5, isolation=0)
     assert "(-1)" not in str(e.value)
 
@@ -51,6 +49,6 @@ def test_ever_moving_leader_is_reported_without_an_invented_code() -> None:
 def test_empty_answer_below_the_end_does_not_end_reading() -> None:
     """A broker sends one to a client that is over its quota."""
     empty = a_cluster(lambda: answer(0))
-    with pytest.raises(NothingFetched, match=r"offset 5: empty answers for 0 s, but the log ends at 7"):
+    with pytest.raises(TryAgain, match=r"offset 5: empty answers for 0 s, but the log ends at 7"):
         list(single.read_batches(empty, TP, 5, 99, isolation=0, timeout_s=0))
     assert list(single.read_batches(empty, TP, 7, 99, isolation=0, timeout_s=0)) == []

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from airflow_mirror.errors import InvalidField, MirrorError, TryAgain
+from airflow_mirror.errors import InputError, InvalidField, MirrorError, TryAgain
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
+from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority, Issued
 from tests.unit.peer import Peer, Talk, settings, whole
@@ -67,7 +67,10 @@ def refused(server: ssl.SSLContext, own: WireSettings) -> str:
         talk.greet()
         talk.read()
 
-    with Peer(encrypted(server, script)) as peer, pytest.raises(TlsRefused) as caught:
+    with (
+        Peer(encrypted(server, script)) as peer,
+        pytest.raises(InputError, match="^source cluster, broker 127.0.0.1:.*: TLS failed: ") as caught,
+    ):
         Connection.open("127.0.0.1", peer.port, own, 60.0)
     return str(caught.value)
 
@@ -163,15 +166,15 @@ def test_broker_dying_in_the_handshake_hints_at_tls(
 @pytest.mark.parametrize(
     ("alert", "error", "said"),
     [
-        (40, TlsRefused, "handshake failure"),
-        (42, TlsRefused, "bad certificate"),
-        (45, TlsRefused, "certificate expired"),
-        (46, TlsRefused, "certificate unknown"),
-        (48, TlsRefused, "unknown ca"),
-        (49, TlsRefused, "access denied"),
-        (70, TlsRefused, "protocol version"),
-        (71, TlsRefused, "insufficient security"),
-        (112, TlsRefused, "unrecognized name"),
+        (40, InputError, "handshake failure"),
+        (42, InputError, "bad certificate"),
+        (45, InputError, "certificate expired"),
+        (46, InputError, "certificate unknown"),
+        (48, InputError, "unknown ca"),
+        (49, InputError, "access denied"),
+        (70, InputError, "protocol version"),
+        (71, InputError, "insufficient security"),
+        (112, InputError, "unrecognized name"),
         (80, ConnectionLost, r"internal error .*If this repeats, check the certificates"),
         (90, ConnectionLost, "user cancelled"),
     ],
@@ -195,7 +198,7 @@ def test_a_certificate_of_another_authority_is_not_trusted(server: ssl.SSLContex
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused(authority: Authority, server: ssl.SSLContext) -> None:
-    with Peer(encrypted(server, Talk.greet)) as peer, pytest.raises(TlsRefused, match="ssl.endpoint.identification"):
+    with Peer(encrypted(server, Talk.greet)) as peer, pytest.raises(InputError, match="ssl.endpoint.identification"):
         Connection.open("localhost", peer.port, trusting(authority), 60.0)
 
 
@@ -270,7 +273,7 @@ def test_no_cipher_in_common_is_refused(authority: Authority, server: ssl.SSLCon
 def test_a_listener_without_tls_that_answers_is_refused(authority: Authority) -> None:
     with (
         Peer(lambda talk: talk.socket.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as peer,
-        pytest.raises(TlsRefused, match="the port"),
+        pytest.raises(InputError, match="the port"),
     ):
         Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
 
