@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from airflow_mirror.wording import listed, some
 
@@ -207,14 +207,6 @@ class NothingMatches(InputError):
         super().__post_init__()
 
 
-class PlanBlocked(InputError):
-    """Preflight checks found reasons not to start. All of them are listed, not just the first."""
-
-    findings: Sequence[str]
-    what = "{findings:count} check(s) block this mirror; nothing was written"
-    cause = "{findings:all lines}"
-
-
 class AuthenticationFailed(InputError):
     """A broker refused the credentials."""
 
@@ -225,15 +217,35 @@ class AuthenticationFailed(InputError):
     what = "{role} cluster: the broker at {bootstrap} refused to authenticate this client"
 
 
+class Acl(NamedTuple):
+    """The ACL that grants a right: operation, type and name of the resource, and the options of kafka-acls."""
+
+    code: int
+    operation: str
+    resource: str
+    name: str
+    options: str
+
+
 class MissingRight(InputError):
-    """The principal lacks a right that the mirror needs."""
+    """The principal lacks a right that the mirror needs. :param acl: that grants it, where it is known."""
 
     what: str
     name: str
     principal: str
-    cause = "broker answered {name}"
-    remedy = """Grant {principal} the right for it (the docs list the rights a mirror needs), or use a connection whose
-        principal has it."""
+    acl: Acl | None = None
+    cause = "broker answered {name}{lacks}"
+    remedy = "{grant}"
+    lacks = property(
+        lambda e: (
+            e.acl and f" ({e.acl.code}): {e.principal} lacks {e.acl.operation} on {e.acl.resource} {e.acl.name!r}" or ""
+        )
+    )
+    grant = property(
+        lambda e: f"Add the ACL: kafka-acls --add --allow-principal {e.principal} {e.acl.options}" if e.acl
+        else f"Grant {e.principal} the right for it (the docs list the rights a mirror needs), or use a connection whose "
+        "principal has it."
+    )  # fmt: skip
 
 
 class RequestRefused(InputError):
@@ -659,15 +671,6 @@ class DrillMissed(NeedsHuman):
     what = "drill"
     cause = "{missed:all;}"
     remedy = "See {where}."
-
-
-class ObjectiveMissed(DrillMissed):
-    """A drill measured more than is wanted.
-
-    :param over: what was measured and what is wanted, by the name of the figure (``rpo_s``, ``rto_s``).
-    """
-
-    over: Mapping[str, tuple[float, float]]
 
 
 class WritingEnded(NeedsHuman):

@@ -14,7 +14,7 @@ from typing import Self
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import MirrorError, MissingRight
 from airflow_mirror.kafka import (
     acls,
     allowed,
@@ -46,7 +46,6 @@ from airflow_mirror.kafka.session import AdminSession
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 
@@ -61,7 +60,7 @@ class ClusterAdmin:
     What changes something that others rely on takes a permit (:mod:`.permit`), called right before the bytes.
 
     Every method may raise :class:`ClusterUnreachable` (no broker answers, detected within 8 s at the first call),
-    :class:`AuthenticationFailed`, :class:`AclMissing` (a :class:`MissingRight` that names the ACL),
+    :class:`AuthenticationFailed`, :class:`MissingRight`, which names the ACL,
     :class:`RequestRefused`, :class:`BrokerError`, and :class:`ApiNotServed` if the brokers are too old.
     """
 
@@ -117,7 +116,7 @@ class ClusterAdmin:
     def usable_bytes(self) -> dict[int, int | None]:
         """Return the free disk of each broker by its id; None if it does not tell (before 3.3).
 
-        :raises AclMissing: the principal lacks DESCRIBE on the cluster.
+        :raises MissingRight: the principal lacks DESCRIBE on the cluster.
         """
         return cluster.usable_bytes(self._session)
 
@@ -257,7 +256,7 @@ class ClusterAdmin:
     def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition], permit: Permit) -> None:
         """Remove a group's positions in these partitions (from 2.4 on); missing ones are no error.
 
-        :raises AclMissing: the principal lacks DELETE on the group or READ on the topics.
+        :raises MissingRight: the principal lacks DELETE on the group or READ on the topics.
         """
         groups.forget_group_offsets(self._session, group, partitions, permit)
 
@@ -304,7 +303,7 @@ class ClusterAdmin:
         """Return the operations that this principal may do with the cluster, by its name in ACLs (from 2.3 on)."""
         return allowed.on_cluster(self._session)
 
-    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[AclMissing]]:
+    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[MissingRight]]:
         """Return an error for each operation of ``needed`` that is not allowed on a topic, whether it exists or not.
 
         :param needed: by topic: ``WRITE``, ``READ``, ``DESCRIBE_CONFIGS``. Nothing is read or written.

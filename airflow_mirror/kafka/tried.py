@@ -10,12 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import MirrorError, MissingRight
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire import fetch, requests
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import AclMissing
 
 _NO_PARTITION = (1 << 31) - 1
 
@@ -31,16 +30,16 @@ class _Way(NamedTuple):
     ask: Callable[[AdminSession, list[str]], Iterator[tuple[str, int]]]
 
 
-def lacking(session: AdminSession, needed: Mapping[str, Collection[str]]) -> dict[str, list[AclMissing]]:
+def lacking(session: AdminSession, needed: Mapping[str, Collection[str]]) -> dict[str, list[MissingRight]]:
     """Return an error for each operation that is not allowed on a topic; topics on which all are allowed are omitted.
 
     :param needed: operations by topic: ``WRITE``, ``READ``, ``DESCRIBE_CONFIGS``.
     :raises MirrorError: nobody knows whether one is allowed.
     """
-    found: dict[str, list[AclMissing]] = {}
+    found: dict[str, list[MissingRight]] = {}
     for operation, way in _WAYS.items():
         for topic, error in _try(session, way, [topic for topic, its in needed.items() if operation in its]).items():
-            if not isinstance(error, AclMissing):
+            if not isinstance(error, MissingRight):
                 raise error
             found.setdefault(topic, []).append(error)
     return found

@@ -78,7 +78,7 @@ def pulled_from(task: BaseOperator, kind: str, context: Context) -> list[dict[st
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
     """Return the plan that a task of ``mirror`` executes, whichever worker made it.
 
-    :raises InputError: it is not stored, or is of another mirror; PlanBlocked: it must not be executed.
+    :raises InputError: it is not stored, is of another mirror, or must not be executed.
     """
     from airflow_mirror.plan import require_plan_of
 
@@ -180,7 +180,7 @@ class PlannedOperator(MirrorOperator):
     def stored_plan(self, mirror: Mirror) -> Plan:
         """Return the plan that this task executes.
 
-        :raises InputError: there is none, or it is of another mirror; PlanBlocked: it must not be executed.
+        :raises InputError: there is none, it is of another mirror, or it must not be executed.
         """
         assert self._context is not None
         return load_plan(plan_hash(self, self.plan, mirror, self._context), mirror)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import PlanBlocked
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.operators.base import MirrorOperator, flag, names, number
 from airflow_mirror.operators.links import NightLink, show_file
+from airflow_mirror.plan.model import blocked
 from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PlanMirrorOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
 
-        :raises PlanBlocked: lists every block.
+        :raises InputError: lists every block.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: target topics belong to another mirror.
         :raises LedgerMissing: target topics hold data, and there is no ledger.
@@ -125,5 +125,5 @@ class PlanMirrorOperator(MirrorOperator):
         self.log.info("passed: %s: %s", count(len(passed), "check"), ", ".join(passed))
         self.log.info("plan %s: %s", plan.hash[:12], path)
         if blocks:
-            raise PlanBlocked(blocks)
+            raise blocked(blocks)
         return {**plan.summary(), "path": str(path), **shown}

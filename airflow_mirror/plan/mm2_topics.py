@@ -65,7 +65,7 @@ def unfit(target: ClusterAdmin, topics: Iterable[str], replicas: int | None, val
     lacking = target.lacking_on_topics({topic: needed(topic) for topic in wanted})
     found = {topic: [*map(str, errors)] for topic, errors in lacking.items()}
     # Who may not write there may not even see whether it exists.
-    hidden = {topic for topic, errors in lacking.items() if any(e.operation == "Write" for e in errors)}
+    hidden = {topic for topic, errors in lacking.items() if any(e.acl and e.acl.operation == "Write" for e in errors)}
     there = target.topics([topic for topic in wanted if topic not in hidden])
     for topic, one in there.items():
         if one.partitions > 1:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.policy import Planned
-from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.ledger.records import AMENDMENT, PLAN
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import LEVELS, Finding, Judged
+from airflow_mirror.wording import listed
 
 VERSION = PLAN.version
 
@@ -182,6 +183,12 @@ class Amendment:
         return _as_loaded(asdict(self))
 
 
+def blocked(findings: Sequence[str]) -> InputError:
+    """Return the error for checks that found reasons not to start. All of them are listed, not just the first."""
+    what = f"{len(findings)} check(s) block this mirror; nothing was written"
+    return InputError(what, f"\n{listed(findings)}\n")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan(Judged):
     """A mirror's plan.
@@ -265,10 +272,10 @@ class Plan(Judged):
     def raise_if_blocked(self) -> None:
         """Raise if a check blocks.
 
-        :raises PlanBlocked: with every block, not only the first.
+        :raises InputError: with every block, not only the first.
         """
         if self.blocks:
-            raise PlanBlocked([str(f) for f in self.blocks])
+            raise blocked([str(f) for f in self.blocks])
 
     def summary(self) -> dict[str, Any]:
         """Return counts and the hash: small enough for XCom at any number of topics."""

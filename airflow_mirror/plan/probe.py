@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import SCRATCH_PREFIX, marker_id, scratch_topic
-from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.errors import Acl, MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -24,7 +24,7 @@ from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, refusal
+from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
@@ -101,8 +101,9 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
         try:
             step()
             return True
-        except AclMissing as e:
-            if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
+        except MissingRight as e:
+            assert e.acl is not None, "the wire names it"
+            if (needed := _needed(e.acl)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
                 lacks.append(needed)
             return False
         except TryAgain:
@@ -111,13 +112,13 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
         backoff.pause()
 
 
-def _needed(e: AclMissing) -> str:
+def _needed(acl: Acl) -> str:
     """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
-    if e.resource == "transactional id":
-        prefix = e.resource_name.partition(SCRATCH_PREFIX)[0]
+    if acl.resource == "transactional id":
+        prefix = acl.name.partition(SCRATCH_PREFIX)[0]
         return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is checked first
-    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", e.operation.split()[0]).upper()
-    return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"
+    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", acl.operation.split()[0]).upper()
+    return f"{operation} on the {acl.resource}" if acl.resource == "cluster" else f"{operation} on the target's topics"
 
 
 def _write(wire: WireCluster, tp: TopicPartition) -> None:

@@ -89,7 +89,7 @@ def require_plan_of(plan: Plan, mirror: Mirror) -> None:
     """Refuse a plan that must not be executed for ``mirror``.
 
     :raises InputError: names the fields in which the plan's Mirror differs.
-    :raises PlanBlocked: with every block.
+    :raises InputError: with every block.
     """
     if differing := differing_fields(plan.mirror, mirror):
         fields = "; ".join(f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in differing.items())

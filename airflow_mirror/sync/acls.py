@@ -177,7 +177,7 @@ def sync_acls(
     :raises TopicsShared: readers of one source's records would be given another's.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
-    :raises AclMissing: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
+    :raises MissingRight: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
     """
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")

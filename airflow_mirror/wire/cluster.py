@@ -102,7 +102,7 @@ class WireCluster:
 
         What is known about a topic is kept until its absence is believed.
 
-        :raises UnknownTopic: a topic does not exist; :raises AclMissing: the principal may not describe it.
+        :raises UnknownTopic: a topic does not exist; :raises MissingRight: the principal may not describe it.
         :raises TryAgain: brokers do not know a topic, and it is too early to believe them.
         :raises ClusterUnreachable: no broker answered.
         """
@@ -246,7 +246,7 @@ class WireCluster:
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the size in bytes of each partition's log at its leader.
 
-        :raises AclMissing: the principal lacks DESCRIBE on the cluster.
+        :raises MissingRight: the principal lacks DESCRIBE on the cluster.
         """
         return self._ask_leaders("DescribeLogDirs", tps, requests.log_sizes, "Describe")
 

@@ -5,7 +5,7 @@ Only :func:`refusal` turns the error code of a response into an exception.
 
 from __future__ import annotations
 
-from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
+from airflow_mirror.errors import Acl, BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 # Transient codes: a leader moves, a replica or a coordinator is starting, our epoch is older or newer than the
@@ -106,19 +106,6 @@ class ApiNotServed(InputError):
     serves = property(lambda e: "serves versions {} to {}".format(*e.served) if e.served else "does not serve it at all")
 
 
-class AclMissing(MissingRight):
-    """The principal lacks a right; names the ACL that grants it."""
-
-    def __init__(self, what: str, code: int, principal: str, operation: str, resource: str, name: str) -> None:
-        self.code, self.operation, self.resource, self.resource_name = code, operation, resource, name
-        named = "" if resource == "cluster" else f" {name}"
-        self.options = f"--operation {operation.split()[0]} {_AUTHORIZATION[code][1]}{named}"
-        super().__init__(what, error_name(code), principal)
-
-    cause = "broker answered {name} ({code}): {principal} lacks {operation} on {resource} {resource_name!r}"
-    remedy = "Add the ACL: kafka-acls --add --allow-principal {principal} {options}"
-
-
 class UnknownTopic(InputError):
     """The cluster has no such topic or partition (or hides it from this principal)."""
 
@@ -141,8 +128,11 @@ class Fenced(TryAgain):
     name = property(lambda e: error_name(e.code))
 
 
-class CoordinatorFenced(Fenced):
-    """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that epoch."""
+def acl_missing(what: str, code: int, principal: str, operation: str, resource: str, name: str) -> MissingRight:
+    """Return the error that names the ACL which grants a right."""
+    named = "" if resource == "cluster" else f" {name}"
+    options = f"--operation {operation.split()[0]} {_AUTHORIZATION[code][1]}{named}"
+    return MissingRight(what, error_name(code), principal, Acl(code, operation, resource, name, options))
 
 
 def meaning(code: int, said: str = "") -> str:
@@ -163,7 +153,7 @@ def refusal(what: str, code: int, operation: str, name: str, principal: str, det
     """
     if code in _AUTHORIZATION:
         resource = _AUTHORIZATION[code][0]
-        return AclMissing(what, code, principal, operation, resource, "kafka-cluster" if resource == "cluster" else name)
+        return acl_missing(what, code, principal, operation, resource, "kafka-cluster" if resource == "cluster" else name)
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic(what, name)
     if code in RETRIABLE:

@@ -19,7 +19,7 @@ from airflow_mirror.errors import BrokerError, LeaseLost, LeaseUnconfirmed, Mirr
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import FENCED, RETRIABLE, CoordinatorFenced, Fenced, meaning, refusal
+from airflow_mirror.wire.errors import FENCED, RETRIABLE, Fenced, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 from airflow_mirror.wire.varint import unsigned
@@ -117,7 +117,7 @@ class TransactionClient:
         early.
 
         :raises Fenced: another writer took over this transactional id.
-        :raises AclMissing: no WRITE on the topic or on the transactional id.
+        :raises MissingRight: no WRITE on the topic or on the transactional id.
         """
         unsettled, self._unsettled = self._unsettled, True
         if unsettled:
@@ -142,7 +142,7 @@ class TransactionClient:
         """Open a transaction that will write to ``tp`` and commit offsets of ``group``.
 
         :raises Fenced: another writer took over this transactional id.
-        :raises AclMissing: no WRITE on topic or transactional id, no READ on the group.
+        :raises MissingRight: no WRITE on topic or transactional id, no READ on the group.
         """
         from kafka.protocol.producer import AddOffsetsToTxnRequest as Request
 
@@ -335,10 +335,10 @@ def write_txn_markers(
 
     :param check: see :meth:`Connection.send`.
     :raises ApiNotServed: the listener lets only brokers write markers; nothing was written.
-    :raises AclMissing: needs CLUSTER_ACTION on the cluster; ALTER is enough from 3.8 on.
+    :raises MissingRight: needs CLUSTER_ACTION on the cluster; ALTER is enough from 3.8 on.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
-    :raises CoordinatorFenced: a marker with a higher coordinator epoch was written before; nothing was written now. See
-        :func:`coordinator_epoch_of`.
+    :raises Fenced: with TRANSACTION_COORDINATOR_FENCED: a marker with a higher coordinator epoch was written before;
+        nothing was written now. See :func:`coordinator_epoch_of`.
     :raises ConnectionLost: no response; :raises BrokerError: not the leader any more, too few replicas.
     """
     if count < 1:
@@ -351,10 +351,8 @@ def write_txn_markers(
         return
     if code in RETRIABLE:
         cluster.forget(tp.topic)  # the leader may have moved
-    if code in FENCED:
+    if code in FENCED or code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         raise Fenced(asked, code, producer_id, epoch)
-    if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-        raise CoordinatorFenced(asked, code, producer_id, epoch)
     # From 3.8 on ALTER is enough (KIP-1037); InitProducerId v5 came with the same release.
     right = "Alter (or ClusterAction)" if connection.serves(_INIT_PRODUCER_ID, 5) else "ClusterAction"
     raise refusal(asked, code, right, tp.topic, cluster.settings.principal)

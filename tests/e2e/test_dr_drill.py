@@ -68,7 +68,7 @@ def test_drill_above_its_limits_fails_and_cleans_up(airflow: AirflowStandalone, 
     run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "rpo_objective_s": 600, "rto_objective_s": 0})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert airflow.task_states(DAG, run)["fail_back"] == "success"
-    assert "ObjectiveMissed: drill: RTO" in airflow.log(DAG, run, "clean_up")
+    assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "clean_up")
     assert airflow.task_states(DAG, run)["fail_over"] == "success"
     assert leftovers(world[0]) + leftovers(world[1]) == []
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []

@@ -17,7 +17,7 @@ import pytest
 from kafka.protocol.sasl import SaslHandshakeResponse
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import AuthenticationFailed, InvalidField, MirrorError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, InputError, InvalidField, MirrorError, TryAgain
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
@@ -92,13 +92,13 @@ def test_a_ticket_cache_logs_in_until_it_ends_and_again_when_it_was_renewed(real
     side, cache = realms.source, tmp_path / "krb5cc"
     settings = side.settings(sasl_kerberos_keytab="", sasl_kerberos_principal="", sasl_kerberos_ccache=str(cache))
     nothing = ("source", side.cluster.bootstrap_sasl, f"ticket cache {cache}", "there is no such cache", "kinit")
-    fails(side, settings, AuthenticationFailed, *nothing)
+    fails(side, settings, InputError, *nothing)
     side.realm.log_in("mirror", cache, life_s=4)
     opened(side, settings).close()
     opened(side, settings | {"sasl.kerberos.principal": f"mirror@{side.realm.name}"}).close()
     wait_until(lambda: refused(side, settings), "the ticket ends", 60, 0.5)
     expired = ("source", f"ticket cache {cache}", "the ticket has expired", "Get another (kinit)", "k5start")
-    fails(side, settings, AuthenticationFailed, *expired)
+    fails(side, settings, InputError, *expired)
     side.realm.log_in("mirror", cache)
     opened(side, settings).close()
 
@@ -106,7 +106,7 @@ def test_a_ticket_cache_logs_in_until_it_ends_and_again_when_it_was_renewed(real
 def refused(side: Side, settings: dict[str, str]) -> bool:
     try:
         opened(side, settings).close()
-    except AuthenticationFailed:
+    except InputError:
         return True
     return False
 
@@ -327,7 +327,7 @@ def test_each_refusal_names_principal_realm_keytab_and_cause(
     realms: World, settings: Callable[[Side], dict[str, str]], said: list[str]
 ) -> None:
     side = realms.source
-    fails(side, settings(side), AuthenticationFailed, "source cluster", side.cluster.bootstrap_sasl, *said)
+    fails(side, settings(side), InputError, "source cluster", side.cluster.bootstrap_sasl, *said)
 
 
 def test_a_broker_that_cant_read_the_ticket_refuses_and_the_identity_is_named(realms: World) -> None:
@@ -344,6 +344,6 @@ def test_a_missing_keytab_is_named_before_anything_is_sent(realms: World) -> Non
 
 def test_no_error_shows_a_key(realms: World) -> None:
     content: Any = json.loads(realms.source.config().with_files().dump())["sasl.kerberos.keytab.base64"]
-    with pytest.raises(AuthenticationFailed) as caught:
+    with pytest.raises(InputError) as caught:
         opened(realms.source, _removed(realms.source) | {"sasl.kerberos.keytab.base64": content})
     assert content not in str(caught.value)

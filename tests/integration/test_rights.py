@@ -33,7 +33,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
-from airflow_mirror.errors import MirrorError, PlanBlocked
+from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.extras.readiness.build import night_plan
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare_to_copy, resolve_ranges, wishes_at_start, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
@@ -561,7 +561,7 @@ def test_a_plan_names_each_right_that_traces_lack_and_touches_nothing(world_of: 
 
     def blocked(operation: str, known: Any = ()) -> str:
         world.allow("plan", ("target", ours[operation]))
-        with pytest.raises(PlanBlocked) as caught:
+        with pytest.raises(InputError, match="block this mirror; nothing was written") as caught:
             world.plan("mirror", known)
         return str(caught.value)
 

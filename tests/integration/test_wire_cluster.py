@@ -15,7 +15,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import RequestRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import CoordinatorFenced, Fenced, UnknownTopic
+from airflow_mirror.wire.errors import Fenced, UnknownTopic
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import wait_until
@@ -144,7 +144,7 @@ def test_whoever_takes_the_id_over_fences_the_one_before(cluster: WireCluster, t
     new.write_marker(tp, producer_id, epoch + 1)
     with pytest.raises(Fenced, match="INVALID_PRODUCER_EPOCH"):
         write_txn_markers(cluster, tp, producer_id, epoch, 10)
-    with pytest.raises(CoordinatorFenced):
+    with pytest.raises(Fenced, match="TRANSACTION_COORDINATOR_FENCED"):
         write_txn_markers(cluster, tp, producer_id, epoch + 1, 10, coordinator_epoch=-1)
     assert cluster.log_ends([tp]) == {tp: 3}
 

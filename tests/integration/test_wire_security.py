@@ -24,11 +24,11 @@ from confluent_kafka.admin import (
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import AuthenticationFailed, InputError, MirrorError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, InputError, MirrorError, MissingRight, TryAgain
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost
+from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
 from sandbox.certificates import Authority
@@ -352,22 +352,22 @@ def test_each_missing_right_is_named_with_the_acl_to_add(
         producer_id, epoch = client.init(60_000)
         cluster.refresh([TOPIC])
         deny(ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE)
-        with pytest.raises(AclMissing, match="User:mirror --operation Delete --topic secured"):
+        with pytest.raises(MissingRight, match="User:mirror --operation Delete --topic secured"):
             cluster.delete_records({TP: 0}, unfenced)
-        with pytest.raises(AclMissing, match="User:mirror --operation Write --topic secured"):
+        with pytest.raises(MissingRight, match="User:mirror --operation Write --topic secured"):
             client.write_marker(TP, producer_id, epoch)
-        with pytest.raises(AclMissing, match="User:mirror --operation Describe --topic secured"):
+        with pytest.raises(MissingRight, match="User:mirror --operation Describe --topic secured"):
             cluster.log_starts([TP])  # log ends are also told to whom the cluster allows ClusterAction
-        with pytest.raises(AclMissing, match="User:mirror --operation Read --topic secured"):
+        with pytest.raises(MissingRight, match="User:mirror --operation Read --topic secured"):
             cluster.describe_producers([TP])
         deny(ResourceType.TRANSACTIONAL_ID, "mirror-tx", AclOperation.WRITE)
-        with pytest.raises(AclMissing, match="User:mirror --operation (Write|Describe) --transactional-id mirror-tx"):
+        with pytest.raises(MissingRight, match="User:mirror --operation (Write|Describe) --transactional-id mirror-tx"):
             TransactionClient(cluster, "mirror-tx").init(60_000)
 
 
 def test_direct_markers_without_cluster_rights(secured: dict[str, Cluster], authority: Authority, deny: Deny) -> None:
     with opened(properties(secured["sasl"], authority)) as cluster:
         deny(ResourceType.BROKER, "kafka-cluster", AclOperation.ALTER)
-        with pytest.raises(AclMissing, match=r"Alter \(or ClusterAction\) on cluster.* --operation Alter --cluster"):
+        with pytest.raises(MissingRight, match=r"Alter \(or ClusterAction\) on cluster.* --operation Alter --cluster"):
             write_txn_markers(cluster, TP, 4000, 0, 3)
         assert cluster.log_ends([TP]) == {TP: 0}

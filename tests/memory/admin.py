@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, RequestRefused, TryAgain
+from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT
 from airflow_mirror.kafka.model import (
     Acl,
@@ -20,7 +20,7 @@ from airflow_mirror.kafka.model import (
 )
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost
+from airflow_mirror.wire.errors import ConnectionLost, acl_missing
 from tests.memory.asking import NOTHING, Ask, at_once, touching
 from tests.memory.rules import OPERATIONS, matches
 from tests.memory.wire import MemoryWire, out_of_reach
@@ -354,14 +354,14 @@ class MemoryAdmin:
         """See ClusterAdmin."""
         return self._allowed("CLUSTER", ["kafka-cluster"])
 
-    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[AclMissing]]:
+    def lacking_on_topics(self, needed: Mapping[str, Collection[str]]) -> dict[str, list[MissingRight]]:
         """See ClusterAdmin."""
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-        def found() -> dict[str, list[AclMissing]]:
+        def found() -> dict[str, list[MissingRight]]:
             lacks = {
                 name: [
-                    AclMissing(f"{self.role} cluster", code, self.principal, _option(one), "topic", name)
+                    acl_missing(f"{self.role} cluster", code, self.principal, _option(one), "topic", name)
                     for one in sorted(operations) if not self.cluster.allows(self.principal, one, name)
                 ]
                 for name, operations in needed.items()

@@ -41,7 +41,7 @@ class Producer:
     def write(self, tp: TopicPartition, value: bytes) -> int:
         """Write a record; return its offset.
 
-        :raises AclMissing: it may not.
+        :raises MissingRight: it may not.
         """
 
         def append() -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
-from airflow_mirror.wire.errors import AclMissing
 from tests.conformance.sides import Side, Transaction
 from tests.memory.admin import MemoryAdmin
 from tests.memory.applications import Consumer, Producer
@@ -55,8 +55,8 @@ class MemorySide(Side):
     def write(self, user: str, tp: TopicPartition, value: bytes) -> str:
         try:
             return str(Producer(self.cluster, f"User:{user}").write(tp, value))
-        except AclMissing as e:
-            return f"{e.code}"
+        except MissingRight as e:
+            return f"{e.acl and e.acl.code}"
 
     def transaction(self, transactional_id: str) -> Transaction:
         return _Transaction(self.cluster, transactional_id)

@@ -978,7 +978,7 @@ def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
     home: Path,
 ) -> None:
     blocked = store_plan(home, replace(plan, findings=(Finding("block", "same_cluster", "x", "y", "z"),)))
-    with pytest.raises(AirflowFailException, match=r"PlanBlocked: .*\n.*same_cluster"):
+    with pytest.raises(AirflowFailException, match=r"InputError: .*\n.*same_cluster"):
         operator(task_id="t", mirror=mirror, plan=blocked.hash).execute(context)
     with pytest.raises(AirflowFailException, match="InputError: .*topics: planned .*'t'.*, now .*'u'"):
         operator(task_id="t", mirror={**mirror, "topics": ["u"]}, plan=PLAN).execute(context)
@@ -1307,7 +1307,7 @@ BACK = {"surplus": 3, "nowhere": 0, "records": 9, "differing": [], "skipped": 0,
     ("figures", "error"),
     [
         ({}, r"DrillMissed: drill\n  why: nothing was measured"),
-        ({**GOOD, "rpo_s": 6.5}, r"ObjectiveMissed: drill\n  why: RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
+        ({**GOOD, "rpo_s": 6.5}, r"DrillMissed: drill\n  why: RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
         ({**GOOD, "reread": 7}, r"DrillMissed: drill\n  why: the group skipped 0 and re-read 7 records"),
     ],
 )  # fmt: skip

@@ -17,11 +17,12 @@ from airflow_mirror.jobs.runner.cluster_mode import silent
 from airflow_mirror.jobs.runner.command import spark_missing
 from airflow_mirror.jobs.runner.state import FAILED
 from airflow_mirror.jobs.runner.status import error_of
+from airflow_mirror.plan.model import blocked
 from airflow_mirror.sync.taking_over import unclear
 from airflow_mirror.sync.write_permit import Stopped
 from airflow_mirror.wire import errors as w
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.kerberos.causes import Failure, KdcSilent, NoTicket
+from airflow_mirror.wire.kerberos.causes import Failure, no_ticket
 from airflow_mirror.wire.kerberos.identity import Identity
 from airflow_mirror.wire.single import nothing_fetched, unsettled
 
@@ -52,7 +53,7 @@ def samples() -> list[e.MirrorError]:
         e.NothingMatches(["a.*"], ["b"], TOPICS, returning=["a1"]),
         e.NothingMatches(["a.*"], ["b"], TOPICS, internal=TOPICS),
         unclear(TP, "copier", "the cause", "The remedy."),
-        e.PlanBlocked(FEW),
+        blocked(FEW),
         e.AuthenticationFailed("source", "broker:9092", "wrong password."),
         e.AuthenticationFailed("source", "broker:9092", "wrong password", "The remedy."),
         e.MissingRight("describe 'orders'", "TOPIC_AUTHORIZATION_FAILED", "User:mirror"),
@@ -114,7 +115,6 @@ def samples() -> list[e.MirrorError]:
         e.LeaseUnconfirmed("mirror-m", 3, 60.4, e.TryAgain("later")),
         e.JobNeedsHuman("m-bulk", "the cause", "/jobs/m-bulk/log"),
         e.DrillMissed(FEW, "/drills/d"),
-        e.ObjectiveMissed(FEW, "/drills/d", {"rpo_s": (5.0, 3.0)}),
         e.WritingEnded("m"),
         e.PartitionStopped(*STOPPED),
         e.ForeignData(*STOPPED),
@@ -171,11 +171,11 @@ def samples() -> list[e.MirrorError]:
         w.StoppedByQuota("source", "broker:9092", 5.25),
         w.ApiNotServed("broker:9092", "Fetch", 4, None),
         w.ApiNotServed("broker:9092", "Fetch", 4, (0, 3)),
-        w.AclMissing("fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "User:mirror", "Read", "topic", "orders"),
-        w.AclMissing("do", ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "User:m", "Alter", "cluster", "kafka-cluster"),
+        w.acl_missing("fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "User:mirror", "Read", "topic", "orders"),
+        w.acl_missing("do", ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "User:m", "Alter", "cluster", "kafka-cluster"),
         w.UnknownTopic("fetch", "orders"),
         w.Fenced("produce", 47, 1000, 3),
-        w.CoordinatorFenced("marker", 47, 1000, 3),
-        NoTicket("source", "broker:9092", _IDENTITY, Failure("expired", "Get another.")),
-        KdcSilent("source", "broker:9092", _IDENTITY, Failure("no answer", "Check the KDC.", passes=True)),
+        w.Fenced("marker", 52, 1000, 3),
+        no_ticket("source", "broker:9092", _IDENTITY, Failure("expired", "Get another.")),
+        no_ticket("source", "broker:9092", _IDENTITY, Failure("no answer", "Check the KDC.", passes=True)),
     ]

@@ -17,9 +17,9 @@ from airflow_mirror.errors import (
     LedgerLost,
     MirrorError,
     NothingMatches,
-    PlanBlocked,
     TryAgain,
 )
+from airflow_mirror.plan.model import blocked
 from airflow_mirror.wire.errors import ConnectionLost
 from tests.unit.error_samples import samples
 
@@ -62,9 +62,9 @@ def test_the_parts_of_an_error_make_its_text() -> None:
     assert str(lost) == f"the ledger on the target is lost: record 7 is missing. {lost.remedy}"
     assert str(InputError("a", "b", "C.")) == "a: b. C." and str(InputError("a.", "B", "C.")) == "a. B. C."
     assert str(InputError("a", remedy="C.")) == "a. C." and str(InputError("a", "b")) == "a: b"
-    blocked = PlanBlocked(["x", "y"])
-    assert (blocked.what, blocked.cause) == ("2 check(s) block this mirror; nothing was written", "\n  - x\n  - y\n")
-    assert str(blocked).endswith("nothing was written:\n  - x\n  - y")
+    its = blocked(["x", "y"])
+    assert (its.what, its.cause) == ("2 check(s) block this mirror; nothing was written", "\n  - x\n  - y\n")
+    assert str(its).endswith("nothing was written:\n  - x\n  - y")
 
 
 def test_what_stands_in_braces_in_a_value_is_no_template() -> None:

@@ -45,7 +45,7 @@ from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import ApiNotServed, CoordinatorFenced, Fenced
+from airflow_mirror.wire.errors import ApiNotServed, Fenced
 from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,9 @@ class Padder:
             write_txn_markers(
                 self.target, tp, hold.producer_id, hold.epoch, count, hold.coordinator_epoch, check=self.check
             )
-        except CoordinatorFenced:
+        except Fenced as e:
+            if e.code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                raise
             # The only error that proves that nothing was written: the coordinator has a new epoch.
             known = coordinator_epoch_of(self.target, tp, hold.producer_id)
             if known <= hold.coordinator_epoch:

@@ -39,7 +39,7 @@ def prime(
     :param check: called right before each write; raises if the writer lease is lost or unconfirmed.
     :return: number of offsets filled by this call.
     :raises TargetMoved: another writer appended to the partition meanwhile.
-    :raises AclMissing: no WRITE, or no DELETE on the topic.
+    :raises MissingRight: no WRITE, or no DELETE on the topic.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
     at = end

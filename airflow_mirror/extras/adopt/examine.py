@@ -102,7 +102,7 @@ def examine(
     :param timed: timestamps count; None: unless the target topic replaces them.
     :raises InputError: it may still copy. :raises InputError: nothing of it is there.
     :raises NothingMatches: no topic of the mirror is on the target with records.
-    :raises PlanBlocked: the mirror can't go on with these topics.
+    :raises InputError: the mirror can't go on with these topics.
     :raises TopicsOwned, MirrorCutOver, LedgerMissing, LedgerLost: the ledger does not allow it.
     """
     began = time.monotonic()

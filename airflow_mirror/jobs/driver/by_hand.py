@@ -37,7 +37,7 @@ _PATIENCE_S = 120.0  # for its first group the cluster has to create the topic o
 def plan_by_hand(request: CopyRequest) -> Plan:
     """Plan, and prepare the target's topics for the copy.
 
-    :raises PlanBlocked: with every finding, before anything is written.
+    :raises InputError: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises LedgerLost: nobody knows whose they are. :raises LedgerMissing: there is none, and topics hold data.
     :raises InputError: without ``--hold``, the settings of a target topic that holds data would delete records.

@@ -65,7 +65,7 @@ def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, 
 
     :param without_plan: makes the plan.
     :param writes: the job writes to the target's topics, so that they must be this mirror's.
-    :raises PlanBlocked: with every finding, before anything is written.
+    :raises InputError: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises NeedsHuman: records would return to the target that they come from.
     :raises LedgerLost: nobody knows which topics are in production. A copy that runs goes on, and none is begun.

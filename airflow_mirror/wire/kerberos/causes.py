@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from airflow_mirror.errors import AuthenticationFailed
+from airflow_mirror.errors import InputError
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.kerberos.identity import Identity
 
@@ -40,23 +40,12 @@ class Failure(NamedTuple):
     passes: bool = False
 
 
-class NoTicket(AuthenticationFailed):
-    """There is no Kerberos ticket for a login."""
-
-    what = "{role} cluster, broker {bootstrap}: no Kerberos ticket for {identity}"
-
-    def __init__(self, role: str, address: str, identity: Identity, failure: Failure) -> None:
-        self.identity, self.principal, self.proof = identity, identity.principal, identity.proof
-        super().__init__(role, address, failure.cause, failure.remedy)
-
-
-class KdcSilent(ConnectionLost):
-    """The KDC did not answer in time. What does not log in goes on."""
-
-    def __init__(self, role: str, address: str, identity: Identity, failure: Failure) -> None:
-        self.principal, self.proof = identity.principal, identity.proof
-        cause = f"no Kerberos ticket for {identity}: {failure.cause}"
-        super().__init__(role, address, "login", cause, failure.remedy)
+def no_ticket(role: str, address: str, identity: Identity, failure: Failure) -> InputError | ConnectionLost:
+    """Return the error for a login without a ticket: a lost connection where the KDC did not answer in time."""
+    nothing = f"no Kerberos ticket for {identity}"
+    if failure.passes:
+        return ConnectionLost(role, address, "login", f"{nothing}: {failure.cause}", failure.remedy)
+    return InputError(f"{role} cluster, broker {address}: {nothing}", failure.cause, failure.remedy)
 
 
 def says_nothing(error: Exception) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_mirror.errors import AuthenticationFailed
-from airflow_mirror.wire.kerberos.causes import KdcSilent, NoTicket
+from airflow_mirror.wire.kerberos.causes import no_ticket
 from airflow_mirror.wire.kerberos.tickets import Tickets, Unavailable
 
 _AUTH_ONLY = 1  # security layers: a bit for none, which is all that Kafka offers; TLS encrypts
@@ -17,8 +17,8 @@ class KerberosLogin:
 
     :param host: of the broker, as it advertises itself.
     :param role: ``source`` or ``target``, for errors, as is ``address``.
-    :raises KdcSilent: the KDC does not answer within ``timeout_s``.
-    :raises NoTicket: it refuses, or there is nothing to ask it with.
+    :raises ConnectionLost: the KDC does not answer within ``timeout_s``.
+    :raises InputError: it refuses, or there is nothing to ask it with.
     """
 
     def __init__(self, tickets: Tickets, host: str, timeout_s: float, role: str, address: str) -> None:
@@ -26,8 +26,7 @@ class KerberosLogin:
         try:
             self._context, self._token = tickets.begin(host, timeout_s)
         except Unavailable as e:
-            kind = KdcSilent if e.failure.passes else NoTicket
-            raise kind(role, address, tickets.identity, e.failure) from None
+            raise no_ticket(role, address, tickets.identity, e.failure) from None
         self._chosen = self._done = False
 
     @property

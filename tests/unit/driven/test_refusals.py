@@ -8,9 +8,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import SourceTruncated, TryAgain
+from airflow_mirror.errors import MissingRight, SourceTruncated, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import AclMissing
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
@@ -67,7 +66,7 @@ def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target
     writer.plain(6)
     source.log(TP).begin_at(4)
     target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TP}))
-    with pytest.raises(AclMissing, match="prime t-0.*lacks Write on topic 't'"):
+    with pytest.raises(MissingRight, match="prime t-0.*lacks Write on topic 't'"):
         raise error_of(source, target) or AssertionError("it went through")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse
 
-from airflow_mirror.errors import RequestRefused
+from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import rule
 from tests.unit.kafka.world import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, LOST, world
 
@@ -77,7 +77,7 @@ def test_a_request_holds_no_more_rules_than_brokers_do_in_time() -> None:
 def test_refusal_to_tell_rules_is_no_empty_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described(code=31))
-        with pytest.raises(AclMissing, match="describe ACLs.*lacks Describe on cluster"):
+        with pytest.raises(MissingRight, match="describe ACLs.*lacks Describe on cluster"):
             w.admin.describe_acls("TOPIC")
         w.answer(DESCRIBE_ACLS, described(code=54))
         with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*because") as e:
@@ -130,7 +130,7 @@ def test_deleted_rules_are_returned_and_inner_failures_raised() -> None:
         w.answer(DELETE_ACLS, LOST, deleted(0, 0))
         assert w.admin.delete_acls([DENY], unfenced) == [DENY]
         w.answer(DELETE_ACLS, deleted(31, 0))
-        with pytest.raises(AclMissing, match="delete ACL DENY WRITE for User:[*].*lacks Alter on cluster"):
+        with pytest.raises(MissingRight, match="delete ACL DENY WRITE for User:[*].*lacks Alter on cluster"):
             w.admin.delete_acls([DENY], unfenced)
         w.answer(DELETE_ACLS, deleted(0, 54))
         with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*inside"):

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import AlterConfigsResponse, DescribeConfigsResponse, IncrementalAlterConfigsResponse
 
-from airflow_mirror.errors import BrokerError, InputError, RequestRefused
+from airflow_mirror.errors import BrokerError, InputError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ConfigEntry
 from airflow_mirror.kafka.model import NewConfigs
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, METADATA, World, world
 
 RESULT = DescribeConfigsResponse.DescribeConfigsResult
@@ -92,10 +91,10 @@ def test_refusal_to_read_configs_names_topic_or_broker() -> None:
         with pytest.raises(BrokerError, match="read configs of topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
             w.admin.topic_configs(["absent"])
         w.answer(DESCRIBE_CONFIGS, described(29, config_source=1))
-        with pytest.raises(AclMissing, match="lacks DescribeConfigs on topic 't'"):
+        with pytest.raises(MissingRight, match="lacks DescribeConfigs on topic 't'"):
             w.admin.topic_configs(["t"])
         w.answer(DESCRIBE_CONFIGS, described(31, config_source=1))
-        with pytest.raises(AclMissing, match="read configs of broker '1'.*lacks DescribeConfigs on cluster"):
+        with pytest.raises(MissingRight, match="read configs of broker '1'.*lacks DescribeConfigs on cluster"):
             w.admin.broker_configs()
 
 
@@ -128,7 +127,7 @@ def test_changes_of_all_topics_are_validated_in_one_request() -> None:
         w.answer(INCREMENTAL_ALTER_CONFIGS, refusing)
         found = w.admin.refused_configs(wanted)
         assert isinstance(found["a"], RequestRefused) and (found["a"].code, found["a"].detail) == (44, "not for ever")
-        assert isinstance(found["mute"], AclMissing) and found.keys() == {"a", "mute"}
+        assert isinstance(found["mute"], MissingRight) and found.keys() == {"a", "mute"}
         (request,) = w.asked(INCREMENTAL_ALTER_CONFIGS)
         assert request.validate_only and [r.resource_name for r in request.resources] == ["a", "mute", "b"]
         assert [(c.name, c.config_operation) for c in request.resources[2].configs] == [("x", 0), ("y", 1)]

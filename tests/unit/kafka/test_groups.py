@@ -12,11 +12,10 @@ from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchRespo
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import BrokerError, GroupActive, TryAgain
+from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
 from airflow_mirror.kafka.model import CONNECT, STREAMS
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -165,10 +164,10 @@ def test_group_that_may_not_be_seen_is_an_error() -> None:
     """It is never taken for one without positions."""
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(group_code=30))
-        with pytest.raises(AclMissing, match="lacks Describe on group 'g'"):
+        with pytest.raises(MissingRight, match="lacks Describe on group 'g'"):
             w.admin.group_offsets("g")
         w.answer(DESCRIBE_GROUPS, described({}, code=30))
-        with pytest.raises(AclMissing, match="describe consumer group 'g'.*lacks Describe on group 'g'"):
+        with pytest.raises(MissingRight, match="describe consumer group 'g'.*lacks Describe on group 'g'"):
             w.admin.group_states(["g"])
 
 
@@ -288,10 +287,10 @@ def test_refused_partition_is_named_and_the_right_that_it_takes() -> None:
         with pytest.raises(BrokerError, match="set offset of consumer group 'g' at orders-1.*UNKNOWN_TOPIC_OR_PARTITION"):
             w.admin.commit_group_offsets("g", wanted, unfenced)
         w.answer(OFFSET_COMMIT, committed(29, 29))
-        with pytest.raises(AclMissing, match="lacks Read on topic 'orders'"):
+        with pytest.raises(MissingRight, match="lacks Read on topic 'orders'"):
             w.admin.commit_group_offsets("g", wanted, unfenced)
         w.answer(OFFSET_COMMIT, committed(30, 30))
-        with pytest.raises(AclMissing, match="lacks Read on group 'g'"):
+        with pytest.raises(MissingRight, match="lacks Read on group 'g'"):
             w.admin.commit_group_offsets("g", wanted, unfenced)
 
 
@@ -373,7 +372,7 @@ def test_groups_that_can_not_be_read_keep_no_other_from_being_read() -> None:
         w.answer(OFFSET_FETCH, some)
         found, errors = w.admin.groups_offsets_apart(["g-1", "moving", "g-2", "secret"], patience_s=1.0)
         assert found == {"g-1": {T0: GroupPosition(1, "note")}, "g-2": {T0: GroupPosition(2, "note")}}
-        assert isinstance(errors.pop("secret"), AclMissing) and "NOT_COORDINATOR" in str(errors.pop("moving"))
+        assert isinstance(errors.pop("secret"), MissingRight) and "NOT_COORDINATOR" in str(errors.pop("moving"))
         assert not errors and len(w.asked(OFFSET_FETCH)) > 1
 
 
@@ -405,8 +404,8 @@ def test_position_is_removed_and_an_unknown_one_is_ignored() -> None:
     "answer, error, words",
     [
         (deleted(0, 86), BrokerError, "delete offset of consumer group 'g' at orders-1.*GROUP_SUBSCRIBED_TO_TOPIC"),
-        (deleted(code=30), AclMissing, "lacks Delete on group 'g'"),
-        (deleted(29, 29), AclMissing, "lacks Read on topic 'orders'"),
+        (deleted(code=30), MissingRight, "lacks Delete on group 'g'"),
+        (deleted(29, 29), MissingRight, "lacks Read on topic 'orders'"),
     ],
 )
 def test_failed_removal_of_a_position_names_its_cause(answer: Callable[..., Any], error: type, words: str) -> None:

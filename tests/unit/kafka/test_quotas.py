@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
-from airflow_mirror.errors import RequestRefused
+from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity
-from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from airflow_mirror.wire.errors import ApiNotServed
 from tests.unit.kafka.world import ALTER_QUOTAS, DESCRIBE_QUOTAS, world
 
 of = QuotaEntity.of
@@ -69,7 +69,7 @@ def test_quota_that_is_refused_is_named_among_others() -> None:
         with pytest.raises(RequestRefused, match="alter client quotas of user 'b'.*INVALID_REQUEST.*so says"):
             w.admin.alter_quotas({of(user="a"): {"x": 1.0}, of(user="b"): {"x": 1.0}}, unfenced)
         w.answer(ALTER_QUOTAS, altered(31))
-        with pytest.raises(AclMissing, match="lacks AlterConfigs on cluster"):
+        with pytest.raises(MissingRight, match="lacks AlterConfigs on cluster"):
             w.admin.alter_quotas({of(user="a"): {"x": 1.0}}, unfenced)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 
-from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
+from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.kafka.admin import NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from airflow_mirror.wire.errors import ApiNotServed
 from tests.unit.kafka.world import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -123,7 +123,9 @@ def test_first_refusal_is_raised_after_all_were_asked() -> None:
 def test_missing_right_names_the_acl_that_is_missing() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(29, "Authorization failed."))
-        with pytest.raises(AclMissing, match="User:ANONYMOUS lacks Create on topic 'orders'.*--operation Create --topic"):
+        with pytest.raises(
+            MissingRight, match="User:ANONYMOUS lacks Create on topic 'orders'.*--operation Create --topic"
+        ):
             w.admin.create_topics([SPEC])
 
 
@@ -161,7 +163,7 @@ def test_topic_is_deleted_by_its_id_and_no_other_of_its_name() -> None:
         (asked,) = {(one.topics[0].name, one.topics[0].topic_id) for one in w.asked(DELETE_TOPICS)}
         assert asked == (None, topic_id)
         w.answer(DELETE_TOPICS, answered(29))
-        with pytest.raises(AclMissing, match="orders"):
+        with pytest.raises(MissingRight, match="orders"):
             w.admin.delete_topic("orders", known, unfenced)
     with world({DELETE_TOPICS: (1, 5)}) as w, pytest.raises(ApiNotServed):
         w.admin.delete_topic("orders", known, unfenced)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import AlterUserScramCredentialsResponse, DescribeUserScramCredentialsResponse
 
-from airflow_mirror.errors import RequestRefused
+from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
-from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import ALTER_USERS, DESCRIBE_USERS, world
 
 SECRET = "a-secret-of-hers"
@@ -47,7 +46,7 @@ def test_users_are_told_with_mechanisms_and_iterations() -> None:
         with pytest.raises(RequestRefused, match="describe SCRAM users.*INVALID_REQUEST"):
             w.admin.scram_users()
         w.answer(DESCRIBE_USERS, described(code=31))
-        with pytest.raises(AclMissing, match="lacks Describe on cluster"):
+        with pytest.raises(MissingRight, match="lacks Describe on cluster"):
             w.admin.scram_users()
 
 

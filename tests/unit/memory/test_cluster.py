@@ -9,10 +9,10 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost
+from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.served import unproven, without
 from tests.builders import rule
 from tests.driven.clock import Clock
@@ -58,11 +58,11 @@ def test_one_broker_hears_of_a_rule_later_than_the_others() -> None:
     behind = TopicPartition("orders", 1)  # its leader is broker 2
     assert producer.write(behind, b"still") == 0
     assert c.writable("User:app") == ["orders"] and list(admin.wire.write_answers([TP, behind]).values()) == [29, 2]
-    with pytest.raises(AclMissing):
+    with pytest.raises(MissingRight):
         producer.write(TP, b"no more")
     clock.advance(1.001)
     assert admin.acls_by_broker("TOPIC") == {1: [DENY], 2: [DENY]} and c.writable("User:app") == []
-    with pytest.raises(AclMissing):
+    with pytest.raises(MissingRight):
         producer.write(behind, b"no more")
     assert [(tp, value) for _, tp, _, value in c.written] == [(behind, b"still")]
 

@@ -6,8 +6,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.permit import unfenced
-from airflow_mirror.wire.errors import AclMissing
 from airflow_mirror.wire.served import unproven
 from tests.builders import rule
 from tests.memory.admin import MemoryAdmin
@@ -36,7 +36,7 @@ def test_fence_keeps_an_application_out_and_lets_it_in_again(open_by_default: bo
     fence.raise_(intent, name, unfenced)
     assert fence.is_up(intent) and fence.brokers_without(intent) == [] and c.writable(APP) == []
     assert c.allows(APP, "READ", "payments"), "its first rule does not end what was open before"
-    with pytest.raises(AclMissing):
+    with pytest.raises(MissingRight):
         app.write(TP, b"behind")
     assert admin.wire.write_answers([TP]) == {TP: 29}
     fence.lift(intent, name, unfenced)

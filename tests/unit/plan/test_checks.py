@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import InvalidField, PlanBlocked
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
@@ -44,7 +44,7 @@ def test_plain_topic_and_empty_target_pass_every_check() -> None:
 def test_same_cluster_behind_both_connections_is_the_only_finding() -> None:
     made = plan(a_topic(), cluster_id="c1")
     assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]
-    with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both are cluster c1"):
+    with pytest.raises(InputError, match="'kafka_dc1' and 'kafka_dc2'.*both are cluster c1"):
         made.raise_if_blocked()
 
 
@@ -281,7 +281,7 @@ def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
             "the writer lease asks for up to 126,535",
         )
     ]
-    with pytest.raises(PlanBlocked, match="126535 or more"):
+    with pytest.raises(InputError, match="126535 or more"):
         made.raise_if_blocked()
 
 
@@ -369,7 +369,7 @@ def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
 
     def said(**hold: str) -> str:
         refused = {"orders": Refusal(44, "POLICY_VIOLATION: at most 7 days", hold)}
-        with pytest.raises(PlanBlocked) as e:
+        with pytest.raises(InputError, match="block this mirror; nothing was written") as e:
             decide(a_mirror(), here, there, (), NOW, refused=refused).raise_if_blocked()
         return str(e.value)
 
@@ -385,7 +385,7 @@ def test_refused_settings_of_a_topic_that_exists_block_until_the_mirror_has_begu
     made = decide(a_mirror(), here, there, (), NOW, refused=refused)
     [(level, _, evidence)] = findings(made, "refused_configs")
     assert level == "block" and "source's settings after the cutover (POLICY_VIOLATION: retention.ms" in evidence
-    with pytest.raises(PlanBlocked, match=r"keep_configs=\['retention.ms'\]"):
+    with pytest.raises(InputError, match=r"keep_configs=\['retention.ms'\]"):
         made.raise_if_blocked()
     begun = decide(a_mirror(), here, there, ["orders"], NOW, refused=refused)
     assert [level for level, _, _ in findings(begun, "refused_configs")] == ["warn"]
@@ -398,7 +398,7 @@ def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> 
     """Kafka 4 refuses segments of less than a megabyte; the source may be older."""
     source = a_topic(static={"segment.bytes": "10240", "segment.ms": "9", "retention.bytes": "8"})
     words = "INVALID_CONFIG: Invalid value 10240 for configuration segment.bytes: Value must be at least 1048576"
-    with pytest.raises(PlanBlocked, match=r"leave it out \(exclude_configs=\['segment.bytes'\]\)"):
+    with pytest.raises(InputError, match=r"leave it out \(exclude_configs=\['segment.bytes'\]\)"):
         decide(
             a_mirror(), a_cluster(source), a_cluster(cluster_id="c2"), (), NOW, refused={"orders": Refusal(40, words)}
         ).raise_if_blocked()
@@ -409,7 +409,7 @@ def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> 
 def test_all_blocks_are_reported_together_with_what_to_do() -> None:
     source = a_cluster(a_topic("a", max_message_bytes="9000000"), a_topic("b"), a_topic("c"))
     target = [a_topic("a", spans=EMPTY), a_topic("b", spans=((0, 0),)), a_topic("c", spans=((0, 1), (0, 0), (0, 0)))]
-    with pytest.raises(PlanBlocked) as e:
+    with pytest.raises(InputError, match="block this mirror; nothing was written") as e:
         plan(source, target).raise_if_blocked()
-    assert len(e.value.findings) == 3
+    assert e.value.what.startswith("3 check(s)") and e.value.cause.count("\n  - ") == 3
     assert all(word in str(e.value) for word in ("'a'", "9,000,000", "'b'", "1 on the target", "'c'", "did not write"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import InvalidField, PlanBlocked
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import SAMPLES, HoleSamples, Part, Seen, choose, estimate, walk
 from airflow_mirror.plan.inventory import TopicState
@@ -184,7 +184,7 @@ def test_small_topic_is_padded_whatever_its_share_of_holes() -> None:
 
 def test_a_block_for_holes_has_the_figures_and_the_remedy() -> None:
     with pytest.raises(
-        PlanBlocked, match=r"3,000,000 of 4,000,000 offsets \(75%\).*hole_budget is 50%.*Raise hole_budget"
+        InputError, match=r"3,000,000 of 4,000,000 offsets \(75%\).*hole_budget is 50%.*Raise hole_budget"
     ):
         made(holes(3_000_000), offsets="identical").raise_if_blocked()
 
@@ -229,7 +229,7 @@ def test_topic_begun_in_one_mode_is_refused_in_the_other() -> None:
 def test_missing_marker_right_blocks_only_where_holes_are_expected() -> None:
     """The error names the right."""
     lacking = Capabilities("none", lacks=("Write on transactional id 'airflow-mirror.m*'",))
-    with pytest.raises(PlanBlocked, match="no marker can be written: Write on transactional id 'airflow-mirror.m"):
+    with pytest.raises(InputError, match="no marker can be written: Write on transactional id 'airflow-mirror.m"):
         made(holes(3), capabilities=lacking, offsets="identical").raise_if_blocked()
     assert outcome(made(capabilities=lacking), "capabilities") == ["warn"]
 

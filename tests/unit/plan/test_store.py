@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.errors import InputError, PlanBlocked
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
 from airflow_mirror.plan.findings import Finding
@@ -78,7 +78,7 @@ def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
         "tasks of "
         "a run the same mirror, and plan again when it changes."
     )
-    with pytest.raises(PlanBlocked):
+    with pytest.raises(InputError, match="block this mirror; nothing was written"):
         require_plan_of(replace(plan, findings=(Finding("block", "x", "y", "z"),)), plan.mirror)
 
 

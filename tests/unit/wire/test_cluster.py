@@ -14,10 +14,10 @@ from kafka.protocol.metadata import MetadataResponse
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, RequestRefused, TryAgain
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.wire import cluster as cluster_module
 from airflow_mirror.wire.cluster import Leader, WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, UnknownTopic
+from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic
 from tests.unit.peer import FakeBroker, HangUp
 
 METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
@@ -154,11 +154,12 @@ def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
 
 def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
     world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (TOPIC_AUTHORIZATION, -1))
-    with world.cluster() as cluster, pytest.raises(AclMissing) as caught:
+    with world.cluster() as cluster, pytest.raises(MissingRight) as caught:
         cluster.log_starts([T0])
     assert world.brokers[1].keys.count(LIST_OFFSETS) == 1
     assert "--operation Describe --topic orders-1" in str(caught.value)
-    assert (caught.value.operation, caught.value.resource_name) == ("Describe", "orders-1")
+    acl = caught.value.acl
+    assert acl is not None and (acl.operation, acl.name) == ("Describe", "orders-1")
 
 
 @pytest.fixture

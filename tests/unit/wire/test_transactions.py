@@ -19,9 +19,9 @@ from kafka.protocol.producer import (
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
+from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced
+from airflow_mirror.wire.errors import ConnectionLost, Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers
 from tests.unit.peer import FakeBroker, HangUp
 
@@ -189,10 +189,10 @@ def test_an_abort_marker_is_an_abort(broker: FakeBroker, cluster: WireCluster) -
 def test_missing_rights_name_the_topic_or_the_transactional_id(broker: FakeBroker, cluster: WireCluster) -> None:
     client = TransactionClient(cluster, "mirror-m")
     broker.answers[ADD] = lambda _: added(29)
-    with pytest.raises(AclMissing, match="--operation Write --topic orders"):
+    with pytest.raises(MissingRight, match="--operation Write --topic orders"):
         client.write_marker(TP, 40, 2)
     broker.answers[INIT] = lambda _: InitProducerIdResponse(error_code=53, producer_id=-1, producer_epoch=-1)
-    with pytest.raises(AclMissing, match="--operation Write --transactional-id mirror-m"):
+    with pytest.raises(MissingRight, match="--operation Write --transactional-id mirror-m"):
         client.init(60_000)
 
 
@@ -254,9 +254,9 @@ def test_direct_markers_are_sent_once_despite_a_lost_answer(broker: FakeBroker, 
     [
         (6, BrokerError, r"WriteTxnMarkers \(5\) to orders-3: .*NOT_LEADER"),
         (19, BrokerError, "NOT_ENOUGH_REPLICAS"),
-        (31, AclMissing, r"lacks Alter \(or ClusterAction\) on cluster .* --operation Alter --cluster$"),
+        (31, MissingRight, r"lacks Alter \(or ClusterAction\) on cluster .* --operation Alter --cluster$"),
         (47, Fenced, "INVALID_PRODUCER_EPOCH"),
-        (52, CoordinatorFenced, "TRANSACTION_COORDINATOR_FENCED"),
+        (52, Fenced, "TRANSACTION_COORDINATOR_FENCED"),
         (-1, RequestRefused, "UNKNOWN_SERVER_ERROR"),
     ],
 )
@@ -273,7 +273,7 @@ def test_brokers_before_3_8_ask_for_cluster_action(broker: FakeBroker, cluster: 
     """KIP-1037: ALTER, which is right for a newer one, would change nothing there."""
     broker.served[INIT] = (0, 4)
     broker.answers[MARKERS] = lambda _: marked(31)
-    with pytest.raises(AclMissing, match="lacks ClusterAction on cluster .* --operation ClusterAction --cluster$"):
+    with pytest.raises(MissingRight, match="lacks ClusterAction on cluster .* --operation ClusterAction --cluster$"):
         write_txn_markers(cluster, TP, 40, 2, 5)
 
 
