@@ -190,7 +190,7 @@ def test_target_on_which_no_ledger_can_live_is_refused_before_anything_is_tried_
     topic, sent = make(source), list[str]()
     for name in ("create_topics", "refused_topics", "delete_topics", "alter_topic_configs"):
         monkeypatch.setattr(ClusterAdmin, name, lambda *_, name=name, **__: sent.append(name))
-    with pytest.raises(PlanBlocked, match=r"(?s)1 check.*it is Azure Event Hubs, as target_kind says.*ledger can't be"):
+    with pytest.raises(InputError, match=r"(?s)1 check.*it is Azure Event Hubs, as target_kind says.*ledger can't be"):
         build(mirror_of(topic, target_kind="event-hubs"), source, target).raise_if_blocked()
     assert sent == []
 
