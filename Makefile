@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos test-pythons coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,14 @@ test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume
 
 test-kerberos: $(KRB5) ## logins by Kerberos; builds gssapi first (see docs/sandbox.md)
 	$(BIN)/python -m tests.parts kerberos $(TESTS)
+
+# Each has an environment of its own, .venv-3.13 and so on. A name that pyenv knows and does not run does not count.
+test-pythons: ## the unit and provider tests on every Python from 3.11 that is found
+	@failed=; for v in 3.11 3.12 3.13 3.14; do \
+	  p=$$(command -v python$$v) && $$p -c pass 2>/dev/null || { echo "Python $$v: not found"; continue; }; \
+	  $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON=$$p setup && echo "Python $$v:" \
+	    && .venv-$$v/bin/python -m tests.parts unit provider $(TESTS) || failed="$$failed $$v"; \
+	done; [ -z "$$failed" ] || { echo "failed on:$$failed" >&2; exit 1; }
 
 test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills tools parity kerberos
 	$(BIN)/python -m tests.parts $* $(TESTS)
