@@ -117,5 +117,5 @@ lock: ## write the versions installed in .venv to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable --exclude airflow-mirror | grep -v '^-e\|@' > constraints.txt
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf $(VENV) .demo .airflow build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .demo .airflow build dist *.egg-info airflow_mirror/wire/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

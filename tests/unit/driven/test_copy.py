@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.copy.results import PartitionResult, summarise
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, hostile
 from tests.driven.copying import copy, errors, ranges_of
 from tests.driven.log import PartitionLog
+
+pytestmark = pytest.mark.usefixtures("either_heart")
 
 READ_UNCOMMITTED = 0
 
@@ -51,3 +56,16 @@ def test_several_partitions_of_several_brokers_are_copied_at_once() -> None:
         assert set(errors(copy(source, target, ranges_of(source, "t"))).values()) == {None}
         assert [log.rows() for log in logs(target)] == [log.rows() for log in logs(source)]
         assert {r.broker for r in target.asked("Produce")} == {1, 2, 3}
+
+
+def test_batches_of_a_few_kilobytes_are_merged_by_the_compiled_heart_alone(
+    source: DrivenCluster, target: DrivenCluster, either_heart: str
+) -> None:
+    """In Python it would take longer than to send each of them; and the summary says which heart it was."""
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    for _ in range(30):
+        Writer(here).plain(10, size=270)
+    (copied,) = copy(source, target, ranges_of(source, "t"))
+    assert there.rows() == here.rows()
+    assert (copied.counters.merged, copied.counters.passed) == ((30, 0) if either_heart == "compiled" else (0, 30))
+    assert summarise([PartitionResult.of(copied, 1.0)], 1.0)["heart"] == either_heart
