@@ -273,6 +273,7 @@ cdef class Merger:
         cdef int number = h[22] & CODEC
         cdef Py_buffer b
         cdef _Sums sums = self.sums  # what does not fit is written behind `used`, and so it was never there
+        cdef unsigned char *out
         cdef bint fits
         if total >= self.below or not (
             self.batches == 0 or (number == self.codec and (base == self.next or not self.dense))
@@ -281,15 +282,16 @@ cdef class Merger:
         # Before decompression: a small batch may hold a million records.
         if count > (self.limit - sums.size) // FRAME:
             return False
+        out = self._room()
         if number == 0:
-            fits = _append_all(&sums, self._room(), self.limit, h, h + HEADER, total - HEADER)
+            fits = _append_all(&sums, out, self.limit, h, h + HEADER, total - HEADER)
         else:
             try:
                 plain = self.decompress(number, view[at + HEADER : at + total])
             except ValueError:
                 return False
             PyObject_GetBuffer(plain, &b, PyBUF_SIMPLE)
-            fits = _append_all(&sums, self._room(), self.limit, h, <const unsigned char *>b.buf, b.len)
+            fits = _append_all(&sums, out, self.limit, h, <const unsigned char *>b.buf, b.len)
             PyBuffer_Release(&b)
         if fits:
             if self.batches == 0:
@@ -325,10 +327,13 @@ cdef class Merger:
         """
         cdef Py_buffer b
         cdef _Sums sums = self.sums
+        cdef unsigned char *out = self._room()
+        cdef uint64_t time_ms
         cdef bint fits = True
         for _, timestamp, body in records:
+            time_ms = <uint64_t><int64_t>timestamp
             PyObject_GetBuffer(body, &b, PyBUF_SIMPLE)
-            fits = _append(&sums, self._room(), self.limit, <uint64_t><int64_t>timestamp, <const unsigned char *>b.buf, b.len)
+            fits = _append(&sums, out, self.limit, time_ms, <const unsigned char *>b.buf, b.len)
             PyBuffer_Release(&b)
             if not fits:
                 return False

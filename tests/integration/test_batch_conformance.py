@@ -271,7 +271,7 @@ def test_log_append_time_is_kept_as_create_time(
     for number in CODECS:
         write(source_cluster, topic_name, 30, number, codec.NAMES[number])
     with watched(monkeypatch) as sent:
-        (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name))
+        (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name), merge_below=0)
     assert result.reencoded == result.batches > 0
     assert_acceptable(sent)
     theirs = stored(source_cluster, topic_name)

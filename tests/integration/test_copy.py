@@ -103,7 +103,7 @@ def test_log_append_time_keeps_what_readers_see(
     create(source_cluster, topic_name, message_timestamp_type="LogAppendTime")
     create(target_cluster, topic_name)
     write(source_cluster, topic_name, 120, 5, "snappy")
-    (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name))
+    (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name), merge_below=0)
     assert result.reencoded == result.batches > 0
     here, there = read(source_cluster, topic_name), read(target_cluster, topic_name)
     assert [(o, t[1], k, v, h) for o, t, k, v, h in here] == [(o, t[1], k, v, h) for o, t, k, v, h in there]
