@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from airflow_mirror.cutover.fence import Fence
@@ -33,9 +33,9 @@ def cut_over(
 
 
 def go_back(
-    way: WayBack, on: Platform, kept: ReportStore, *, fence: Fence, verify: Verify, accepted: Collection[str] = (),
+    way: WayBack, on: Platform, kept: ReportStore, *, fence: Fence, verify: Verify,
     stop: threading.Event | None = None, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back. :param on: the mirror's source and target. :param wanted: fields of :class:`CutoverRequest`."""
     clusters = Clusters(on=on.turned(), fence=fence, verify=verify)
-    return roll_back(way, CutoverRequest(plan=way.plan, **wanted), clusters, kept, accepted=accepted, stop=stop)
+    return roll_back(way, CutoverRequest(plan=way.plan, **wanted), clusters, kept, stop=stop)

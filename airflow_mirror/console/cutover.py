@@ -121,13 +121,13 @@ def _roll_back(arguments: argparse.Namespace) -> int:
     source, target = config_of(named, "source"), config_of(arguments.target, "target")
     request = _request(arguments, way.plan)
     with connected(request, target, source) as clusters:
-        kept, accepted = _kept(arguments, request, clusters), arguments.accept_groups
-        way = way_back(arguments.mirror, clusters.on.turned())  # by connections that live
+        kept = _kept(arguments, request, clusters)
+        way = way_back(arguments.mirror, clusters.on.turned(), arguments.accept_groups)  # by connections that live
         if not arguments.yes:
-            found = counted(way, clusters.on.target.admin, clusters.on.source.admin, accepted)
+            found = counted(way, clusters.on.target.admin, clusters.on.source.admin)
             status = _show(arguments, preview_cutover(request, clusters, kept), found.lines())
             return 1 if found.problems else status
-        back = partial(roll_back, way, request, clusters, kept, accepted=accepted, signer=signer)
+        back = partial(roll_back, way, request, clusters, kept, signer=signer)
         return _do(arguments, kept, "target", back)
 
 

@@ -12,7 +12,7 @@ from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
-from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
@@ -109,8 +109,8 @@ def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | Non
         return [f"run {fence.run}: the fence of a finished cutover stays; --kept-too lifts it"]
     given = fence_of(arguments.fence, on.source.admin)
     runs = runs_of(arguments)
-    also = arguments.kept_too
-    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=also, unfinished_too=also, runs=runs)
+    also, known = arguments.kept_too, Assurance(unfinished_too=arguments.kept_too)
+    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=also, runs=runs, known=known)
     run = "" if fence is None else f"run {fence.run}: "
     return [f"{run}lifted: {one}" for one in lines]
 

@@ -28,7 +28,7 @@ from airflow_mirror.cutover.alarm import Alarm, alarm_of
 from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.heartbeat import SILENCE_S, owner_of
-from airflow_mirror.cutover.lifting import Raised, alone, lift_leftover_fence
+from airflow_mirror.cutover.lifting import Assurance, Raised, alone, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.runner.guarding import READY
@@ -161,7 +161,7 @@ class Guard:
         self._tell("%s", why)
         try:
             given = None if self._raised is None else self._raised.fence
-            lines = lift_leftover_fence(self._on, self._mirror, given, attempt=fence.id, listened=True)
+            lines = lift_leftover_fence(self._on, self._mirror, given, attempt=fence.id, known=Assurance(listened=True))
         except (CutoverTakenOver, OpeningUnfinished) as e:
             self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:

@@ -273,9 +273,24 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Assurance:
+    """What whoever lifts a fence knows, and answers for: no ledger says it.
+
+    :param listened: no sign of the cutover's process was heard for long enough.
+    :param ended: a mirror of which all writing was ended.
+    :param unfinished_too: lift it also if the target is open, and its cutover died before its end, which perhaps nobody
+        can bring about any more, because the source has changed. A person's yes, not a teardown's.
+    """
+
+    listened: bool = False
+    ended: str = ""
+    unfinished_too: bool = False
+
+
 def lift_leftover_fence(
     on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", attempt: str = "", kept_too: bool = False,
-    unfinished_too: bool = False, runs: Path | None = None, listened: bool = False, ended: str = "",
+    runs: Path | None = None, known: Assurance = Assurance(),
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
 
@@ -287,11 +302,8 @@ def lift_leftover_fence(
     :param run: only if it is this run's; "": of whichever run. :param attempt: only if it is this attempt's, by its id,
         which the caller has seen: a retry of the run may have raised another one since.
     :param kept_too: also if nobody can say whether the target is open.
-    :param unfinished_too: also if the target is open, and its cutover died before its end, which perhaps nobody can bring
-        about any more, because the source has changed. A person's yes, not a teardown's.
     :param runs: directory of the mirror's runs on this host, for what the target can't tell.
-    :param listened: the caller has heard no sign of the cutover's process for long enough.
-    :param ended: a mirror of which the caller has ended all writing.
+    :param known: what the caller answers for.
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
     :raises CutoverTakenOver: somebody else lifts it, or another cutover of the mirror has begun.
@@ -314,13 +326,13 @@ def lift_leftover_fence(
     kept = ReportStore(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
     done = (
-        _undone(raised, listened=listened) if there.stands
-        else _closed(raised, ended, kept_too=kept_too, unfinished_too=unfinished_too)
+        _undone(raised, listened=known.listened) if there.stands
+        else _closed(raised, known.ended, kept_too=kept_too, unfinished_too=known.unfinished_too)
     )  # fmt: skip
     if not done:
         return []
     lines = raised.lines
-    if raised.state.phase == CLOSED and (back := raised.intent.copied_by) not in ("", ended):
+    if raised.state.phase == CLOSED and (back := raised.intent.copied_by) not in ("", known.ended):
         lines.append(
             f"mirror {back!r} is ended, and its topics there are in production: 'airflow-mirror retire' names the "
             "settings that it held"

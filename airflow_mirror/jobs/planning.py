@@ -13,6 +13,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import last_between
 from airflow_mirror.plan.ownership import topics_of
 from airflow_mirror.plan.recreated_topics import decisions_of
@@ -40,8 +41,8 @@ def planned(
     else:
         begun = begun_before(mirror, last, source, target)
     plan = build(
-        mirror, source, target, known, probe_target=probe, begun=begun, earlier=last.final_configs if last else {},
-        decisions=decisions_of(ledger),
+        mirror, source, target, known, probe_target=probe,
+        before=Before(begun=begun, configs=last.final_configs if last else {}), decisions=decisions_of(ledger),
     )  # fmt: skip
     return plan, last
 
@@ -53,7 +54,7 @@ def plan_to_read(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> 
     """
     known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.begins_once else None
-    return build(mirror, source, target, known_topics=known, to_copy=False, begun=begun)
+    return build(mirror, source, target, known, to_copy=False, before=Before(begun=begun))
 
 
 def known_by_hand(

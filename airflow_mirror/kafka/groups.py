@@ -221,9 +221,8 @@ def forget_group_offsets(
         lambda tp: f"delete offset of consumer group {group!r} at {tp}",
         sorted(partitions),
         ask,
-        "Delete",
+        lambda code: "Read" if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else "Delete",
         name=lambda tp, code: group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic,
-        topic_right="Read",
     )
 
 

@@ -151,10 +151,9 @@ class AdminSession:
         what: Callable[[K], str],
         keys: Iterable[K],
         ask: Callable[[list[K]], Iterable[Reply[K, T]]],
-        right: str,
+        right: str | Callable[[int], str],
         *,
         name: Callable[[K, int], str] = lambda key, code: str(key),
-        topic_right: str = "",
         absent: int | None = None,
         done: Callable[[K, int], T | None] = lambda key, code: None,
         chunk: int = CHUNK,
@@ -163,9 +162,8 @@ class AdminSession:
 
         :param what: names an object in errors: "create topic 'orders'".
         :param ask: sends one request for some objects and yields a reply for each of them.
-        :param right: the ACL operation that is needed, as in kafka-acls.
+        :param right: the ACL operation that is needed, as in kafka-acls; or what tells it by the error code.
         :param name: the resource of that ACL, given an object and the error code.
-        :param topic_right: the operation that is needed on a topic, if it is a different one.
         :param absent: the error code that means "there is no such object"; such objects are omitted from the result.
         :param done: called for a rejection after a lost response. Returns the value if the first request was executed,
             None if the rejection is real.
@@ -193,7 +191,7 @@ class AdminSession:
             if failed and (final or backoff.expired):  # after a rejection, retrying other objects can't help
                 key = (final or list(failed))[0]
                 code = _code(failed[key])
-                needed = topic_right or right if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else right
+                needed = right if isinstance(right, str) else right(code)
                 raise self._error(failed[key], what(key), needed, name(key, code))
             pending = list(failed)
             if pending:

@@ -156,11 +156,11 @@ class RollbackCutoverOperator(CutoverOperator):
         accepted = names(self.accept_groups)
         again, signer = flag("fence_again", self.fence_again), report_signer()
         with admins_of(mirror) as (source, target):
-            way = way_back(mirror.name, Platform.of(source, target))
+            way = way_back(mirror.name, Platform.of(source, target), accepted)
             reverse = reached_from_here(way.plan.mirror, mirror)
             name = {"mirror": reverse.name, "hash": way.plan.hash, "fields": reverse.to_dict()}
             if flag("check_only", self.check_only):
-                found = counted(way, source, target, accepted)
+                found = counted(way, source, target)
                 for line in found.lines():
                     self.log.info("%s", line)
                 return compact({**found.to_dict(), **name})
@@ -168,10 +168,10 @@ class RollbackCutoverOperator(CutoverOperator):
         request = replace(self._request(reverse, context), alarm=alarm())
         run_dir = report_dir(reverse, context["ti"].run_id)
         with self._connected(request, reverse, context) as (clusters, kept), fencing_once(run_dir, again):
-            way = way_back(mirror.name, clusters.on.turned())  # by connections that live
+            way = way_back(mirror.name, clusters.on.turned(), accepted)  # by connections that live
             report = roll_back(
-                way, request, clusters, kept, accepted=accepted, log=cast("Any", self.log), stop=self._stop,
-                signer=signer, require=self._refuses(kept, context, again),
+                way, request, clusters, kept, log=cast("Any", self.log), stop=self._stop, signer=signer,
+                require=self._refuses(kept, context, again),
             )  # fmt: skip
         path = str(run_dir / "report.json")
         return compact({**report.summary(), **name, "report": path}, full=path)

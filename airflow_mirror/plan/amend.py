@@ -17,10 +17,10 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import TOLD_ONCE
 from airflow_mirror.plan.findings import WARN, Finding
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.inventory import Inventory, TopicState, read_target, read_topics, with_age
+from airflow_mirror.plan.inventory import Inventory, Refusal, TopicState, read_target, read_topics, with_age
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.recreated_topics import created_again, sentence
-from airflow_mirror.plan.refusals import Refusal, refusals
+from airflow_mirror.plan.refusals import refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 
 # What they found concerns the mirror, not a topic: the plan has said it.
@@ -123,7 +123,7 @@ def decide_each(
     """Decide from what was read, without querying a cluster.
 
     :param here: topics of the source; those that the plan has already got partitions.
-    :param refused: as for :func:`.build.decide`.
+    :param refused: as in :class:`.Inventory`, of all topics.
     """
     found, planned = Draft(), {t.source_topic: t for t in plan.topics}
     names = {t.target_topic: t.source_topic for t in plan.topics}
@@ -137,7 +137,7 @@ def decide_each(
         source = Inventory(cluster_id=plan.source_cluster_id, brokers=0, topics={name: state})
         words = {t: why for t, why in (refused or {}).items() if t == plan.mirror.naming.target_topic(name)}
         one = decide(
-            plan.mirror, source, there, plan.known_topics, now, samples, plan.capabilities, refused=words
+            plan.mirror, source, replace(there, refused=words), plan.known_topics, now, samples, plan.capabilities
         )  # fmt: skip
         if one.blocks:
             found.left_out[name] = "; ".join(map(str, one.blocks))

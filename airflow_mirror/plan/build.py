@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -33,13 +33,24 @@ from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
-from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
+from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.plan.targets import KINDS, kind_of
 from airflow_mirror.plan.upstream import read_upstream
-from airflow_mirror.wire.served import Without
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    """What a mirror has done before it is planned.
+
+    :param begun: where it has already begun, if that is a moment's (``Mirror.begins_once``).
+    :param configs: that target topics get in the end, by its last plan.
+    """
+
+    begun: Begun | None = None
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def build(
@@ -47,12 +58,10 @@ def build(
     source: ClusterAdmin,
     target: ClusterAdmin,
     known_topics: Collection[str] = (),
-    now: datetime | None = None,
     *,
     probe_target: bool = True,
     to_copy: bool = True,
-    begun: Begun | None = None,
-    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+    before: Before | None = None,
     decisions: Values = MappingProxyType({}),
 ) -> Plan:
     """Read both clusters and plan the mirror.
@@ -61,8 +70,7 @@ def build(
     :param probe_target: test on a scratch topic of the target what the principal may do there. The topic is deleted
         again; planning writes nothing else.
     :param to_copy: topics will be created, and put on hold: the target says whether it would take that.
-    :param begun: where this mirror has already begun, if that is a moment's (``Mirror.begins_once``).
-    :param earlier: the settings that target topics get in the end, by this mirror's last plan.
+    :param before: what the mirror has done before.
     :param decisions: the target's: which source topics its topics hold, and which mirrors there are.
     :raises InputError: the name can't be told from another mirror's.
     :raises ClusterUnreachable: for either side, within 8 s.
@@ -72,7 +80,7 @@ def build(
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     require_own_name(decisions, mirror.name)
-    when = now or datetime.now(UTC)
+    when, before = datetime.now(UTC), before or Before()
     if mirror.sync_acls:
         for cluster in (source, target):
             own_principal(cluster, mirror.own_principals)
@@ -86,7 +94,7 @@ def build(
     if forbidden := there.kind is not None and bool(KINDS[there.kind].forbids):
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(
-        read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
+        read_source(mirror, source, names, before.begun), lost=lost, upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
     if to_copy:
@@ -103,14 +111,14 @@ def build(
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
-    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost, earlier=earlier)
+    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
     if not to_copy:
         return draft
     refused = refusals(target, mirror, draft.topics, here.topics, there)
-    there = replace(there, refused_ledger=refused_ledger(target, draft.topics))
+    there = replace(there, refused=refused, refused_ledger=refused_ledger(target, draft.topics))
     if not refused and not there.refused_ledger:
         return draft
-    return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused, earlier)
+    return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
 
 
 def decide(
@@ -121,17 +129,13 @@ def decide(
     now: datetime,
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
-    lost: Sequence[Without] = (),
-    refused: Mapping[str, Refusal] | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
 ) -> Plan:
     """Plan from what was read, without querying a cluster.
 
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
-    :param lost: what the source's brokers are too old to report.
-    :param refused: why the target would not take topics as planned, by target topic.
-    :param earlier: as in :func:`build`.
+    :param earlier: as in :class:`Before`.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
     paired = pairs(mirror, source, target, known_topics, earlier)
@@ -149,8 +153,6 @@ def decide(
         topics=topics,
         capabilities=capabilities,
         unreadable=samples.unreadable,
-        lost=tuple(lost),
-        refused=refused or {},
     )
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")

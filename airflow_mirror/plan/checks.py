@@ -118,7 +118,7 @@ def _traces(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("brokers", "the source's brokers tell all that a mirror asks", about="source cluster", of="mirror")
 def _brokers(s: Situation) -> Iterator[Finding]:
-    for lost in s.lost:
+    for lost in s.source.lost:
         yield warn(
             f"its brokers don't report {lost.what} (Kafka {lost.since} and later do): {lost.effect}",
             "Nothing needs to be done; keep it in mind during the migration.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.patterns import is_name
@@ -22,6 +23,7 @@ from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 from airflow_mirror.wire.errors import ApiNotServed
+from airflow_mirror.wire.served import Without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,20 @@ class TopicState:
         """Return the effective value of a config."""
         entry = self.configs.get(key)
         return entry.value if entry else None
+
+
+class Refusal(NamedTuple):
+    """Why the target would not take a topic as it is planned.
+
+    :param code: of the broker. :param words: its name and what else it says, on hold as well if that is something else.
+    :param hold: the settings that it would have on hold only, if the topic would be taken without them.
+    :param on_hold: it is refused on hold, whether afterwards as well or not: nothing can be copied.
+    """
+
+    code: int
+    words: str
+    hold: Mapping[str, str] = {}
+    on_hold: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +92,11 @@ class Inventory:
     :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
+    :param refused: why it would not take topics as planned; of the target only.
     :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
+    :param lost: what its brokers are too old to report; of the source only.
     """
 
     cluster_id: str
@@ -99,6 +117,7 @@ class Inventory:
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     ledger_writers: tuple[Writer, ...] = ()
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
     refused_ledger: Mapping[str, str] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
@@ -106,6 +125,7 @@ class Inventory:
     gone: tuple[str, ...] = ()
     group_ids: tuple[str, ...] = ()
     kind: str | None = None
+    lost: Sequence[Without] = ()
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:

@@ -7,7 +7,6 @@ asked. It judges what will be sent, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from airflow_mirror.common.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import MirrorError, RequestRefused
@@ -18,7 +17,7 @@ from airflow_mirror.ledger.topic import replicas_on, spec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.config_diff import diff
 from airflow_mirror.plan.configs import HELD_OPEN, Rules
-from airflow_mirror.plan.inventory import Inventory, TopicState
+from airflow_mirror.plan.inventory import Inventory, Refusal, TopicState
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
 
@@ -31,20 +30,6 @@ _JUDGED = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-
-
-class Refusal(NamedTuple):
-    """Why the target would not take a topic as it is planned.
-
-    :param code: of the broker. :param words: its name and what else it says, on hold as well if that is something else.
-    :param hold: the settings that it would have on hold only, if the topic would be taken without them.
-    :param on_hold: it is refused on hold, whether afterwards as well or not: nothing can be copied.
-    """
-
-    code: int
-    words: str
-    hold: Mapping[str, str] = {}
-    on_hold: bool = True
 
 
 def refusals(

@@ -10,8 +10,6 @@ from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Finding, warn
 from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.model import Capabilities, TopicPlan
-from airflow_mirror.plan.refusals import Refusal
-from airflow_mirror.wire.served import Without
 from airflow_mirror.wording import count, some
 
 
@@ -20,8 +18,6 @@ class Situation:
     """Both sides' inventories, and the planned topics. ``pairs`` and ``topics`` are in the same order.
 
     :param unreadable: source topics that could not be sampled, and why.
-    :param lost: what the source's brokers are too old to report.
-    :param refused: why the target would not take topics as planned, by target topic.
     """
 
     mirror: Mirror
@@ -31,8 +27,6 @@ class Situation:
     topics: list[TopicPlan]
     capabilities: Capabilities = Capabilities()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    lost: tuple[Without, ...] = ()
-    refused: Mapping[str, Refusal] = field(default_factory=dict)
 
     def of_topics(self, named: Collection[str], evidence: str, remedy: str) -> Iterator[Finding]:
         """Yield one warning about so many of all topics, which stand in the braces of ``evidence``, if there are any."""

@@ -139,9 +139,9 @@ _REFUSED: dict[int, str] = {
 @CHECKS.check("refused_configs", "the target takes every topic, and its settings on hold and afterwards")
 @each_topic
 def _refused(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
-    if pair.target_topic not in s.refused:
+    if pair.target_topic not in s.target.refused:
         return
-    code, words, hold, on_hold = s.refused[pair.target_topic]
+    code, words, hold, on_hold = s.target.refused[pair.target_topic]
     named = [key for key in topic.configs if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
     keys = f"={named}" if named else ""
     if hold:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.common.policy import Principals
@@ -11,8 +11,8 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
-from airflow_mirror.sync.acls import PHASES, AclReport, sync_acls
+from airflow_mirror.sync.acl_rules import CUTOVER
+from airflow_mirror.sync.acls import PHASES, AclOptions, AclReport, sync_acls
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
 from airflow_mirror.sync.users import SecretOf, UsersReport, sync_users
 
@@ -21,20 +21,14 @@ PARTS = (ACLS, QUOTAS, USERS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What to do; the fields are those of :func:`airflow_mirror.sync.acls.sync_acls`.
+class Options(AclOptions):
+    """What to do with ACLs, and with which other parts.
 
     :param parts: any of ``acls``, ``quotas`` and ``users``.
     :raises InvalidField: there is no such part or phase.
     """
 
     parts: tuple[str, ...] = (ACLS,)
-    phase: str = EARLY
-    remove: bool = False
-    cluster_wide: bool = False
-    open_to_all: bool | None = None
-    own: Mapping[str, str] = field(default_factory=dict)
-    dry_run: bool = False
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -97,7 +91,6 @@ def sync_access(
         quotas = sync_quotas(source, target, principals, *own, remove=remove, dry_run=dry_run)
     if ACLS in options.parts:
         acls = sync_acls(
-            plan, source, target, phase=options.phase, remove=remove, cluster_wide=options.cluster_wide,
-            open_to_all=options.open_to_all, own=options.own, dry_run=dry_run,
+            plan, source, target, options
         )  # fmt: skip
     return AccessReport(acls=acls, quotas=quotas, users=users)

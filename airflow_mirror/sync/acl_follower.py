@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from airflow_mirror.errors import NoAuthorizer
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
-from airflow_mirror.sync.acls import AclReport, sync_acls
+from airflow_mirror.sync.acls import AclOptions, AclReport, sync_acls
 from airflow_mirror.sync.passes import Pass, PassReport, listed, ours
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class AclFollower(Pass[AclFollowReport]):
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
             acls = sync_acls(
-                plan, self._source, self._target, remove=plan.mirror.remove_acls, own=plan.mirror.own_principals,
-                granted=self._granted,
+                plan, self._source, self._target,
+                AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals), self._granted,
             )  # fmt: skip
         except NoAuthorizer:
             report.notes = ["no rules follow: the target has no authorizer"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.errors import InvalidField, NoAuthorizer, RequestRefused
@@ -149,20 +149,9 @@ def _is_due(wanted: Wanted, phase: str, there: AbstractSet[Acl]) -> bool:
     return wanted.phase == EARLY or phase == CUTOVER
 
 
-def sync_acls(
-    plan: Plan,
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-    *,
-    phase: str = EARLY,
-    remove: bool = False,
-    cluster_wide: bool = False,
-    open_to_all: bool | None = None,
-    own: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
-) -> AclReport:
-    """Bring the target's rules in line with the source's, and read them back.
+@dataclass(frozen=True, kw_only=True)
+class AclOptions:
+    """How ACLs are brought to the target.
 
     :param phase: ``early`` for those of readers, ``cutover`` for all.
     :param remove: also remove rules that the mirror could have written and that are gone on the source. Where the source
@@ -172,6 +161,25 @@ def sync_acls(
         seldom say it.
     :param own: the mirror's own principal on the ``source`` and on the ``target``, where the connection does not say it.
     :param dry_run: only report.
+    """
+
+    phase: str = EARLY
+    remove: bool = False
+    cluster_wide: bool = False
+    open_to_all: bool | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+
+def sync_acls(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    how: AclOptions | None = None,
+    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
+) -> AclReport:
+    """Bring the target's rules in line with the source's, and read them back.
+
     :param granted: returns what each write is done in, which gives its permit; it raises where nothing may be written.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises TopicsShared: readers of one source's records would be given another's.
@@ -179,13 +187,15 @@ def sync_acls(
     :raises NotKept: a change is not visible when read back.
     :raises MissingRight: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
     """
+    how = how or AclOptions()
+    phase, dry_run = how.phase, how.dry_run
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     require_alone(plan, "let ACLs follow")
     rules, notes = _rules_of_source(source)
-    remove = remove and not notes  # a source that has lost its authorizer has not taken any right back
-    scope = read_scope(plan, source, target, rules, own or {}, cluster_wide=cluster_wide)
-    is_open = is_open_by_default(target) if open_to_all is None else open_to_all
+    remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
+    scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
+    is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
     found = diff(rules, scope, phase, is_open)
     if is_open is None and found.own:
         notes.append(

@@ -170,24 +170,30 @@ class Cursor:
         return kept
 
 
-def compare(
-    source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False,
-    through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
-    floors: tuple[Floor, Floor] | None = None, held: bool = False, cleaned_on: Collection[str] = (),
-) -> Tally:  # fmt: skip
-    """Compare the records of two logs with offsets in [start, end).
+def translated(window: tuple[int, int], through: OffsetMap | None) -> tuple[int, int]:
+    """Return the target's part of a window of the source. :param through: the offset map; None: offsets are identical."""
+    start, end = window
+    return window if through is None else (through.to_target(start).offset, through.to_target(end).offset)
 
-    :param source: data batches of the source in log order; the first may begin before ``start``.
+
+def compare(
+    source: Iterable[RawBatch], target: Iterable[RawBatch], window: tuple[int, int], *, by_batch: bool = False,
+    through: OffsetMap | None = None, floors: tuple[Floor, Floor] | None = None, held: bool = False,
+    cleaned_on: Collection[str] = (),
+) -> Tally:  # fmt: skip
+    """Compare the records of two logs whose offsets on the source are in a window, from its start to before its end.
+
+    :param source: data batches of the source in log order; the first may begin before it.
     :param target: data batches of the target in log order.
     :param by_batch: treat batches with equal frame and payload digest as equal without decoding them.
     :param through: the offset map, with mapped offsets. A difference then names both offsets.
-    :param target_window: the target's part of [start, end) of the source; with ``through``.
-    :param floors: first offsets of both sides, if their log starts may move meanwhile; default: ``start``.
+    :param floors: first offsets of both sides, if their log starts may move meanwhile; default: where it begins.
     :param held: the target's retention is off, so a record that it no longer has is a difference.
     :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
     """
     gaps = Gaps(cleaned_on) if cleaned_on else None
-    target_start, target_end = target_window or (start, end)
+    start, end = window
+    target_start, target_end = translated(window, through)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
     left = Cursor("source", source, source_floor, end, through)
     # What another tool had written before this mirror adopted its copies may hold some of them twice.

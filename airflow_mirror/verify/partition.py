@@ -22,7 +22,7 @@ from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffs
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compaction import Gaps
-from airflow_mirror.verify.compare import Floor, Tally, compare
+from airflow_mirror.verify.compare import Floor, Tally, compare, translated
 from airflow_mirror.verify.result import (
     Difference,
     Evidence,
@@ -84,11 +84,8 @@ def compare_partitions(
                 source_logs = log_bounds(source, {p.source for p in now}, committed=isolation == "read_committed")
                 target_logs = log_bounds(target, {p.target for p in now})
                 first = _First.of(now, (source, source_logs), (target, target_logs), level, isolation)
-            bounds = source_logs[pair.source], target_logs[pair.target]
-            verdict = compare_partition(
-                pair, source, target, *bounds, level=level, maps=opened, isolation=isolation, first=first
-            )
-            verdicts.append(verdict)
+            sides: tuple[_Side, _Side] = (source, source_logs), (target, target_logs)
+            verdicts.append(compare_partition(pair, *sides, level=level, maps=opened, isolation=isolation, first=first))
             if progress is not None:
                 progress(verdicts[-1], len(verdicts), len(pairs))
     return verdicts
@@ -153,10 +150,8 @@ def log_bounds(
 
 def compare_partition(
     pair: PartitionPair,
-    source: WireCluster,
-    target: WireCluster,
-    source_log: LogBounds,
-    target_log: LogBounds,
+    of_source: _Side,
+    of_target: _Side,
     *,
     level: str,
     maps: Maps | None = None,
@@ -164,6 +159,8 @@ def compare_partition(
     first: _First | None = None,
 ) -> PartitionComparison:
     """Compare one partition with known bounds (the source's for this isolation)."""
+    (source, source_logs), (target, target_logs) = of_source, of_target
+    source_log, target_log = source_logs[pair.source], target_logs[pair.target]
     first = first or _First()
     through: OffsetMap | None = None
     held, difference = target_log, None  # what the target holds, in source offsets
@@ -171,7 +168,7 @@ def compare_partition(
         through, difference = _map_of(pair, source, target, source_log, target_log, maps)
         held = through_map(through, target_log)
     start, end = window(pair, source_log, held)
-    there = (start, end) if through is None else (through.to_target(start).offset, through.to_target(end).offset)
+    there = translated((start, end), through)
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
         floors = Floor(start), Floor(there[0])
@@ -189,11 +186,9 @@ def compare_partition(
                 first=first.source.get(pair.source),
             ),  # fmt: skip
             copies,
-            start,
-            end,
+            (start, end),
             by_batch=level == "batches",
             through=through,
-            target_window=there,
             floors=floors,
             held=pair.held,
             cleaned_on=pair.cleaned_on,

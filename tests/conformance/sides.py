@@ -301,7 +301,7 @@ def who_may_write(a: Side, note: Note) -> None:
         wrote = a.write("alice", a.tp(), b"x")
         answers = list(told(lambda: alice.wire.write_answers([a.tp()]).values()))
         lacks = told(lambda: alice.lacking_on_topics({a.name: ["WRITE", "READ", "DESCRIBE_CONFIGS"]}))
-        lacking = sorted(one.operation for one in lacks.get(a.name, ()))
+        lacking = sorted(one.acl.operation for one in lacks.get(a.name, ()))
         allowed = alice.allowed_on_topics([a.name]).get(a.name, frozenset())
         note(what, (wrote, answers, lacking, [one for one in may if one in allowed]))
 

@@ -27,7 +27,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
-from airflow_mirror.sync.acls import AclReport, sync_acls
+from airflow_mirror.sync.acls import AclOptions, AclReport, sync_acls
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -116,7 +116,9 @@ class World:
         wait_until(lambda: self.here_admin.describe_acls() == sorted(rules), "the broker has heard of the rules")
 
     def sync(self, phase: str = "early", **given: Any) -> AclReport:
-        return sync_acls(self.plan, self.here_admin, self.there_admin, phase=phase, open_to_all=self._is_open, **given)
+        return sync_acls(
+            self.plan, self.here_admin, self.there_admin, AclOptions(phase=phase, open_to_all=self._is_open, **given)
+        )
 
 
 def settings(cluster: Cluster, user: str) -> dict[str, str]:
@@ -261,7 +263,7 @@ def test_clusters_without_authorizer_are_named(source: Cluster, target_cluster: 
     with here, ClusterAdmin(replace(config(target_cluster), role="target")) as there:
         with pytest.raises(NoAuthorizer, match="target cluster has no authorizer"):
             sync_acls(plan, here, there)
-        assert "no authorizer" in sync_acls(plan, there, here, own={"target": "User:admin"}).notes[0]
+        assert "no authorizer" in sync_acls(plan, there, here, AclOptions(own={"target": "User:admin"})).notes[0]
 
 
 @pytest.mark.faults

@@ -47,6 +47,7 @@ from airflow_mirror.ledger.records import PLAN, PROOF, SIGN, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import fetch, keep
 from airflow_mirror.plan.ownership import begin, require_active
 from airflow_mirror.plan.resources import includes
@@ -142,7 +143,7 @@ class World:
             latest = self.mirror.start == "latest"
             modes = copy_modes(self.mirror, source.topic_names(), target)  # as a job by hand does
             begun = begun_at(self.mirror, source, target, modes) if latest else None
-            plan = build(self.mirror, source, target, known, begun=begun)
+            plan = build(self.mirror, source, target, known, before=Before(begun=begun))
             if user != ROOT:
                 self.notes += [str(finding) for finding in plan.findings if finding.level != "pass"]
             plan.raise_if_blocked()

@@ -111,18 +111,18 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
 
     def rolled(way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, **how: Any) -> CutoverReport:
         assert (request.plan, request.fence, request.alarm, kept) == (way.plan, "acl", "", KEPT)
-        asked.append((way.plan, clusters.on.source.admin, clusters.on.target.admin, how))
+        asked.append((way.plan, clusters.on.source.admin, clusters.on.target.admin, {"accepted": way.accepted, **how}))
         return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")
 
-    def counted(_way: WayBack, source: str, target: str, accepted: list[str]) -> Divergence:
-        asked.append((source, target, accepted))
+    def counted(way: WayBack, source: str, target: str) -> Divergence:
+        asked.append((source, target, way.accepted))
         return Divergence(written=(), problems=("group 'g' has members",))
 
     def connected(_task: Any, _request: Any, mirror: Mirror, _: Any) -> Any:
         there: Any = (mirror.source, mirror.target)
         return nullcontext((Clusters(on=Platform.of(*there), fence=cast("Any", None), verify=lambda _: []), KEPT))
 
-    monkeypatch.setattr(run, "way_back", lambda *_: found)
+    monkeypatch.setattr(run, "way_back", lambda _mirror, _on, accepted: replace(found, accepted=accepted))
     monkeypatch.setattr(run, "counted", counted)
     monkeypatch.setattr(run, "roll_back", rolled)
     monkeypatch.setattr(RollbackCutoverOperator, "_connected", connected)

@@ -27,10 +27,10 @@ from airflow_mirror.kafka.model import GroupInfo, Replicas
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.missing_acls import Lacking
 from airflow_mirror.plan.model import Capabilities, HoleEstimate
-from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.served import Without
@@ -97,11 +97,12 @@ def plan() -> dict[str, list[str]]:
     samples = HoleSamples({"h": HoleEstimate(50, 9, 0.5, 99)}, {"b": "no right"})
     refused = {"c": Refusal(44, "POLICY", {}), "h": Refusal(40, "INVALID_CONFIG: retention.ms", {"retention.ms": "-1"})}
     old = (Without("leader epochs", "2.1", "less is seen"),)
+    before, filled = replace(here, lost=old), replace(there, refused=refused)
     dark = replace(a_cluster(cluster_id="c2", quotas=None), broker_configs=None, max_transaction_ms={}, usable_bytes={})
     shared = a_mirror(ownership="shared", delivery="transactional", sync_groups=False, sync_configs=False)
     return {
         "well": lines(decide(a_mirror(), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW).findings),
-        "wrong": lines(decide(wrong, here, there, {"d": "mapped"}, NOW, samples, poor, old, refused).findings),
+        "wrong": lines(decide(wrong, before, filled, {"d": "mapped"}, NOW, samples, poor).findings),
         "ours": lines(decide(wrong, here, there, dict.fromkeys("abcd", "identical"), NOW, samples).findings),
         "dark": lines(decide(a_mirror(), a_cluster(a_topic("a"), sizes=None), dark, (), NOW).findings),
         "shared": lines(decide(shared, here, there, (), NOW).findings),

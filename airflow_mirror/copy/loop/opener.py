@@ -14,7 +14,7 @@ from airflow_mirror.copy.opening import epochs, recheck
 from airflow_mirror.copy.opening.answers import Answers, ask
 from airflow_mirror.copy.opening.epochs import Consumed
 from airflow_mirror.copy.opening.identical import Opening, open_partition
-from airflow_mirror.copy.opening.mapped import open_mapped
+from airflow_mirror.copy.opening.mapped import Terms, open_mapped
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseLost, MirrorError, MissingRight, SourceTruncated
@@ -134,7 +134,7 @@ class Opener:
             return found
         store_map(self._store, target, one, order.mapped, check)
         return open_mapped(
-            source, target, one, told, mirror, isolation, self._store, check, transactional=order.transactional
+            source, target, one, told, self._store, Terms(mirror, isolation, check, order.transactional)
         )  # fmt: skip
 
     def _check_not_foreign(self, source: WireCluster, target: WireCluster, order: Order, end: int) -> None:

@@ -38,23 +38,35 @@ class _Writer:
     progress: int | None = None
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On which terms a copy opens partitions with mapped offsets.
+
+    :param mirror: its name. :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
+    :param check: called before every step that has an effect; raises if the writer lease is gone.
+    :param transactional: it delivers in transactions.
+    """
+
+    mirror: str
+    isolation: int
+    check: Callable[[], None]
+    transactional: bool
+
+
 def open_mapped(
-    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int, store: MapStore,
-    check: Callable[[], None], *, transactional: bool = False,
+    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, store: MapStore, terms: Terms
 ) -> Opening:  # fmt: skip
     """Return where a copy with mapped offsets continues. On return, the stored map is complete up to that position.
 
     :param told: what both clusters answered about the partition.
-    :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
-    :param check: called before every step that has an effect; raises if the writer lease is gone.
-    :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and
-        remedy.
+    :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and remedy.
     """
+    mirror, isolation, check = terms.mirror, terms.isolation, terms.check
     check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))
     log_start = told.log_start
-    writer = _writer(target, mirror, one, check, transactional=transactional)
+    writer = _writer(target, mirror, one, check, transactional=terms.transactional)
     now = _settled(target, one, writer, told.target)
-    known = _known(source, target, one, store, writer, isolation, max(one.start_offset, log_start), now, check)
+    known = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
     part = derive.walk(
         source, target, one, known, writer.producers, isolation, now.end, committed_only=writer.transactional
     )  # fmt: skip
@@ -122,8 +134,8 @@ def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetA
 
 
 def _known(
-    source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, isolation: int,
-    start: int, told: TargetAnswers, check: Callable[[], None],
+    source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, start: int,
+    told: TargetAnswers, terms: Terms,
 ) -> OffsetMap:  # fmt: skip
     """Return the end of the stored map; begin a new map if there is none."""
     known, end = store.resume(target, one), told.end
@@ -136,11 +148,11 @@ def _known(
             "The target lost records. Delete the target topic, and copy again.",
         )  # fmt: skip
     first = _first_of_ours(target, one, writer, told) if known is None and end > 0 else None
-    check()
+    terms.check()
     if first is None:
-        return _begin(target, store, one, start, end, check)
-    _check_first(source, target, one, isolation, start, first)
-    return _begin(target, store, one, start, first, check)
+        return _begin(target, store, one, start, end, terms.check)
+    _check_first(source, target, one, terms.isolation, start, first)
+    return _begin(target, store, one, start, first, terms.check)
 
 
 def _begin(

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_mirror.cutover.attempt import Log
-from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
@@ -48,12 +48,15 @@ class WayBack:
 
     :param mirror: the mirror that was cut over. :param plan: of its reverse. :param decided: when it was armed.
     :param report_of: the cutover that is rolled back.
+    :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
+        lag.
     """
 
     mirror: str
     plan: Plan
     decided: Direction
     report_of: ReportStore
+    accepted: Collection[str] = ()
 
     def report(self) -> CutoverReport:
         """Return the report of the cutover. :raises NoWayBack: it is gone."""
@@ -63,40 +66,37 @@ class WayBack:
         return found
 
 
-def way_back(mirror: str, on: Platform) -> WayBack:
+def way_back(mirror: str, on: Platform, accepted: Collection[str] = ()) -> WayBack:
     """Return a mirror's way back.
 
-    :param on: its source and its target. :raises NoWayBack: none was armed.
+    :param on: its source and its target. :param accepted: as in :class:`WayBack`. :raises NoWayBack: none was armed.
     """
     decided = armed(mirror, on.target.ledger.values())
     if decided is None:
         raise NoWayBack(mirror, ["none was armed"])
     plan = on.source.plan(reverse_name(mirror), decided.plan)
     report_of = ReportStore(on.target.reports(mirror), mirror, decided.attempt, None)
-    return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of)
+    return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of, accepted=accepted)
 
 
 def roll_back(
-    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, accepted: Collection[str] = (),
-    log: Log = _LOG, stop: threading.Event | None = None, signer: Signer | None = None,
-    require: Callable[[], object] = lambda: None,
+    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, log: Log = _LOG,
+    stop: threading.Event | None = None, signer: Signer | None = None, require: Callable[[], object] = lambda: None,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
     :param request: of the reverse mirror's cutover, of the plan of ``way``; its fence is kept in any case.
     :param clusters: of the reverse mirror: its source is fenced, its target opened. :param kept: of the reverse mirror.
-    :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
-        lag.
     :param require: as in :class:`.Additions`, before what a rollback itself asks.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
     """
     on = clusters.on.turned()
-    still = {*accepted, *request.accept_still_groups}
+    still = {*way.accepted, *request.accept_still_groups}
     return run_cutover(
         replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
         additions=Additions(
-            require=partial(_require, way, on.source.admin, on.target.admin, accepted, log, require),
+            require=partial(_require, way, on.source.admin, on.target.admin, log, require),
             decide_with=partial(turned, way, kept.run),
             afterwards=partial(_open_source, way, on, log),
         ),
@@ -104,7 +104,8 @@ def roll_back(
 
 
 def _open_source(way: WayBack, on: Platform, log: Log) -> None:
-    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, kept_too=True, ended=way.plan.mirror.name):
+    known = Assurance(ended=way.plan.mirror.name)
+    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, kept_too=True, known=known):
         log.info("lifted on the old source: %s", line)
     copy_fence(on, way.report_of, on.target.plan(way.mirror, way.report().plan_hash))
 
@@ -119,17 +120,16 @@ def turned(way: WayBack, run: str, _values: Values) -> Values:
     return {**turn(name, one), **ended(name)}
 
 
-def counted(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str] = ()) -> Divergence:
+def counted(way: WayBack, source: ClusterAdmin, target: ClusterAdmin) -> Divergence:
     """Return what has happened on both sides since the opening."""
-    return divergence(way.report(), way.plan, source, target, accepted)
+    return divergence(way.report(), way.plan, source, target, way.accepted)
 
 
 def _require(
-    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str], log: Log,
-    also: Callable[[], object],
+    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, log: Log, also: Callable[[], object]
 ) -> None:  # fmt: skip
     also()
-    found = counted(way, source, target, accepted)
+    found = counted(way, source, target)
     for line in found.lines():
         log.info("%s", line)
     if found.problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from airflow_mirror.common.partition import TopicPartition
@@ -94,7 +94,7 @@ class Adoption:
 
 def examine(
     mirror: Mirror, flow: Flow, source: ClusterAdmin, target: ClusterAdmin, *, limits: Limits, watch_s: float,
-    timed: bool | None = None, ignored_groups: Iterable[str] = (), pause: Callable[[float], None] = time.sleep,
+    timed: bool | None = None, ignored_groups: Iterable[str] = (),
 ) -> Adoption:  # fmt: skip
     """Prove that MirrorMaker 2 is stopped, and match all that it has copied for a mirror.
 
@@ -108,7 +108,7 @@ def examine(
     began = time.monotonic()
     plan, topics, done = _planned(mirror, source, target)
     pairs = _pairs(topics, target)
-    seen = tuple(look(flow, source, target, pairs, watch_s, ignored_groups=[*ignored_groups], pause=pause))
+    seen = tuple(look(flow, source, target, pairs, watch_s, [*ignored_groups]))
     _require_stopped(seen)
     cleaned = _cleaned(topics, source, target)
     stamped = {t for t, c in target.topic_configs([t.target_topic for t in topics]).items() if _is_stamped(c)}

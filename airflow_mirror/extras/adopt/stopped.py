@@ -12,7 +12,7 @@ What it *says* about itself proves nothing: a task that was killed is RUNNING in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 
 def look(
     flow: Flow, source: ClusterAdmin, target: ClusterAdmin, pairs: Mapping[TopicPartition, TopicPartition],
-    watch_s: float, *, ignored_groups: Collection[str] = (), pause: Callable[[float], None] = time.sleep,
+    watch_s: float, ignored_groups: Collection[str] = (),
 ) -> list[Seen]:  # fmt: skip
     """Look at everything that tells whether MirrorMaker 2 lives; takes ``watch_s``.
 
@@ -59,7 +59,7 @@ def look(
             "that one's offset.storage.topic and group.id.",
         )
     watched = _Watched.of(flow, source, target, own, pairs)
-    pause(watch_s)
+    time.sleep(watch_s)
     found = [*_workers(groups, target, flow, ignored_groups), *watched.moved(watch_s), *_open(target, pairs.values())]
     if flow.status in own:
         states = mirrormaker.states(records_of(target, flow.status))

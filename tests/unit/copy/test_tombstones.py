@@ -86,18 +86,18 @@ def test_a_broken_payload_is_no_filler() -> None:
 def test_a_comparison_passes_over_fillers_and_counts_them(by_batch: bool) -> None:
     source = [data(0, b"a", b"b"), data(50, b"c"), data(2000, b"d")]
     target = [data(0, b"a", b"b"), fill(2, 50), data(50, b"c"), fill(51, 2000), data(2000, b"d"), fill(2001, 2010)]
-    tally = compare(source, target, 0, 2005, by_batch=by_batch)
+    tally = compare(source, target, (0, 2005), by_batch=by_batch)
     assert (tally.records, tally.difference, tally.fillers) == (4, None, 48 + 1949 + 4)
 
 
 def test_last_filler_left_by_a_cleaner_is_no_difference() -> None:
     left = wire_records.encode([Record(0, NOW, tombstones.KEY, None, [])], codec.NONE, 7, 0, 0)
-    tally = compare([data(0, b"a"), data(9, b"b")], [data(0, b"a"), at(8, left), data(9, b"b")], 0, 10)
+    tally = compare([data(0, b"a"), data(9, b"b")], [data(0, b"a"), at(8, left), data(9, b"b")], (0, 10))
     assert (tally.difference, tally.fillers) == (None, 1)
 
 
 def test_a_record_lost_under_a_filler_is_a_difference() -> None:
-    tally = compare([data(0, b"a"), data(5, b"lost")], [data(0, b"a"), fill(1, 9)], 0, 9)
+    tally = compare([data(0, b"a"), data(5, b"lost")], [data(0, b"a"), fill(1, 9)], (0, 9))
     assert tally.difference is not None
     assert (tally.difference.kind, tally.difference.offset) == ("missing", 5)
 

@@ -25,7 +25,7 @@ from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OP
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.lifting import lift_leftover_fence, locked
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
@@ -338,9 +338,9 @@ def test_person_may_end_an_opening_that_nobody_completes(
 
     with monkeypatch.context() as alive, pytest.raises(CutoverRunning):
         alive.setattr(lifting, "require_over", lives)
-        lifts(tmp_path, seen.fence, unfinished_too=True)
+        lifts(tmp_path, seen.fence, known=Assurance(unfinished_too=True))
     assert seen.calls == []
-    assert lifts(tmp_path, seen.fence, unfinished_too=True) and seen.calls == ["end_writing", "off"]
+    assert lifts(tmp_path, seen.fence, known=Assurance(unfinished_too=True)) and seen.calls == ["end_writing", "off"]
 
 
 def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:

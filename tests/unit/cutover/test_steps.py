@@ -21,7 +21,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.run import recover
@@ -216,12 +216,12 @@ def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Pa
     away = Recorder(tmp_path, "restore", TryAgain("no coordinator"))
     for _ in range(3):  # as a guard does
         with pytest.raises(FenceNotLifted, match="commit_groups: TryAgain: no coordinator"):
-            lifts(tmp_path, away, listened=True)
+            lifts(tmp_path, away, known=Assurance(listened=True))
     report = kept_in(tmp_path).load()
     assert report is not None and [row["step"] for row in report.undone] == ["fence", "commit_groups", "stop_writers"]
     assert away.calls == 3 * ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTING  # type: ignore[union-attr]
     again = Recorder(tmp_path)
-    assert lifts(tmp_path, again, listened=True)
+    assert lifts(tmp_path, again, known=Assurance(listened=True))
     assert again.calls == ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
 
@@ -591,7 +591,7 @@ def test_who_lifts_loses_to_an_opening_and_wins_before_it(tmp_path: Path, opened
             lifts(tmp_path, fence)
         assert fence.calls == ["raise"]
         return
-    assert lifts(tmp_path, fence, listened=True)
+    assert lifts(tmp_path, fence, known=Assurance(listened=True))
     assert fence.calls == ["raise", "lift"]
     with pytest.raises(CutoverTakenOver):
         open_behind(run)
@@ -744,7 +744,7 @@ def test_decision_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> No
         walk(run, [*dead.steps()[:1], replace(dead.steps()[1], do=lambda _: raising(RuntimeError("killed"))())])  # type: ignore[arg-type, return-value]
     fence = Recorder(tmp_path)
     assert target_of(tmp_path).read().keys() == {f"plan/flow/{run.plan.hash}/0/1"}, "it has left no report"
-    assert lifts(tmp_path, fence, listened=True)
+    assert lifts(tmp_path, fence, known=Assurance(listened=True))
     assert fence.calls == ["lift"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
     assert lifts(tmp_path, fence) == [] and fence.calls == ["lift"], "a fence that is lifted is not lifted again"
 
@@ -758,7 +758,7 @@ def test_report_of_another_attempt_gives_no_positions(tmp_path: Path, own: bool)
     report = CutoverReport(mirror="flow", plan_hash=run.plan.hash, id=run.me if own else "another")
     report.groups = [GroupRecord(group="g", settled="empty", source_state="Empty", before=rows, committed=True)]
     run.kept.save(report)
-    assert lifts(tmp_path, fence, listened=True)
+    assert lifts(tmp_path, fence, known=Assurance(listened=True))
     assert fence.calls == ["lift", "restore"][: 2 if own else 1]
 
 

@@ -26,7 +26,7 @@ from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
@@ -306,7 +306,7 @@ def guard_acts(world: World) -> None:
             fence = CallableFence(lambda: None, lambda: world.calls.append("off"))
             there = fence_state(on.target.ledger.values(), PLAN.mirror.name)
             if there is not None and there.stands:
-                lift_leftover_fence(on, PLAN.mirror.name, fence, listened=True)
+                lift_leftover_fence(on, PLAN.mirror.name, fence, known=Assurance(listened=True))
 
     thread = threading.Thread(target=act)
     thread.start()

@@ -12,10 +12,9 @@ from airflow_mirror.plan import Plan, amend
 from airflow_mirror.plan.amend import changes, decide_each, draft
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.inventory import Inventory
+from airflow_mirror.plan.inventory import Inventory, Refusal
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.plan.ownership import Owned
-from airflow_mirror.plan.refusals import Refusal
 from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW

@@ -11,8 +11,8 @@ from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
+from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.refusals import Refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -363,14 +363,14 @@ def test_batches_larger_than_a_request_of_the_target_block() -> None:
 def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     here, there = a_cluster(a_topic()), a_cluster(cluster_id="c2")
     for code, name in ((17, "INVALID_TOPIC_EXCEPTION"), (37, "INVALID_PARTITIONS"), (40, "INVALID_CONFIG")):
-        made = decide(a_mirror(), here, there, (), NOW, refused={"orders": Refusal(code, f"{name}: not that")})
+        made = decide(a_mirror(), here, replace(there, refused={"orders": Refusal(code, f"{name}: not that")}), (), NOW)
         [(level, about, evidence)] = findings(made, "refused_configs")
         assert (level, about) == ("block", "target topic 'orders'") and f"{name}: not that" in evidence
 
     def said(**hold: str) -> str:
         refused = {"orders": Refusal(44, "POLICY_VIOLATION: at most 7 days", hold)}
         with pytest.raises(InputError, match="block this mirror; nothing was written") as e:
-            decide(a_mirror(), here, there, (), NOW, refused=refused).raise_if_blocked()
+            decide(a_mirror(), here, replace(there, refused=refused), (), NOW).raise_if_blocked()
         return str(e.value)
 
     assert "exclude_configs" in said() and "hold" not in said()
@@ -382,16 +382,18 @@ def test_refused_settings_of_a_topic_that_exists_block_until_the_mirror_has_begu
     """Then the source was changed, and a tail that begins again must not stay down for what matters after the cutover."""
     here, there = a_cluster(a_topic(retention_ms="9")), a_cluster(a_topic(spans=((0, 0),) * 3), cluster_id="c2")
     refused = {"orders": Refusal(44, "POLICY_VIOLATION: retention.ms is at most 5", on_hold=False)}
-    made = decide(a_mirror(), here, there, (), NOW, refused=refused)
+    made = decide(a_mirror(), here, replace(there, refused=refused), (), NOW)
     [(level, _, evidence)] = findings(made, "refused_configs")
     assert level == "block" and "source's settings after the cutover (POLICY_VIOLATION: retention.ms" in evidence
     with pytest.raises(InputError, match=r"keep_configs=\['retention.ms'\]"):
         made.raise_if_blocked()
-    begun = decide(a_mirror(), here, there, ["orders"], NOW, refused=refused)
+    begun = decide(a_mirror(), here, replace(there, refused=refused), ["orders"], NOW)
     assert [level for level, _, _ in findings(begun, "refused_configs")] == ["warn"]
     for hold in ({"retention.ms": "-1"}, {}):  # empty: the source's settings are refused as well
         both = {"orders": Refusal(44, "POLICY_VIOLATION: not for ever", hold)}
-        assert levels(decide(a_mirror(), here, there, ["orders"], NOW, refused=both), "refused_configs") == ["block"]
+        assert levels(decide(a_mirror(), here, replace(there, refused=both), ["orders"], NOW), "refused_configs") == [
+            "block"
+        ]
 
 
 def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> None:
@@ -400,7 +402,11 @@ def test_a_setting_that_the_target_refuses_by_name_can_be_left_out_by_name() -> 
     words = "INVALID_CONFIG: Invalid value 10240 for configuration segment.bytes: Value must be at least 1048576"
     with pytest.raises(InputError, match=r"leave it out \(exclude_configs=\['segment.bytes'\]\)"):
         decide(
-            a_mirror(), a_cluster(source), a_cluster(cluster_id="c2"), (), NOW, refused={"orders": Refusal(40, words)}
+            a_mirror(),
+            a_cluster(source),
+            replace(a_cluster(cluster_id="c2"), refused={"orders": Refusal(40, words)}),
+            (),
+            NOW,
         ).raise_if_blocked()
     out = decide(a_mirror(exclude_configs=["segment.bytes"]), a_cluster(source), a_cluster(cluster_id="c2"), (), NOW)
     assert all("segment.bytes" not in one for one in (out.topics[0].held_configs, out.topics[0].configs))

@@ -10,8 +10,8 @@ from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.inventory import TopicState
-from airflow_mirror.plan.refusals import Refusal, refusals, refused_ledger
+from airflow_mirror.plan.inventory import Refusal, TopicState
+from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW

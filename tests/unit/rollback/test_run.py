@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -74,8 +75,8 @@ class Back(World):
         additions.afterwards()  # inside, where guards watch
         return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
 
-    def roll_back(self, *still: str, **how: Any) -> CutoverReport:
-        kept, way = ReportStore(self.old.state, "flow-reverse", "back", None), way_back("flow", self.on)
+    def roll_back(self, *still: str, accepted: Sequence[str] = (), **how: Any) -> CutoverReport:
+        kept, way = ReportStore(self.old.state, "flow-reverse", "back", None), way_back("flow", self.on, accepted)
         fence: Any = None
         clusters = Clusters(on=self.on.turned(), fence=fence, verify=lambda _: [])
         return roll_back(way, CutoverRequest(plan=way.plan, accept_still_groups=still), clusters, kept, **how)

@@ -21,8 +21,10 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     order: list[str] = []
 
     def part(name: str) -> Any:
-        def sync(*_: object, **fields: object) -> SimpleNamespace:
-            order.append(f"{name}{' dry' * bool(fields['dry_run'])}")
+        def sync(*given: object, **fields: object) -> SimpleNamespace:
+            options = given[-1]
+            is_dry = options.dry_run if isinstance(options, Options) else fields["dry_run"]
+            order.append(f"{name}{' dry' * bool(is_dry)}")
             values = {"changes": 1} | ({"kept": ["a", "b"]} if name == ACLS else {})
             return SimpleNamespace(lines=lambda: [f"+ {name}"], to_dict=lambda: values)
 

@@ -25,7 +25,7 @@ def a_log(*rows: tuple[int, str, str | None]) -> list[Record]:
 def judged(source: list[Record], target: list[Record], end: int = 1000, by_batch: bool = True) -> Difference | None:
     """What a comparison up to ``end`` says that reads on as `verify.partition` does."""
     sizes = (3,) * 400
-    found = compare(log(source, *sizes), log(target, *sizes), 0, end, by_batch=by_batch, cleaned_on=BOTH)
+    found = compare(log(source, *sizes), log(target, *sizes), (0, end), by_batch=by_batch, cleaned_on=BOTH)
     if found.difference is not None or not found.gaps:
         return found.difference
     for record in [*source, *target]:
@@ -104,34 +104,34 @@ def test_later_record_in_a_batch_that_both_sides_have_settles_it() -> None:
     # The batch behind the gap is read record by record anyway: the one after it counts.
     source = a_log((0, "x", "1"), (1, "a", "1"), (2, "b", "1"), (3, "c", "1"), (4, "a", "2"), (5, "d", "1"))
     target = [r for r in source if r.offset != 1]
-    found = compare(log(source, 2, 2, 2), log(target, 1, 2, 2), 0, 6, by_batch=True, cleaned_on=BOTH)
+    found = compare(log(source, 2, 2, 2), log(target, 1, 2, 2), (0, 6), by_batch=True, cleaned_on=BOTH)
     assert found.difference is None and found.gaps is not None and found.gaps.count == 1 and not found.gaps
 
 
 def test_later_record_behind_the_compared_range_settles_it() -> None:
     target = [r for r in HISTORY if r.offset != 2]
     assert judged(HISTORY, target, end=5) is None
-    lost = compare(log(HISTORY), log(target), 0, 5, cleaned_on=BOTH).gaps
+    lost = compare(log(HISTORY), log(target), (0, 5), cleaned_on=BOTH).gaps
     assert lost is not None and lost.lost(False) is not None and lost.count == 1
 
 
 def test_what_only_a_cleaner_may_have_taken_is_lost_on_the_other_side() -> None:
     """Until its backlog has arrived, the target is not compacted: a record that it lacks is no cleaner's work."""
     thin = [r for r in HISTORY if r.offset != 2]
-    assert compare(log(thin), log(HISTORY), 0, 9, cleaned_on=("source",)).difference is None
-    lost = compare(log(HISTORY), log(thin), 0, 9, cleaned_on=("source",)).difference
+    assert compare(log(thin), log(HISTORY), (0, 9), cleaned_on=("source",)).difference is None
+    lost = compare(log(HISTORY), log(thin), (0, 9), cleaned_on=("source",)).difference
     assert lost and (lost.offset, lost.kind) == (2, "missing")
 
 
 def test_topic_that_is_not_compacted_takes_no_gap() -> None:
-    found = compare(log(HISTORY), log([r for r in HISTORY if r.offset != 0]), 0, 9).difference
+    found = compare(log(HISTORY), log([r for r in HISTORY if r.offset != 0]), (0, 9)).difference
     assert found and (found.offset, found.kind) == (0, "missing")
 
 
 def test_record_without_a_key_is_no_cleaners_work() -> None:
     record = Record(0, 1, None, b"x", [])
     assert not Gaps(BOTH).lone(record, 0)
-    found = compare(log([record, *HISTORY[1:]]), log(HISTORY[1:]), 0, 9, cleaned_on=BOTH)
+    found = compare(log([record, *HISTORY[1:]]), log(HISTORY[1:]), (0, 9), cleaned_on=BOTH)
     assert found.difference and found.difference.kind == "missing"
 
 
@@ -146,7 +146,7 @@ def test_mapped_offsets_of_a_lost_value_are_both_named() -> None:
     through.add(0, 100, 7)
     there = [r._replace(offset=r.offset + 100) for r in HISTORY if r.offset != 5]
     gaps = compare(
-        log(HISTORY), log(there), 0, 7, through=through, target_window=(100, 107), cleaned_on=BOTH
+        log(HISTORY), log(there), (0, 7), through=through, cleaned_on=BOTH
     ).gaps  # fmt: skip
     lost = gaps and gaps.lost(True)
     assert lost and (lost.offset, lost.target_offset) == (5, 105)

@@ -71,7 +71,7 @@ def without(offset: int) -> list[Record]:
 
 
 def found(source: list[RawBatch], target: list[RawBatch], by_batch: bool) -> Difference | None:
-    return compare(source, target, 0, 100, by_batch=by_batch).difference
+    return compare(source, target, (0, 100), by_batch=by_batch).difference
 
 
 BOTH_LEVELS = pytest.mark.parametrize("by_batch", [False, True], ids=["records", "batches"])
@@ -83,13 +83,13 @@ BOTH_LEVELS = pytest.mark.parametrize("by_batch", [False, True], ids=["records",
 def test_same_records_in_other_batches_and_codecs_are_equal(
     by_batch: bool, cuts: tuple[int, ...], codec_number: int
 ) -> None:
-    tally = compare(log(LOG, 2, 3), log(LOG, *cuts, codec_number=codec_number), 0, 100, by_batch=by_batch)
+    tally = compare(log(LOG, 2, 3), log(LOG, *cuts, codec_number=codec_number), (0, 100), by_batch=by_batch)
     assert tally[:3] == (len(LOG), sum(len(b.view) for b in log(LOG, 2, 3)), None)
 
 
 def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
-    assert compare(log(LOG, 3), log(LOG, 3), 0, 100, by_batch=True).records == len(LOG)
+    assert compare(log(LOG, 3), log(LOG, 3), (0, 100), by_batch=True).records == len(LOG)
 
 
 @BOTH_LEVELS
@@ -160,7 +160,7 @@ def test_records_at_other_offsets_differ_by_offset(by_batch: bool) -> None:
 @BOTH_LEVELS
 def test_window_cuts_batches_at_both_ends(by_batch: bool) -> None:
     other_outside = [r._replace(value=b"other") if r.offset in (3, 12) else r for r in LOG]
-    assert compare(log(LOG, 3), log(other_outside, 3), 4, 12, by_batch=by_batch)[:3] == (
+    assert compare(log(LOG, 3), log(other_outside, 3), (4, 12), by_batch=by_batch)[:3] == (
         5,
         pytest.approx(6000, 0.5),  # type: ignore[comparison-overlap]
         None,
@@ -169,7 +169,7 @@ def test_window_cuts_batches_at_both_ends(by_batch: bool) -> None:
 
 @BOTH_LEVELS
 def test_records_outside_the_window_are_not_counted_when_batches_agree(by_batch: bool) -> None:
-    assert compare(log(LOG, 3), log(LOG, 3), 4, 12, by_batch=by_batch).records == 5
+    assert compare(log(LOG, 3), log(LOG, 3), (4, 12), by_batch=by_batch).records == 5
 
 
 @BOTH_LEVELS
@@ -178,7 +178,7 @@ def test_flipped_bit_is_corrupt_on_its_own_side(by_batch: bool, side: str) -> No
     good, bad = log(LOG, 4), log(LOG, 4)
     bad[1].view[-3] ^= 0x10
     source, target = (bad, good) if side == "source" else (good, bad)
-    tally = compare(source, target, 0, 100, by_batch=by_batch)
+    tally = compare(source, target, (0, 100), by_batch=by_batch)
     assert tally.records == 4
     assert tally.difference is not None and (tally.difference.offset, tally.difference.kind) == (10, "corrupt")
     assert getattr(tally.difference, side) is not None
@@ -293,21 +293,19 @@ def copied(records: list[Record]) -> list[Record]:
 
 
 def found_through_map(source: list[RawBatch], target: list[RawBatch], by_batch: bool) -> Difference | None:
-    return compare(source, target, 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48)).difference
+    return compare(source, target, (0, 20), by_batch=by_batch, through=MAP).difference
 
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("cuts", [(), (1, 2), (3, 1, 1), (3, 4)])
 def test_records_that_stand_where_the_map_says_are_equal(by_batch: bool, cuts: tuple[int, ...]) -> None:
-    tally = compare(
-        log(LOG, 3, 4), log(copied(LOG), *cuts), 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48)
-    )
+    tally = compare(log(LOG, 3, 4), log(copied(LOG), *cuts), (0, 20), by_batch=by_batch, through=MAP)
     assert (tally.records, tally.difference) == (len(LOG), None)
 
 
 def test_batches_kept_whole_by_the_map_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
-    tally = compare(log(LOG, 3, 4), log(copied(LOG), 3, 4), 0, 20, by_batch=True, through=MAP, target_window=(40, 48))
+    tally = compare(log(LOG, 3, 4), log(copied(LOG), 3, 4), (0, 20), by_batch=True, through=MAP)
     assert tally.records == len(LOG)
 
 
@@ -375,7 +373,7 @@ def test_records_that_another_tool_left_are_passed_over_below_the_adopted_end_on
     ]
 
     def compared() -> Difference | None:
-        return compare(log(LOG), log(again), 3, 13, through=through, target_window=(0, 9)).difference
+        return compare(log(LOG), log(again), (3, 13), through=through).difference
 
     assert compared() is None
     through.adopted_until = 3  # the record at 3 is nobody's

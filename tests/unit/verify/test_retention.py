@@ -44,7 +44,7 @@ def compared(
         losing(side, 2, floor, start) if start is not None else iter(side)
         for side, floor, start in zip(sides, floors, (source_start, target_start), strict=True)
     ]
-    return compare(*reading, 0, 100, by_batch=by_batch, floors=floors, held=held)
+    return compare(*reading, (0, 100), by_batch=by_batch, floors=floors, held=held)
 
 
 @BOTH_LEVELS
@@ -79,7 +79,7 @@ def test_expired_target_records_differ_only_if_it_is_held(by_batch: bool) -> Non
 def test_log_start_within_a_batch_cuts_both_sides(by_batch: bool) -> None:
     floors = Floor(0), Floor(0)
     source = losing(log(LOG, 2, 5), 1, floors[0], 10)  # the batch of 5-12 is still there, its first records are not
-    tally = compare(source, log(LOG, 2, 5), 0, 100, by_batch=by_batch, floors=floors)
+    tally = compare(source, log(LOG, 2, 5), (0, 100), by_batch=by_batch, floors=floors)
     assert (tally.records, tally.expired, tally.difference) == (5, 2, None)
 
 
@@ -87,9 +87,7 @@ def test_log_start_within_a_batch_cuts_both_sides(by_batch: bool) -> None:
 def test_mapped_source_retention_is_told_in_source_offsets(by_batch: bool) -> None:
     floors = Floor(0), Floor(40)
     source = losing(log(LOG, *[1] * 7), 2, floors[0], 11)
-    tally = compare(
-        source, log(copied(LOG), *[1] * 7), 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48), floors=floors
-    )
+    tally = compare(source, log(copied(LOG), *[1] * 7), (0, 20), by_batch=by_batch, through=MAP, floors=floors)
     assert (tally.records, tally.expired, tally.difference) == (4, 3, None)
 
 
