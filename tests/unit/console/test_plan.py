@@ -17,6 +17,7 @@ from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.jobs import planning as jobs_planning
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned
@@ -67,9 +68,9 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """What the command asks for; ``ledger`` and ``findings`` are what it finds."""
     seen = SimpleNamespace(ledger=Decided(), findings=(), known=None, probes=None)
 
-    def build(mirror: Any, source: Any, target: Any, known: Any, **options: Any) -> Plan:
-        seen.known, seen.probes, seen.begun = known, options["probe_target"], options["begun"]
-        seen.earlier = options["earlier"]
+    def build(mirror: Any, source: Any, target: Any, known: Any, *, before: Before, **options: Any) -> Plan:
+        seen.known, seen.probes, seen.begun = known, options["probe_target"], before.begun
+        seen.earlier = before.configs
         assert (source.config.role, target.config.role) == ("source", "target")
         made = plan_of(mirror, topic_plan("orders", {0: 0}, source_topic_id="id"), source_cluster_id="id of source")
         object.__setattr__(made, "findings", seen.findings)
