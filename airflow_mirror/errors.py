@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 from airflow_mirror.wording import listed, some
 
@@ -217,7 +217,8 @@ class AuthenticationFailed(InputError):
     what = "{role} cluster: the broker at {bootstrap} refused to authenticate this client"
 
 
-class Acl(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class NeededAcl:
     """The ACL that grants a right: operation, type and name of the resource, and the options of kafka-acls."""
 
     code: int
@@ -233,7 +234,7 @@ class MissingRight(InputError):
     what: str
     name: str
     principal: str
-    acl: Acl | None = None
+    acl: NeededAcl | None = None
     cause = "broker answered {name}{lacks}"
     remedy = "{grant}"
     lacks = property(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import SCRATCH_PREFIX, marker_id, scratch_topic
-from airflow_mirror.errors import Acl, MirrorError, MissingRight, TryAgain
+from airflow_mirror.errors import MirrorError, MissingRight, NeededAcl, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -112,7 +112,7 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
         backoff.pause()
 
 
-def _needed(acl: Acl) -> str:
+def _needed(acl: NeededAcl) -> str:
     """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
     if acl.resource == "transactional id":
         prefix = acl.name.partition(SCRATCH_PREFIX)[0]

@@ -90,7 +90,5 @@ def sync_access(
     if QUOTAS in options.parts:
         quotas = sync_quotas(source, target, principals, *own, remove=remove, dry_run=dry_run)
     if ACLS in options.parts:
-        acls = sync_acls(
-            plan, source, target, options
-        )  # fmt: skip
+        acls = sync_acls(plan, source, target, options)
     return AccessReport(acls=acls, quotas=quotas, users=users)

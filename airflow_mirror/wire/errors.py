@@ -5,7 +5,7 @@ Only :func:`refusal` turns the error code of a response into an exception.
 
 from __future__ import annotations
 
-from airflow_mirror.errors import Acl, BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, NeededAcl, RequestRefused, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 # Transient codes: a leader moves, a replica or a coordinator is starting, our epoch is older or newer than the
@@ -132,7 +132,8 @@ def acl_missing(what: str, code: int, principal: str, operation: str, resource: 
     """Return the error that names the ACL which grants a right."""
     named = "" if resource == "cluster" else f" {name}"
     options = f"--operation {operation.split()[0]} {_AUTHORIZATION[code][1]}{named}"
-    return MissingRight(what, error_name(code), principal, Acl(code, operation, resource, name, options))
+    acl = NeededAcl(code=code, operation=operation, resource=resource, name=name, options=options)
+    return MissingRight(what, error_name(code), principal, acl)
 
 
 def meaning(code: int, said: str = "") -> str:

@@ -15,7 +15,7 @@ from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync.acl_rules import LeftOut
-from airflow_mirror.sync.acls import AclDiff, AclReport
+from airflow_mirror.sync.acls import AclDiff, AclOptions, AclReport
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
 from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
@@ -30,7 +30,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
-    def sync(plan: Plan, *_: Any, **given: Any) -> AclReport:
+    def sync(plan: Plan, _: Any, __: Any, options: Any) -> AclReport:
+        given = {name: getattr(options, name) for name in AclOptions.__dataclass_fields__}
         found.append({**given, "principals": plan.mirror.principals})
         diff = AclDiff(
             own=(), deny=(), allow=RULES, kept=RULES[:3], later=RULES[:1], drift=(), lost=("TOPIC 'orders': ...",),
