@@ -40,7 +40,7 @@ def test_records_behind_an_open_transaction_are_never_taken_for_copied(
 
     assert plain.copy(*flow, log=log) == 1
     said = log.read_text()
-    assert f"error: not copied, because transactions of the source are open:\n  - {whose}" in said
+    assert f"error: not copied, because transactions of the source are open\n  - {whose}" in said
     assert f"open_transactions: topic '{topic_name}': {whose}" in said, "the warning of the plan"
     assert plain.copy(*flow, "--accept-open-transactions", log=log) == 0
     assert plain.summary_of(log)["open_transactions"][0].startswith(whose)
@@ -52,7 +52,7 @@ def test_records_behind_an_open_transaction_are_never_taken_for_copied(
 
     for level in ("records", "offsets"):
         assert warm_jobs.run("verify", *flow, "--level", level, log=log) == 1
-        assert f"nothing is proven:\n  - {whose}" in log.read_text()
+        assert f"nothing is proven\n  - {whose}" in log.read_text()
 
     with plain.Follow(*flow, log=log) as follow:
         follow.says(
