@@ -96,6 +96,6 @@ def test_window_that_is_none_is_refused_before_anything_is_made(
     flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
     log = tmp_path / "copy.log"
     assert plain.copy(*flow, "--no-probe", "--end", "yesterday", log=log) == 2
-    assert "end='yesterday': not a point in time" in log.read_text()
+    assert "end='yesterday'\n  why: not a point in time" in log.read_text()
     with ClusterAdmin(config(target_cluster)) as target:
         assert topic_name not in target.topic_names()
