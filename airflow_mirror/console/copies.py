@@ -14,10 +14,10 @@ from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command, name_of
 from airflow_mirror.console.request import way_of
-from airflow_mirror.errors import ClusterUnreachable, InputError
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.arguments import R, add_flow, mirror_of, request_of
-from airflow_mirror.jobs.driver.entry import carry_out
+from airflow_mirror.jobs.driver.entry import Told, carry_out
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.plain import options, run
 from airflow_mirror.jobs.request import BulkRequest, TailRequest
@@ -59,14 +59,14 @@ def add(commands: Any) -> None:
     """Add the commands."""
     p = command(
         commands, "copy", _COPY + _EXAMPLES.format("copy"),
-        lambda arguments: carry_out(partial(_asked, BulkRequest, arguments), run.copy, arguments.job_dir),
+        lambda arguments: carry_out(partial(_asked, BulkRequest, arguments), run.copy, Told.by(arguments)),
     )  # fmt: skip
     add_both(p)
     add_flow(p)
     options.add_options(p, BulkRequest)
     p = command(
         commands, "follow", _FOLLOW + _EXAMPLES.format("follow"),
-        lambda arguments: carry_out(partial(_waited_for, arguments), run.work, arguments.job_dir),
+        lambda arguments: carry_out(partial(_waited_for, arguments), run.work, Told.by(arguments)),
     )  # fmt: skip
     _add_follow(p)
 
@@ -101,8 +101,8 @@ def _asked(kind: type[R], arguments: argparse.Namespace) -> R:
 
 def _waited_for(arguments: argparse.Namespace) -> TailRequest:
     """Return what is followed, once the clusters that have to say it are there."""
-    name, again = arguments.reverse_of or "follow", () if arguments.fail_fast else ClusterUnreachable
-    return together.until_there(name, partial(_followed, arguments), again)
+    again = together.waited_for(arguments.fail_fast)
+    return together.until_there(arguments.reverse_of or "follow", partial(_followed, arguments), again)
 
 
 def _followed(arguments: argparse.Namespace) -> TailRequest:

@@ -13,7 +13,7 @@ from airflow_mirror.console.clusters import HELP, add_target, reference
 from airflow_mirror.console.command import add_mirror, command, name_of
 from airflow_mirror.console.request import last_plan, require_planned, way_of
 from airflow_mirror.jobs.driver.arguments import request_of
-from airflow_mirror.jobs.driver.entry import Outcome, carry_out
+from airflow_mirror.jobs.driver.entry import Outcome, Told, carry_out
 from airflow_mirror.jobs.driver.verify import verify
 from airflow_mirror.jobs.plain.options import add_options
 from airflow_mirror.jobs.plain.verify import comparing
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         # No file: the ledger has it, and with it the windows that were resolved before.
         return replace(request_of(VerifyRequest, arguments, plan.mirror, *sides), plan=f"{plan.hash}.json")
 
-    return carry_out(asked, lambda request, status: _work(request, status, found[0]))
+    return carry_out(asked, lambda request, status: _work(request, status, found[0]), Told())
 
 
 def _sides_of(arguments: argparse.Namespace) -> tuple[Plan, str, str]:

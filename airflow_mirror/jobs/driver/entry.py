@@ -6,8 +6,8 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.arguments import R, request_of
 from airflow_mirror.jobs.driver.reporting import reporting
+from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 
 # The summary, and the error or None.
@@ -26,24 +27,39 @@ def run(
 ) -> int:
     """Run ``work`` with a job's own command line, and return the exit status, as :func:`carry_out`."""
     arguments = parser.parse_args(argv)
-    return carry_out(partial(request_of, kind, arguments), work, arguments.job_dir)
+    return carry_out(partial(request_of, kind, arguments), work, Told.by(arguments))
 
 
-def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], job_dir: str | None = None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """Where it is told how a job goes, also where its request is wrong: fields of it that nothing else depends on.
+
+    :param report: key of the reports in the state of ``target``, a reference to its settings; "": none are wanted.
+    """
+
+    job_dir: str = ""
+    report: str = ""
+    target: str = ""
+
+    @classmethod
+    def by(cls, given: argparse.Namespace | JobRequest | Mapping[str, Any]) -> Told:
+        """Return what a command line, a request or its file says."""
+        values = given if isinstance(given, Mapping) else vars(given)
+        return cls(**{one.name: values.get(one.name) or "" for one in fields(cls)})
+
+
+def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], told: Told) -> int:
     """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed).
 
     :param asked: returns the request; what is wrong with it is reported as any error is.
-    :param job_dir: directory of the status file, which a request that is wrong can't name.
     """
     log_to_stderr()
-    status = StatusFile(job_dir)
+    status = StatusFile(told.job_dir)
     summary: dict[str, Any] | None = None
     error: MirrorError | None
-    with ExitStack() as reports:
+    with reporting(told.report, told.target, status):
         try:
-            request = asked()
-            reports.enter_context(reporting(request.report, request.target, status))
-            summary, error = work(request, status)
+            summary, error = work(asked(), status)
         except MirrorError as e:
             error = e
         if error is not None:

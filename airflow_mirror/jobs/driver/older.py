@@ -58,7 +58,7 @@ def run(
     """
     if not flags.is_old(argv):
         own = parse(argv)
-        return entry.carry_out(partial(asked, own), work, own.job_dir)
+        return entry.carry_out(partial(asked, own), work, entry.Told.by(own))
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-older-") as scratch:
         try:
             given = flags.read(argv)
@@ -74,10 +74,10 @@ def run(
             print(line, file=sys.stderr)
 
         def settled(job: TailRequest) -> TailRequest:
-            return job if job.mirror.name in told else changed(job, partitioning=partitioning(job))
+            return job if job.mirror.name in told else _changed(job, partitioning=partitioning(job))
 
         def alone(job: TailRequest, status: StatusFile) -> Outcome:
-            return work(until_there(job.mirror.name, partial(settled, job), waited_for(job)), status)
+            return work(until_there(job.mirror.name, partial(settled, job), waited_for(job.fail_fast)), status)
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
@@ -85,7 +85,7 @@ def run(
                 yield lambda job: _but_what_others_have(settled(job), one)
 
         first, *others = jobs.values()
-        return follow_together(jobs, several) if others else entry.carry_out(lambda: first, alone, first.job_dir)
+        return follow_together(jobs, several) if others else entry.carry_out(lambda: first, alone, entry.Told.by(first))
 
 
 def _but_what_others_have(job: TailRequest, one: FollowOne) -> Outcome:
@@ -105,7 +105,7 @@ def _but_what_others_have(job: TailRequest, one: FollowOne) -> Outcome:
             job.mirror.name, some(taken), "; ".join(sorted(set(taken.values()))),
         )  # fmt: skip
         left = (*job.mirror.exclude_topics, *map(re.escape, taken))
-        summary, error = one(changed(job, exclude_topics=left))
+        summary, error = one(_changed(job, exclude_topics=left))
         return summary, error or e
 
 
@@ -149,7 +149,7 @@ def partitioning(job: TailRequest) -> str:
     return "by_key" if differ else "preserve"
 
 
-def changed(job: TailRequest, **fields: Any) -> TailRequest:
+def _changed(job: TailRequest, **fields: Any) -> TailRequest:
     """Return a request of which some fields of the Mirror are others."""
     return replace(job, mirror=replace(job.mirror, **fields))
 

@@ -50,11 +50,11 @@ def main(argv: list[str]) -> int:
 
 
 def _carried_out(kind: str, asked: dict[str, Any]) -> int:
-    from airflow_mirror.jobs.driver.entry import carry_out
+    from airflow_mirror.jobs.driver.entry import Told, carry_out
     from airflow_mirror.jobs.request import REQUESTS, TailRequest
 
     work = importlib.import_module(WORK[kind]).work
-    return carry_out(partial(REQUESTS.get(kind, TailRequest).from_dict, asked), work, asked.get("job_dir"))
+    return carry_out(partial(REQUESTS.get(kind, TailRequest).from_dict, asked), work, Told.by(asked))
 
 
 if __name__ == "__main__":

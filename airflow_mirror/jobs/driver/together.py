@@ -71,9 +71,9 @@ def _keep_one(
     return summary, error
 
 
-def waited_for(request: TailRequest) -> type[MirrorError] | tuple[()]:
+def waited_for(fail_fast: bool | None) -> type[MirrorError] | tuple[()]:
     """Return what a tail of its own is begun again after (:func:`keep`): clusters that are away, and nothing else."""
-    return () if request.fail_fast else ClusterUnreachable
+    return () if fail_fast else ClusterUnreachable
 
 
 def until_there(name: str, ask: Callable[[], T], again: type[MirrorError] | tuple[()]) -> T:

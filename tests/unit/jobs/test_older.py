@@ -182,7 +182,7 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
         raise errors.pop(0)
 
     given = asked(["--source", "s", "--target", "t"])
-    summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given))
+    summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given.fail_fast))
     assert (summary, str(error), errors) == ({}, "x", [])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import NeedsHuman, TryAgain
+from airflow_mirror.errors import InvalidField, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry, presence, reporting
 from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner import reports
@@ -92,7 +92,7 @@ class Target:
 
 
 def run(work: Any, key: str = KEY) -> int:
-    return entry.carry_out(lambda: request(JobRequest, target="t", report=key), work)
+    return entry.carry_out(lambda: request(JobRequest, target="t", report=key), work, entry.Told(target="t", report=key))
 
 
 def test_summary_of_a_job_is_its_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +153,15 @@ def test_job_without_a_key_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_application_of_a_driver_is_that_of_its_container(container: str, application: str) -> None:
     assert presence._application({"CONTAINER_ID": container}) == application
+
+
+def test_request_that_is_refused_is_the_last_report_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver on another host may lack what the Mirror names: without a report its job would be taken for lost."""
+    target = Target(monkeypatch)
+    wrong = InvalidField("policy", "company:Names", "can't be imported", "Install it on the cluster.")
+
+    def refuse() -> JobRequest:
+        raise wrong
+
+    assert entry.carry_out(refuse, lambda *_: ({}, None), entry.Told(target="t", report=KEY)) == 2
+    assert (target.said["state"], target.said["error"], target.said["blame"]) == ("FAILED", str(wrong), "input")
