@@ -114,7 +114,7 @@ class ClientConfig:
         if store := given.pop("ssl.keystore.location", ""):
             found = stores.identity(store, given.pop("ssl.keystore.password", ""))
             given["ssl.key.pem"], given["ssl.certificate.pem"] = found
-        if self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper() == "OAUTHBEARER":
+        if methods.mechanism_of(self.properties) == "OAUTHBEARER":
             given |= methods.librdkafkas(self.properties, self.role)
         return {k: v for k, v in given.items() if v}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, add_fence, both_of, open_by_default
 from airflow_mirror.console.command import add_json, command
-from airflow_mirror.cutover.foreseen import foreseen
+from airflow_mirror.cutover.foreseen import with_foreseen
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.jobs import planning
@@ -20,7 +19,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.findings import worst_first
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.ownership import require_active
 
@@ -56,13 +54,12 @@ def _run(arguments: argparse.Namespace) -> int:
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         plan, refusals = planned(mirror, source, target, probe=arguments.probe)
-        if arguments.fence is not None and not plan.blocks:
+        if arguments.fence is not None:
             request = CutoverRequest(
                 plan=plan, mirror=mirror, fence=arguments.fence, open_by_default=open_by_default(arguments),
                 accept_ledger_writers=[EVERYBODY],  # who may write there the plan itself says
             )  # fmt: skip
-            more = foreseen(request, source, target)
-            plan = replace(plan, findings=tuple(worst_first([*plan.findings, *more])))
+            plan = with_foreseen(request, source, target)
     print(plan.to_json() if arguments.json else render(plan), end="")
     return said([*map(str, plan.blocks), *refusals])
 

@@ -7,13 +7,14 @@ mend, and warns what somebody may still grant while the copy runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import InputError, LedgerOpen, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.findings import WARN, Checks, Finding, block, warn, worst_first
+from airflow_mirror.plan.findings import Checks, Finding, block, warn, worst_first
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
@@ -25,6 +26,17 @@ GRANT = "Grant it: 'airflow-mirror rights' prints the commands."
 _LATER = "The cutover would refuse this after the whole copy."
 
 CHECKS = Checks[[CutoverRequest, ClusterAdmin, ClusterAdmin]](lambda request, *_: f"mirror {request.plan.mirror.name!r}")
+
+
+def with_foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
+    """Return the request's plan, with what its cutover would find by now; a plan that is blocked is not asked further.
+
+    :raises TryAgain: a cluster does not answer.
+    """
+    plan = request.plan
+    if plan.blocks:
+        return plan
+    return replace(plan, findings=tuple(worst_first([*plan.findings, *foreseen(request, source, target)])))
 
 
 def foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:
@@ -58,7 +70,7 @@ def _ledger(request: CutoverRequest, _: ClusterAdmin, target: ClusterAdmin) -> I
         yield block(f"{e.what}: {e.cause}", f"{e.remedy} {_LATER}")
 
 
-@CHECKS.check("cutover_rights", "the rights of a cutover are granted", hidden=WARN)
+@CHECKS.check("cutover_rights", "the rights of a cutover are granted")
 def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> Iterator[Finding]:
     try:
         missing, _ = lacking(CUTOVER, request.plan, request.plan.positions, source=source, target=target)

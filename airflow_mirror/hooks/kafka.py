@@ -80,7 +80,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
     def _of_google(self, extra: dict[str, Any]) -> dict[str, Any]:
         """Return the settings with the account of the connection that the provider takes for Google's Managed Kafka."""
         login = {key: str(value) for key, value in extra.items()}
-        if login.get("sasl.mechanism", login.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
+        if methods.mechanism_of(login) != "OAUTHBEARER":
             return extra
         if any(key.startswith("sasl.gcp.") for key in extra) or methods.method_of(login) != methods.GCP:
             return extra

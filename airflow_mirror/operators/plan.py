@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import plans_of
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
-    from airflow_mirror.plan.findings import Finding
 
 __all__ = ["PlanMirrorOperator"]
 
@@ -66,19 +64,19 @@ class PlanMirrorOperator(MirrorOperator):
         self.fence, self.open_by_default, self.accept_ledger_writers = fence, open_by_default, accept_ledger_writers
         self.probe_target, self.night, self.trial_s, self.tasks = probe_target, night, trial_s, tasks
 
-    def _foreseen(self, plan: Plan, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:
-        """Return what the cutover to come would refuse."""
-        from airflow_mirror.cutover.foreseen import foreseen
+    def _foreseen(self, plan: Plan, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
+        """Return the plan with what the cutover to come would refuse, if there is one."""
+        from airflow_mirror.cutover.foreseen import with_foreseen
         from airflow_mirror.cutover.request import CutoverRequest
 
-        if self.fence is None or plan.blocks:
-            return []
+        if self.fence is None:
+            return plan
         request = CutoverRequest(
             plan=plan, mirror=mirror, fence=self.fence,
             open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
             accept_ledger_writers=names(self.accept_ledger_writers),
         )  # fmt: skip
-        return foreseen(request, source, target)
+        return with_foreseen(request, source, target)
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
@@ -93,7 +91,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.findings import PASS, worst_first
+        from airflow_mirror.plan.findings import PASS
         from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
 
@@ -102,8 +100,7 @@ class PlanMirrorOperator(MirrorOperator):
             # Without an earlier one, and unless nothing was begun, the plan is refused in the end.
             probe = flag("probe_target", self.probe_target)
             plan, _ = planned(mirror, source, target, Ledger(target), probe=probe, told=self.log.warning)
-            more = self._foreseen(plan, mirror, source, target)
-            plan = replace(plan, findings=tuple(worst_first([*plan.findings, *more])))
+            plan = self._foreseen(plan, mirror, source, target)
             is_night = flag("night", self.night) and not plan.blocks
             night = night_plan(plan, source, target, trial_s=trial_s, tasks=tasks) if is_night else None
             findings = [*plan.findings, *(night.findings if night else [])]

@@ -141,7 +141,7 @@ class WireSettings:
     @property
     def sasl_mechanism(self) -> str:
         """The SASL mechanism, such as ``SCRAM-SHA-512``; librdkafka's default is GSSAPI."""
-        return (self.get("sasl.mechanisms") or self.get("sasl.mechanism") or "GSSAPI").upper()
+        return methods.mechanism_of(self.properties)
 
     @property
     def uses_kerberos(self) -> bool:

@@ -32,6 +32,11 @@ _MAKERS: Mapping[str, Callable[[Get, str, str], Maker]] = {
 }
 
 
+def mechanism_of(settings: Mapping[str, str]) -> str:
+    """Return the SASL mechanism of a client's settings, such as ``SCRAM-SHA-512``; librdkafka's default is GSSAPI."""
+    return (settings.get("sasl.mechanisms") or settings.get("sasl.mechanism") or "GSSAPI").upper()
+
+
 def method_of(settings: Mapping[str, str]) -> str:
     """Return how tokens are made: as is named; by a function that is; else as the addresses of a cloud want it."""
     named = settings.get(METHOD, "").lower()
