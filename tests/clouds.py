@@ -7,6 +7,11 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 Answer = tuple[int, str]
 
@@ -63,3 +68,16 @@ def refused(code: str, message: str) -> str:
     """Return STS's answer to who may not."""
     error = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
     return f"<ErrorResponse><Error>{error}</Error></ErrorResponse>"
+
+
+def own_key(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Leave nothing of this machine's AWS but a key in the environment, and no tokens of another test."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "s3cr3t-key",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(directory / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(directory / "credentials"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})

@@ -99,6 +99,11 @@ def properties_of(directory: Path, source: Cluster, target: Cluster) -> list[str
     return arguments
 
 
+def flow_of(directory: Path, source: Cluster, target: Cluster, topic: str) -> list[str]:
+    """Return the arguments of a job that copies one topic, for a mirror of its name."""
+    return [*properties_of(directory, source, target), "--include", topic, "--name", topic]
+
+
 def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
     settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
     with ClusterAdmin(config(cluster)) as admin:

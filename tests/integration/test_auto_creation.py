@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from sandbox import Cluster
 from tests.integration import plain
-from tests.integration.copying import assert_equal, create, properties_of, read, wait_until, write
+from tests.integration.copying import assert_equal, create, flow_of, properties_of, read, wait_until, write
 
 pytestmark = pytest.mark.parity
 PARTITIONS, BY_ITSELF = 3, 5
@@ -76,14 +76,7 @@ def test_topic_that_somebody_filled_before_the_mirror_is_refused(
     create(source_cluster, topic_name, PARTITIONS)
     write(source_cluster, topic_name, 50, 1, partition=2)
     touch(creating, topic_name)
-    flow = [
-        *properties_of(tmp_path, source_cluster, creating),
-        "--include",
-        topic_name,
-        "--name",
-        topic_name,
-        "--no-probe",
-    ]
+    flow = [*flow_of(tmp_path, source_cluster, creating, topic_name), "--no-probe"]
     log = tmp_path / "copy.log"
     assert plain.copy(*flow, log=log) != 0
     said = log.read_text()

@@ -25,9 +25,9 @@ from airflow_mirror.verify.referee import Stretch, spot_check
 from airflow_mirror.wire import login
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster, cloud
-from tests.clouds import Server, assumed, serving
+from tests.clouds import Server, assumed, own_key, serving
 from tests.integration import plain
-from tests.integration.copying import WithLogin, assert_equal, config, create, ends, properties_of, wait_until, write
+from tests.integration.copying import WithLogin, assert_equal, config, create, ends, flow_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
 pytestmark = pytest.mark.faults
@@ -59,15 +59,7 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of this machine's AWS, but a key in the environment."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "s3cr3t-key",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+    own_key(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -212,14 +204,7 @@ def test_tail_goes_on_for_many_tokens_and_its_processes_make_their_own(
     log, before = managed.log_path(1), managed.log_path(1).stat().st_size
     create(source_cluster, topic_name, 2)
     write(source_cluster, topic_name, 200, seed=0)
-    flow = [
-        *properties_of(tmp_path, source_cluster, managed),
-        "--include",
-        topic_name,
-        "--name",
-        topic_name,
-        "--no-probe",
-    ]
+    flow = [*flow_of(tmp_path, source_cluster, managed, topic_name), "--no-probe"]
     with plain.Follow(*flow, "--processes", "2", log=tmp_path / "follow.log") as follow:
         follow.says("partitions")
         write_meanwhile(source_cluster, topic_name, 9)
@@ -251,14 +236,7 @@ def test_spark_tasks_make_their_own_tokens_and_none_is_written_down(
 ) -> None:
     create(source_cluster, topic_name, 2)
     write(source_cluster, topic_name, 200, seed=0)
-    flow = [
-        *properties_of(tmp_path, source_cluster, managed),
-        "--include",
-        topic_name,
-        "--name",
-        topic_name,
-        "--no-probe",
-    ]
+    flow = [*flow_of(tmp_path, source_cluster, managed, topic_name), "--no-probe"]
     job, log, scratch = tmp_path / "job", tmp_path / "tail.log", tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))  # of checkpoints and turns

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from sandbox import Cluster
 from tests.integration import plain
-from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
+from tests.integration.copying import assert_equal, create, ends, flow_of, wait_until, write
 from tests.integration.warm_jobs import WarmJobs
 
 
@@ -33,7 +33,7 @@ def test_records_behind_an_open_transaction_are_never_taken_for_copied(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, open_transaction: Callable[[], None],
     warm_jobs: WarmJobs, tmp_path: Path,
 ) -> None:  # fmt: skip
-    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     flow += ["--no-probe"]
     whose = f"{topic_name}-0: 1,001 offsets behind an open transaction since offset 0 (transactional id 'hangs-"
     log = tmp_path / "log"

@@ -39,7 +39,7 @@ from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, require_a
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying, plain
-from tests.integration.copying import config, create, properties_of
+from tests.integration.copying import config, create, flow_of, properties_of
 
 WRITER = Path(__file__).with_name("ledger_writer.py")
 PROCESSES, WRITERS, TIMES = 4, 5, 6
@@ -375,7 +375,7 @@ def test_tail_whose_state_was_deleted_can_be_failed_over(
     """It copies on, and writes again what a failover needs: nobody else has it."""
     create(source_cluster, topic_name)
     copying.write(source_cluster, topic_name, 20, seed=1)
-    flow = [*properties_of(tmp_path, source_cluster, losing), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, losing, topic_name)
     with ClusterAdmin(config(losing)) as admin, plain.Follow(*flow, "--no-probe", log=tmp_path / "log") as follow:
         Ledger(admin).create()
         copying.wait_until(

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
+from tests.integration.copying import assert_equal, create, ends, flow_of, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import driver_of, end_job, submit
 from tests.listening import listeners
 
@@ -93,7 +93,7 @@ def test_driver_listens_for_its_tasks_unless_told_not_to(
     for seed in range(10):
         write(source_cluster, topic_name, 50, seed)
     log, job_dir = tmp_path / "log", tmp_path / "job"
-    arguments = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    arguments = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     arguments += ["--job-dir", str(job_dir), "--max-bytes-per-second", str(BYTES_PER_S), *options]
     job = submit("bulk_copy.py", *arguments, log=log)
     listening = []

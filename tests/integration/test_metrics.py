@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox import Cluster
-from tests.integration.copying import create, properties_of, wait_until, write
+from tests.integration.copying import create, flow_of, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import driver_of, end_job, stop, submit, summary_of
 from tests.integration.warm_jobs import WarmJobs
 from tests.listening import listeners
@@ -32,7 +32,7 @@ def test_bulk_copys_last_figures_stay_in_its_file(
     create(source_cluster, topic_name, 3)
     write(source_cluster, topic_name, 500, 1, "lz4", partition=1)
     file, log = tmp_path / "bulk.prom", tmp_path / "bulk.log"
-    common = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    common = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     status = warm_jobs.run("bulk", *common, "--no-probe", "--metrics-file", str(file), log=log)
     assert status == 0, log.read_text()[-3000:]
     last = parsed(file.read_text())

@@ -20,7 +20,7 @@ from tests.integration.copying import (
     config,
     create,
     ends,
-    properties_of,
+    flow_of,
     wait_until,
     write,
     write_transactions,
@@ -41,7 +41,7 @@ def test_what_was_copied_is_followed_without_spark(
     for seed, codec in enumerate(("lz4", "none", "zstd")):
         write(source_cluster, topic_name, 300, seed, codec, partition=seed)
     write_transactions(source_cluster, topic_name, seed=1, transactions=4, partitions=PARTITIONS)
-    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     log = tmp_path / "copy.log"
     assert plain.copy(*flow, "--no-probe", "--processes", "2", log=log) == 0, log.read_text()[-3000:]
     summary = plain.summary_of(log)
@@ -77,7 +77,7 @@ def test_topic_that_holds_somebody_elses_records_is_left_alone_as_a_whole(
         write(source_cluster, topic_name, 50, seed=partition, partition=partition)
     write(target_cluster, topic_name, 30, seed=9)
     before = ends(target_cluster, topic_name, PARTITIONS)
-    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     log = tmp_path / "copy.log"
     assert plain.copy(*flow, "--no-probe", *hold, log=log) == 2
     assert "it holds data that this mirror did not write" in log.read_text()
@@ -93,7 +93,7 @@ def test_window_that_is_none_is_refused_before_anything_is_made(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     create(source_cluster, topic_name, PARTITIONS)
-    flow = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     log = tmp_path / "copy.log"
     assert plain.copy(*flow, "--no-probe", "--end", "yesterday", log=log) == 2
     assert "end='yesterday'\n  why: not a point in time" in log.read_text()

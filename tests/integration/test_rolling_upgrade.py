@@ -11,7 +11,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox import Cluster
 from sandbox.cluster import start_all, stop_all
 from tests.integration import plain
-from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write, write_transactions
+from tests.integration.copying import assert_equal, create, ends, flow_of, wait_until, write, write_transactions
 
 PARTITIONS, NODES = 6, 3
 OLD, NEW = "4.3.1", "4.4.0"
@@ -46,7 +46,7 @@ def test_a_tail_goes_on_while_a_side_is_upgraded(topic_name: str, tmp_path: Path
         for side, cluster in enumerate(sides):
             create(cluster, topic_name, PARTITIONS, replicas=NODES if side == upgraded else 1)
         write_more(0)
-        flow = [*properties_of(tmp_path, source, target), "--include", topic_name, "--name", topic_name, "--no-probe"]
+        flow = [*flow_of(tmp_path, source, target, topic_name), "--no-probe"]
         with plain.Follow(*flow, log=tmp_path / "follow.log") as follow:
             wait_until(lambda: total(target) == total(source) > 0, "it has caught up", 240)
             for node in range(1, NODES + 1):

@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import Cluster
 from tests.integration import plain
-from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
+from tests.integration.copying import assert_equal, create, ends, flow_of, wait_until, write
 
 pytestmark = pytest.mark.faults
 
@@ -74,7 +74,7 @@ def test_full_disk_is_named_and_with_room_again_a_copy_and_a_tail_go_on_exactly(
     create(source_cluster, topic_name, PARTITIONS)
     for partition in range(PARTITIONS):
         write(source_cluster, topic_name, 1500, partition, partition=partition)
-    flow = [*properties_of(tmp_path, source_cluster, target), "--include", topic_name, "--name", topic_name]
+    flow = flow_of(tmp_path, source_cluster, target, topic_name)
     flow += ["--no-probe", "--give-up-after-s", "10"]
 
     log = tmp_path / "copy.log"

@@ -13,7 +13,7 @@ from airflow_mirror.kafka.quotas import QuotaEntity
 from sandbox import Cluster
 from sandbox.cluster import clusters
 from tests.integration import plain
-from tests.integration.copying import config, create, properties_of, write
+from tests.integration.copying import config, create, flow_of, write
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_tail_below_a_quota_says_so_and_ends_within_seconds(
     create(pair[0], topic_name, 3)
     for p in range(3):
         write(pair[0], topic_name, 300, p, "lz4", partition=p)
-    flow = [*properties_of(tmp_path, *pair), "--include", topic_name, "--name", topic_name, "--no-probe"]
+    flow = [*flow_of(tmp_path, *pair, topic=topic_name), "--no-probe"]
     limit(pair[side], **{key: value})
     try:
         with plain.Follow(*flow, log=tmp_path / "follow.log") as follow:

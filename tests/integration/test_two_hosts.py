@@ -21,7 +21,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
+from tests.integration.copying import assert_equal, config, create, ends, flow_of, wait_until, write
 from tests.integration.hosts import Host
 
 pytestmark = pytest.mark.months
@@ -60,7 +60,7 @@ def test_the_tail_of_a_lost_host_is_taken_over_on_another(
     """Refused while it lives, within a minute once its host is gone, and stopped from a third host."""
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 100, 1)
-    arguments = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    arguments = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     log = {name: tmp_path / f"{name}.log" for name in ("a", "refused", "b")}
     with Host("host-a", tmp_path / "a") as a, Host("host-b", tmp_path / "b") as b, admin_of(target_cluster) as target:
         first_job = a.start("streaming_tail.py", *arguments, log=log["a"])
@@ -99,7 +99,7 @@ def test_a_tail_that_thaws_after_its_successor_began_ends(
     """Its driver and all its tasks were frozen. It deposes nobody, and no record is there twice."""
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 100, 1)
-    arguments = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    arguments = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
     log = {name: tmp_path / f"{name}.log" for name in ("a", "b")}
     with Host("host-a", tmp_path / "a") as a, Host("host-b", tmp_path / "b") as b:
         frozen = a.start("streaming_tail.py", *arguments, log=log["a"])

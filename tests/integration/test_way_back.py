@@ -9,7 +9,7 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
+from tests.integration.copying import assert_equal, config, create, ends, flow_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit
 
 pytestmark = pytest.mark.spark
@@ -22,7 +22,7 @@ def test_deposed_tail_copies_again_and_a_cutover_ends_it(
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 100, 1)
     log = tmp_path / "tail.log"
-    arguments = [*properties_of(tmp_path, source_cluster, target_cluster), "--include", topic_name, "--name", topic_name]
+    arguments = flow_of(tmp_path, source_cluster, target_cluster, topic_name)
 
     def copied() -> int:
         try:

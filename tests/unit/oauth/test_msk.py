@@ -16,7 +16,7 @@ from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.wire.login import _mechanism, log_in
 from airflow_mirror.wire.settings import WireSettings
-from tests.clouds import Server, assumed, refused, serving
+from tests.clouds import Server, assumed, own_key, refused, serving
 from tests.unit.wire.test_login import Broker
 
 THERE = "b-1.demo.abcde1.c2.kafka.eu-west-1.amazonaws.com:9098"
@@ -27,15 +27,7 @@ _JAVA = "software.amazon.msk.auth.iam"
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of this machine's AWS, but a key in the environment."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "s3cr3t-key",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+    own_key(monkeypatch, tmp_path)
 
 
 @pytest.fixture
