@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -68,6 +68,7 @@ class Attempt:
     :ivar fence: as it is wanted, or as an earlier attempt has raised it that this one goes on with.
     :ivar before: what was decided about the mirror's fence when the attempt began; ``turned``: about its direction.
     :ivar intent: what the fence changes.
+    :ivar others: fences of other mirrors that stood at the source when it was looked whether they are in the way.
     :ivar up: what is decided about this attempt's fence, or may be; None: nothing was.
     :ivar until_ms: of the broker's clock; `up` can't be opened from then on.
     :ivar fenced_until: of the clock of ``now``: ``max_fence_s`` are over; None: no fence is up, or it has served.
@@ -95,6 +96,7 @@ class Attempt:
     before: FenceState | None = None
     turned: Direction | None = None
     intent: Intent = field(default_factory=lambda: Intent(topics=()))
+    others: Collection[str] = ()
     up: FenceState | None = None
     until_ms: int = 0
     fenced_until: float | None = None

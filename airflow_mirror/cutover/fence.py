@@ -126,6 +126,25 @@ class AclFence:
             bare=frozenset(bare if bare and self._is_open_by_default(bare) else ()),
         )
 
+    def claim(self, name: str, permit: Permit) -> None:
+        """Name the fence at the source, before its first rule, and wait until every live broker lists the name.
+
+        Whichever broker is asked then lists each name that came before: of two fences one sees the other at least.
+
+        :raises FenceUnproven: a broker does not list it.
+        """
+        self._source.create_acls([_named(name, _FENCED)], permit)
+        deadline = self._clock.monotonic() + READ_BACK_S
+        while without := [
+            broker
+            for broker, acls in sorted(self._source.acls_by_broker(resource_type="GROUP").items())
+            if _named(name, _FENCED) not in acls
+        ]:
+            if self._clock.monotonic() > deadline:
+                left = [f"broker {broker} does not list the fence's name" for broker in without]
+                raise FenceUnproven(self._source.role, READ_BACK_S, left)
+            self._clock.sleep(_RETRY_S)
+
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
         self._source.create_acls([_named(name, _FENCED)], permit)

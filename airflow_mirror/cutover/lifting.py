@@ -18,12 +18,13 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.files import lock
+from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt, Log
@@ -38,6 +39,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
+    FencedByAnother,
     FenceNotLifted,
     FenceStands,
     InputError,
@@ -444,6 +446,7 @@ def described(run: Attempt) -> Intent:
     intent, before = run.fence.intent(run.topics), run.before
     if not isinstance(run.fence, AclFence):
         return intent
+    run.others = run.fence.others(run.mirror.name)
     run.fence.require_no_other(run.mirror.name, run.topics)
     if before is not None and before.kind == AclFence.kind:
         earlier = intent_of(run.on.target, run.mirror.name, before)
@@ -451,6 +454,28 @@ def described(run: Attempt) -> Intent:
             cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
             raise FenceStands(run.mirror.name, before.run, cause)
     return intent
+
+
+def require_first(run: Attempt) -> None:
+    """Return unless another mirror's fence, named at the source by now, may be about a run's topics.
+
+    Its rules are the same as ours, and whoever lifts first would open both. Ours is named and has no rule yet: so of two
+    that see each other neither has one, and of two of which one sees the other that one alone steps back.
+
+    :raises FencedByAnother: it is, or our ledger does not know. It is decided before that no rule there is ours.
+    """
+    if not isinstance(run.fence, AclFence):
+        return
+    for other in sorted(set(run.fence.others(run.mirror.name)).difference(run.others)):
+        mirror, _, attempt = other.split(COLON)
+        there, topics = decision.fence_state(run.life.values(), mirror), set(run.topics)
+        if there is not None and there.id == attempt:
+            topics.intersection_update(intent_of(run.on.target, mirror, there).topics)
+        if topics:
+            assert run.up is not None
+            run.intent = replace(run.intent, held=frozenset(run.intent.topics), bare=frozenset())
+            run.up = decision.change_intent(run.life, run.mirror.name, run.up, run.intent.value())
+            raise FencedByAnother(run.source.role, sorted(topics), [other])
 
 
 def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:

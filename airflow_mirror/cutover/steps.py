@@ -24,7 +24,7 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.intent import fence_text
-from airflow_mirror.cutover.lifting import Raised, alone, described
+from airflow_mirror.cutover.lifting import Raised, alone, described, require_first
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
@@ -105,6 +105,9 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     run.save()
     raised = Raised.by(run)
     try:
+        if isinstance(run.fence, AclFence):
+            run.fence.claim(raised.name, run.permit)
+            require_first(run)
         run.fence.raise_(intent, raised.name, run.permit)
         run.permit()  # a request may have come to the broker after somebody else has undone this attempt
     except CutoverTakenOver:

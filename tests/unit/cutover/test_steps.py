@@ -18,7 +18,18 @@ import pytest
 from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.decision import CLOSED, LIFTED, LIFTING, OPENED, UP, begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.decision import (
+    CLOSED,
+    LIFTED,
+    LIFTING,
+    OPENED,
+    UP,
+    FenceState,
+    begin_lifting,
+    end_lifting,
+    fence_state,
+)
+from airflow_mirror.cutover.decision import go_up as decide_up
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
@@ -32,6 +43,7 @@ from airflow_mirror.errors import (
     CutoverTakenOver,
     DecidedLate,
     EndUnknown,
+    FencedByAnother,
     FenceNotLifted,
     FenceTooLong,
     MayBeOpen,
@@ -40,7 +52,18 @@ from airflow_mirror.errors import (
     Undecided,
 )
 from airflow_mirror.kafka.permit import Permit, unfenced
-from tests.unit.cutover.builders import Acls, Topics, go_up, kept_in, ledger_of, open_behind, platform_in, target_of
+from airflow_mirror.ledger.kinds import in_pieces
+from tests.unit.cutover.builders import (
+    Acls,
+    Topics,
+    a_plan,
+    go_up,
+    kept_in,
+    ledger_of,
+    open_behind,
+    platform_in,
+    target_of,
+)
 from tests.unit.cutover.builders import a_run as bare_run
 from tests.unit.cutover.test_run import Away
 
@@ -476,6 +499,9 @@ class FrozenBefore(AclFence):
         super().__init__(source, open_by_default=False)  # type: ignore[arg-type]
         self._meanwhile = meanwhile
 
+    def claim(self, name: str, permit: Permit) -> None:
+        """Its name comes with its rules."""
+
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         permit()
         self._meanwhile()
@@ -543,6 +569,53 @@ def test_what_was_raised_in_vain_is_another_mirrors_fence_by_now(tmp_path: Path)
     with pytest.raises(CutoverTakenOver):
         walk(run)
     assert sorted(a.name for a in source.acls if a.permission == "DENY") == [named, "orders", "payments"]
+
+
+class NamedMeanwhile(AclFence):
+    """A fence beside which another mirror's is named, once it was looked for others."""
+
+    def __init__(self, source: Acls, other: str) -> None:
+        super().__init__(source, open_by_default=False)  # type: ignore[arg-type]
+        self._other = other
+
+    def claim(self, name: str, permit: Permit) -> None:
+        AclFence(self._source).claim(self._other, unfenced)
+        super().claim(name, permit)
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+@pytest.mark.parametrize("raised", [False, True])
+def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: Path, raised: bool) -> None:
+    """Their rules are the same: the first to lift would open the source of both. The other one's are left alone."""
+    source, named = Acls(), name_of("other", "r1", "1")
+    other = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+    run = a_run(tmp_path, NamedMeanwhile(source, named), source)
+    looked = run.fence.intent
+
+    def meanwhile(topics: Any) -> Intent:
+        intent = looked(topics)
+        if raised:  # by the time at which we look for it: rules that we have not seen
+            run.require_guard = lambda: other.raise_(intent, named, unfenced)  # type: ignore[misc]
+        return intent
+
+    run.fence.intent = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(FencedByAnother, match="other:r1:1"):
+        walk(run)
+    assert sorted({a.name for a in source.acls}) == sorted([named, *(["orders", "payments"] if raised else [])])
+    there = fence_state(run.life.values(), "flow")
+    assert there is not None and there.phase == LIFTED and not run.report.is_fenced
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_mirrors_of_other_topics_fence_in_the_same_second(tmp_path: Path) -> None:
+    """Two waves: the ledger knows what the other one's fence is about."""
+    source, plan = Acls(), a_plan("audit")
+    target_of(tmp_path).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
+    run = a_run(tmp_path, NamedMeanwhile(source, name_of("other", "r1", "1")), source)
+    up = FenceState(run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0)
+    decide_up(run.life, "other", up, None, None)
+    steps.raise_fence(run)
+    assert run.fence.is_up(run.intent)
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
