@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
 from sandbox import Cluster
 from tests.integration import java_clients, plain
 from tests.integration.copying import create, properties_of, read, wait_until
@@ -45,6 +48,11 @@ def chosen_by_java(cluster: Cluster, topic: str, found: list[bytes], directory: 
     return {bytes.fromhex(key.removeprefix("key ")): int(partition) for key, partition in lines}
 
 
+def configs_of(cluster: Cluster, topic: str) -> dict[str, ConfigEntry]:
+    with ClusterAdmin(ClientConfig({"bootstrap.servers": cluster.bootstrap}, "target")) as admin:
+        return admin.topic_configs([topic])[topic]
+
+
 def arrived(cluster: Cluster, topic: str) -> dict[bytes | None, list[tuple[int, bytes | None]]]:
     """Return partition and value of each key's records, in the order of their partition."""
     there: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
@@ -76,6 +84,8 @@ def test_each_key_goes_where_the_java_producer_sends_it(
             there = lambda: sum(len(read(target_cluster, topic_name, p)) for p in range(ON_TARGET))  # noqa: E731
             wait_until(lambda: there() == total or follow.process.poll() is not None, "all has arrived")
             follow.stop()
+        held = configs_of(target_cluster, topic_name)["retention.ms"]
+        assert int(held.value or "") == 2 * 604_800_000 * 6 // 5, "retention.ms and segment.ms of the source, and a fifth"
     seen = arrived(target_cluster, topic_name)
     without = seen.pop(None)
     assert len(without) == EACH * len(found[::5])

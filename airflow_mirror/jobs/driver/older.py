@@ -33,10 +33,13 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.ownership import decided
+from airflow_mirror.sync.log_starts.deciding import retention_of
+from airflow_mirror.sync.log_starts.observations import FOREVER
 from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 
+_SHORTEST_HOLD_MS = 3_600_000  # that a Mirror takes
 # Of one job: several would write to the same place.
 _OF_ONE = ("--job-dir", "--metrics-file", "--metrics-port", "--plan", "--mirror")
 
@@ -74,7 +77,9 @@ def run(
             print(line, file=sys.stderr)
 
         def settled(job: TailRequest) -> TailRequest:
-            return job if job.mirror.name in told else _changed(job, partitioning=partitioning(job))
+            job = job if job.mirror.name in told else _changed(job, partitioning=partitioning(job))
+            ends = job.mirror.partitioning == "by_key" and job.mirror.hold_retention_ms is None and not job.mirror.shares
+            return _changed(job, hold_retention_ms=hold_retention_ms(job)) if ends else job
 
         def alone(job: TailRequest, status: StatusFile) -> Outcome:
             return work(until_there(job.mirror.name, partial(settled, job), waited_for(job.fail_fast)), status)
@@ -147,6 +152,28 @@ def partitioning(job: TailRequest) -> str:
             "partitions than on the source have %s on the target", some(differ),
         )  # fmt: skip
     return "by_key" if differ else "preserve"
+
+
+def hold_retention_ms(job: TailRequest) -> int | None:
+    """Return how long a target keeps what no log start can follow, so that it stays as small as the older tool's.
+
+    A broker deletes a segment once its newest record is as old as the retention. Its oldest one is older by segment.ms at
+    most. So no record of the source gets as old as a hold of both, and a fifth more; :mod:`.finite_hold` looks.
+
+    :return: None, for ever: of some topic the source itself keeps records for ever.
+    """
+    with ClusterAdmin(load(job.source, "source")) as source:
+        configs = source.topic_configs([name for name in source.topic_names() if job.mirror.selects_topic(name)])
+    values = {name: {key: one.value for key, one in entries.items()} for name, entries in configs.items()}
+    kept_ms = {name: retention_of(its).ms for name, its in values.items()}
+    if forever := sorted(name for name, ms in kept_ms.items() if ms == FOREVER):
+        log.warning(
+            "the target keeps every record, because keys choose the partition and the source keeps those of %s for ever; "
+            "--hold-retention-ms limits it", some(forever),
+        )  # fmt: skip
+        return None
+    held_ms = max((ms + int(values[name].get("segment.ms") or 0) for name, ms in kept_ms.items()), default=0)
+    return max(_SHORTEST_HOLD_MS, held_ms * 6 // 5) if kept_ms else None
 
 
 def _changed(job: TailRequest, **fields: Any) -> TailRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,13 @@ from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -43,6 +46,21 @@ def theirs(tmp_path: Path) -> list[str]:
 def keeps_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides have as many, as far as somebody asks: most tests here have no cluster."""
     monkeypatch.setattr(older, "partitioning", lambda _: "preserve")
+
+
+@pytest.fixture(autouse=True)
+def kept_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, {})
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, configs: Mapping[str, Mapping[str, str]]) -> None:
+    """Topics of the source have these settings, beside Kafka's defaults; the driven broker tells none."""
+
+    def told(_: ClusterAdmin, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        usual = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), "segment.ms": str(7 * DAY_MS)}
+        return {n: {key: ConfigEntry(value=v) for key, v in {**usual, **configs.get(n, {})}.items()} for n in names}
+
+    monkeypatch.setattr(ClusterAdmin, "topic_configs", told)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -130,6 +148,39 @@ def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeyp
         monkeypatch.setattr(older, "active_tail", lambda _, name: begun if name == "g" else None)
         monkeypatch.setattr(Ledger, "values", lambda _: {})
         assert PARTITIONING(job) == "preserve"
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "held_ms"),
+    [
+        ({"retention.ms": str(DAY_MS)}, [], (1 + 7) * DAY_MS * 6 // 5),
+        ({"retention.ms": "1000", "segment.ms": "1000"}, [], 3_600_000),
+        ({"retention.ms": "-1"}, [], None),
+        ({"cleanup.policy": "compact"}, [], None),
+        ({"retention.ms": "-1"}, ["--hold-retention-ms", "7200000"], 7_200_000),
+    ],
+)
+def test_what_no_log_start_can_follow_ends_with_the_sources_retention(
+    theirs: list[str], config: dict[str, str], more: list[str], held_ms: int | None,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """As the older tool's target did: by the topic's own retention."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        Path(theirs[1]).write_text(f"bootstrap.servers={source.config.bootstrap}\ngroup.id=g\n")
+        Path(theirs[3]).write_text(f"bootstrap.servers={target.config.bootstrap}\n")
+        short, forever = {"retention.ms": "1000", "segment.ms": "1000"}, {"retention.ms": "-1"}
+        configured(monkeypatch, {"a1": short, "a2": config, "b": forever})
+        for name in ("a1", "a2", "b"):
+            source.create(name)
+        seen: list[int | None] = []
+
+        def work(given: TailRequest, _: StatusFile) -> Outcome:
+            seen.append(given.mirror.hold_retention_ms)
+            return {}, None
+
+        assert older_run([*theirs, "--preserve.partitions=false", *more], work, never) == 0
+        assert seen == [held_ms]
+        assert ("keeps those of a2 for ever" in caplog.text) == (held_ms is None)
 
 
 def test_a_command_line_of_our_own_is_passed_as_it_is() -> None:
