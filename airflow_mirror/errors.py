@@ -571,15 +571,15 @@ class CutoverTakenOver(TryAgain):
 
     run: str
     what = "another process has taken cutover {run!r} over meanwhile"
-    remedy = "This one opens and undoes nothing: fence and groups are the other one's."
+    remedy = "This one opens and undoes nothing: the other process owns fence and groups."
 
 
-class EndUnknown(TryAgain):
+class OpenOutcomeUnknown(TryAgain):
     """The target's ledger does not say whether it is decided that the target is open."""
 
     cluster: str
     why: str
-    what = "nobody knows whether it is decided that the target is open ({why})"
+    what = "the outcome of the decision to open the target is unknown ({why})"
     remedy = "Nothing was undone, and the {cluster} cluster stays fenced. Run the cutover again once the target answers."
 
 
@@ -854,7 +854,7 @@ class MayBeOpen(NeedsHuman):
     cause: str
     what = "the fence of cutover {run!r} stays up on the {cluster} cluster"
     remedy = """Applications may be writing to the target. Once its ledger answers, run the cutover again. If it never
-        will, find out where applications write, and lift the fence with --kept-too if it is the source."""
+        will, find out where applications write, and lift the fence with --include-retained if it is the source."""
 
 
 class OpeningUnfinished(NeedsHuman):
@@ -865,8 +865,8 @@ class OpeningUnfinished(NeedsHuman):
     what = "the cutover in {run_dir} ended while it opened the target"
     remedy = """Nothing was undone and no fence was lifted: both clusters may take writes. Check whether applications
         write to the target. If they do, keep the source fenced and run the cutover again: it continues from there. Where
-        it can't, 'airflow-mirror lift-fence --kept-too' ends its fence: the source takes writes again, and nobody copies
-        them."""
+        it can't, 'airflow-mirror lift-fence --include-retained' ends its fence: the source takes writes again, and nobody
+        copies them."""
 
 
 class FencedOnce(NeedsHuman):

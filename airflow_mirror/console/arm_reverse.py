@@ -37,8 +37,8 @@ def add(commands: Any) -> None:
     add_mirror(p, "mirror", "the mirror that was cut over")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
     p.add_argument(
-        "--leave", action="append", default=[], metavar="TOPIC",
-        help="leave this topic out: it stays on the old source as it is; may be repeated",
+        "--exclude-topic", action="append", default=[], metavar="TOPIC",
+        help="not this topic: it stays on the old source as it is; may be repeated",
     )  # fmt: skip
     add_yes(p)
     add_json(p)
@@ -49,5 +49,11 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         report_of, plan = cutover_of(arguments.mirror, Side(target))
         with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
-            found = arm(Platform.of(source, target), report_of, plan, leave=arguments.leave, check_only=not arguments.yes)
+            found = arm(
+                Platform.of(source, target),
+                report_of,
+                plan,
+                exclude_topics=arguments.exclude_topic,
+                check_only=not arguments.yes,
+            )
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

@@ -30,7 +30,7 @@ from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
 from airflow_mirror.cutover.signing import Signer, load_signer
-from airflow_mirror.errors import CutoverTakenOver, EndUnknown, InputError, MirrorError, OpeningUnfinished
+from airflow_mirror.errors import CutoverTakenOver, InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.model import Plan
@@ -201,7 +201,7 @@ def _do(arguments: argparse.Namespace, kept: ReportStore, fenced: str, work: Cal
         report = work()
     except MirrorError as e:
         print(f"error: {e.lines}", file=sys.stderr)
-        if isinstance(e, (OpeningUnfinished, EndUnknown, CutoverTakenOver)):
+        if isinstance(e, (OpeningUnfinished, OpenOutcomeUnknown, CutoverTakenOver)):
             return 3
         left = kept.on_disk()
         was_fenced = left is not None and left.started >= begun and left.fence is not None

@@ -23,8 +23,8 @@ Say what became of each topic of a source that returned after a failover and is 
 
 With --export what a diverged topic has and the target lacks is written to files, with count and digest, and read back.
 With --recreate TOPIC, which is a yes for this one topic, it is deleted after that, by its id; 'arm-reverse' creates it
-again, and its tail copies all of it back. 'arm-reverse --leave TOPIC' leaves a topic as it is. Without these nothing is
-changed.
+again, and its tail copies all of it back. 'arm-reverse --exclude-topic TOPIC' leaves a topic as it is. Without these
+nothing is changed.
 
 Exit status: 0 done; 1 needs a look, or to be tried again; 2 wrong input.
 

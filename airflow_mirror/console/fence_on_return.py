@@ -18,7 +18,7 @@ told can't write to it any more. Then prove the fence as a cutover does, and lis
 copied offset. It runs until that is done; ^C or SIGTERM ends it at any moment, and the same command goes on, on any host.
 Once that is done it only says so. What it found is in the report of 'airflow-mirror failover', too.
 
-The fence is found as that of a finished cutover: 'status' shows it, 'lift-fence --kept-too' lifts it.
+The fence is found as that of a finished cutover: 'status' shows it, 'lift-fence --include-retained' lifts it.
 
 Exit status: 0 fenced; 1 needs a look; 2 wrong input, as a source that can't be fenced with these rights.
 

@@ -24,8 +24,8 @@ from airflow_mirror.plan.ledger_store import last_hash
 _TEXT = """\
 Lift the fence that a cutover of the mirror left up, on any host, as is decided in the target's ledger: producers may
 write to the source again. Exactly what the fence changed is undone, and groups get their positions back. A cutover that
-is running keeps its fence; so does a finished one, so that nobody writes where nobody reads (but see --kept-too). Then
-it looks for rules that keep everybody out and that no record explains (see --unexplained).
+is running keeps its fence; so does a finished one, so that nobody writes where nobody reads (but see --include-retained).
+Then it looks for rules that keep everybody out and that no record explains (see --unexplained).
 
 Exit status: 0 done, or no fence was up; 1 a fence is still up, the error says why; 2 wrong input.
 
@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
         help="how it was raised, as for CutoverOperator: by ACL, or the dotted path of a function (default: acl)",
     )  # fmt: skip
     p.add_argument(
-        "--kept-too", action="store_true",
+        "--include-retained", action="store_true",
         help="lift the fence of a finished cutover as well, or of one that died while it opened the target; the mirror's "
         "writer lease is taken first, so that no tail copies what is then written",
     )  # fmt: skip
@@ -102,15 +102,15 @@ def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState 
 
 
 def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | None) -> list[str]:
-    if fence is not None and fence.phase == OPENED and not arguments.kept_too:
+    if fence is not None and fence.phase == OPENED and not arguments.include_retained:
         report = ReportStore(on.target.reports(arguments.mirror), arguments.mirror, fence.run, None).of(fence.id)
         if report is None or report.outcome != DONE:
             raise OpeningUnfinished(fence.run, "its report does not say that it has ended")
-        return [f"run {fence.run}: the fence of a finished cutover stays; --kept-too lifts it"]
+        return [f"run {fence.run}: the fence of a finished cutover stays; --include-retained lifts it"]
     given = fence_of(arguments.fence, on.source.admin)
     runs = runs_of(arguments)
-    also, known = arguments.kept_too, Assurance(unfinished_too=arguments.kept_too)
-    lines = lift_leftover_fence(on, arguments.mirror, given, kept_too=also, runs=runs, known=known)
+    also, known = arguments.include_retained, Assurance(unfinished_too=arguments.include_retained)
+    lines = lift_leftover_fence(on, arguments.mirror, given, include_retained=also, runs=runs, known=known)
     run = "" if fence is None else f"run {fence.run}: "
     return [f"{run}lifted: {one}" for one in lines]
 
@@ -120,7 +120,7 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState)
     with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
         given = fence_of(arguments.fence, source)
         lines = lift_leftover_fence(
-            Platform.of(source, target), arguments.mirror, given, run=fence.run, attempt=fence.id, kept_too=True,
+            Platform.of(source, target), arguments.mirror, given, run=fence.run, attempt=fence.id, include_retained=True,
             runs=runs_of(arguments),
         )  # fmt: skip
     return "; ".join(f"lifted: {one}" for one in lines) or "somebody else has lifted it"

@@ -32,7 +32,7 @@ never deleted, but a broker deletes what is older than a restored retention. Wha
 
 Without --yes it lists what it would do, and changes nothing. It may be repeated, also after it was interrupted.
 
-Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is not over: nothing was changed.
+Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is still active: nothing was changed.
 
 examples:
   airflow-mirror retire --target dst.properties --mirror dc1-to-dc2
@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
     )
-    p.set_defaults(kept_too=True)
+    p.set_defaults(include_retained=True)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ Swap the fence that a finished cutover has kept for one that spares the mirror's
 mirror may copy back what applications write to the target. Whoever an ACL lets write is denied by name, an ALLOW WRITE
 for everybody on one of the topics is replaced, and the DENY for everybody goes last: at no moment may an application
 write. No ACL that covers another topic or operation is touched; where one lets everybody write, nothing is changed.
-Without --yes it only says what would be changed. lift-fence --kept-too undoes all of it.
+Without --yes it only says what would be changed. lift-fence --include-retained undoes all of it.
 
 Exit status: 0 done; 1 not possible, or to be tried again: the error says which; 2 wrong input.
 

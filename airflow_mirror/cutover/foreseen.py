@@ -18,7 +18,7 @@ from airflow_mirror.plan.findings import Checks, Finding, block, warn, worst_fir
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_alone
+from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.wording import count
 
@@ -95,7 +95,7 @@ def require_possible(plan: Plan) -> None:
             " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
             "by time."
         )
-    require_alone(plan, "cut over")
+    require_exclusive_topics(plan, "cut over")
 
 
 def require_alone_in_ledger(mirror: Mirror, target: ClusterAdmin, accepted: Collection[str]) -> None:

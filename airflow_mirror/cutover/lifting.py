@@ -291,19 +291,19 @@ class Assurance:
 
 
 def lift_leftover_fence(
-    on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", attempt: str = "", kept_too: bool = False,
-    runs: Path | None = None, known: Assurance = Assurance(),
+    on: Platform, mirror: str, fence: Fence | None = None, *, run: str = "", attempt: str = "",
+    include_retained: bool = False, runs: Path | None = None, known: Assurance = Assurance(),
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover of a mirror left up, and undo what else it did. Nothing if there is none.
 
-    A finished cutover's fence stays, unless ``kept_too``. Before that one is lifted the mirror's writer lease is taken,
-    so that no tail copies new source records into a target that is in use. If the fence was swapped, the source's topics
-    are decided to be in production, and the lease of the mirror that copies back is taken.
+    A finished cutover's fence stays, unless ``include_retained``. Before that one is lifted the mirror's writer lease is
+    taken, so that no tail copies new source records into a target that is in use. If the fence was swapped, the source's
+    topics are decided to be in production, and the lease of the mirror that copies back is taken.
 
     :param fence: the fence that was used; needed unless it was an ACL fence.
     :param run: only if it is this run's; "": of whichever run. :param attempt: only if it is this attempt's, by its id,
         which the caller has seen: a retry of the run may have raised another one since.
-    :param kept_too: also if nobody can say whether the target is open.
+    :param include_retained: also if nobody can say whether the target is open.
     :param runs: directory of the mirror's runs on this host, for what the target can't tell.
     :param known: what the caller answers for.
     :return: what was undone, as readable lines.
@@ -312,7 +312,7 @@ def lift_leftover_fence(
     :raises InputError: the given fence is not of the kind that is up.
     :raises FenceNotLifted: names what is still in place. It is undone as far as possible.
     :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there. Not
-        with ``kept_too`` where its report is lost: then it can't either.
+        with ``include_retained`` where its report is lost: then it can't either.
     :raises MayBeOpen: the ledger can't be asked, and it may be decided; or the fence is another attempt's by now.
     """
     try:
@@ -322,14 +322,14 @@ def lift_leftover_fence(
     except LedgerNewer:
         raise
     except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
-        return _by_the_source(on, mirror, fence, run, runs, e, kept_too=kept_too)
+        return _by_the_source(on, mirror, fence, run, runs, e, include_retained=include_retained)
     if there is None or there.is_over or run not in ("", there.run) or attempt not in ("", there.id):
         return []
     kept = ReportStore(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
     done = (
         _undone(raised, listened=known.listened) if there.stands
-        else _closed(raised, known.ended, kept_too=kept_too, unfinished_too=known.unfinished_too)
+        else _closed(raised, known.ended, include_retained=include_retained, unfinished_too=known.unfinished_too)
     )  # fmt: skip
     if not done:
         return []
@@ -357,15 +357,15 @@ def _undone(raised: Raised, *, listened: bool) -> bool:
     return False
 
 
-def _closed(raised: Raised, ended: str, *, kept_too: bool, unfinished_too: bool) -> bool:
+def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_too: bool) -> bool:
     """Lift the fence of an open target; return whether it was to be lifted."""
     report = raised.report
     if raised.state.phase == decision.OPENED:
         if report is None or report.outcome != reports.DONE:
-            if not unfinished_too and not (kept_too and report is None):
+            if not unfinished_too and not (include_retained and report is None):
                 raise OpeningUnfinished(raised.state.run, "its report does not say that it has ended")
             require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
-        elif report.fence is not None and report.fence.kept and not kept_too:
+        elif report.fence is not None and report.fence.kept and not include_retained:
             return False
     raised.close(lambda: _end_writing(raised, ended))
     return True
@@ -509,7 +509,8 @@ def locked(kept: ReportStore) -> Iterator[None]:
 
 
 def _by_the_source(
-    on: Platform, mirror: str, fence: Fence | None, run: str, runs: Path | None, unasked: MirrorError, *, kept_too: bool
+    on: Platform, mirror: str, fence: Fence | None, run: str, runs: Path | None, unasked: MirrorError, *,
+    include_retained: bool,
 ) -> list[str]:  # fmt: skip
     """Lift the fences that this host knows of and the source still names, without the target.
 
@@ -524,7 +525,7 @@ def _by_the_source(
         if report is not None and report.fence is not None and report.fence.lifted is None:
             known = True
             try:
-                lines += _lifted_here(on, kept, report, fence, kept_too=kept_too)
+                lines += _lifted_here(on, kept, report, fence, include_retained=include_retained)
             except MirrorError as e:  # one that can't be lifted keeps no other one up
                 failed.append(e)
     unsure = [e for e in failed if isinstance(e, MayBeOpen)]  # told by names at the source, so there is an authorizer
@@ -536,7 +537,7 @@ def _by_the_source(
 
 
 def _lifted_here(
-    on: Platform, kept: ReportStore, report: CutoverReport, given: Fence | None, *, kept_too: bool
+    on: Platform, kept: ReportStore, report: CutoverReport, given: Fence | None, *, include_retained: bool
 ) -> list[str]:
     record = report.fence
     assert record is not None
@@ -546,11 +547,11 @@ def _lifted_here(
             max_fence_s=0.0, kind=record.kind, name=record.name,
         )  # fmt: skip
         used = fence_for(record.kind, record.name, given, on.source)
-        intent = _noted_there(on.source, report) if kept_too else None
+        intent = _noted_there(on.source, report) if include_retained else None
         raised = Raised(
             on=on, mirror=report.mirror, state=state, fence=used, intent=intent or record.changes, report=report
         )  # fmt: skip
-        permit = alone(raised, opened=kept_too)
+        permit = alone(raised, opened=include_retained)
         permit()
         _end_copying_back(raised)
         raised.lift_rules(permit)

@@ -71,7 +71,7 @@ def run_cutover(
         GroupsStillMoving, CutoverCancelled, FenceTooLong, DecidedLate, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
     :raises CutoverTakenOver: another process took this one for dead, and goes on; nothing was undone here.
-    :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.
+    :raises OpenOutcomeUnknown: the target does not answer at the very end; the fence stays up until it does.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
     """
@@ -111,7 +111,7 @@ def _run(run: Attempt) -> CutoverReport:
         if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
             raise InputError(
                 run.kept.where, "its cutover was finished, and the fence that it kept was lifted since, by a rollback or "
-                "'lift-fence --kept-too': who was moved may be back", "Give a new cutover a run of its own.",
+                "'lift-fence --include-retained': who was moved may be back", "Give a new cutover a run of its own.",
             )  # fmt: skip
         run.report = earlier
         if run.up is not None:

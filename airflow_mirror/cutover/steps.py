@@ -38,7 +38,6 @@ from airflow_mirror.cutover.writers import (
 )
 from airflow_mirror.errors import (
     CutoverTakenOver,
-    EndUnknown,
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
@@ -46,6 +45,7 @@ from airflow_mirror.errors import (
     MayBeOpen,
     MirrorError,
     OpeningUnfinished,
+    OpenOutcomeUnknown,
     TransactionsOpen,
     Undecided,
 )
@@ -173,7 +173,7 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
 
     :raises FenceNotLifted: instead, if undoing failed too and producers may still be kept out.
     :raises CutoverTakenOver: instead, if another process has undone it, and another cutover has begun. Nothing is undone.
-    :raises EndUnknown: instead, if nobody knows whether it is decided that the target is open. Nothing is undone.
+    :raises OpenOutcomeUnknown: instead, if nobody knows whether it is decided that the target is open. Nothing is undone.
     """
     try:
         for step in steps[begin:]:
@@ -185,7 +185,7 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
         run.report.error = f"{type(e).__name__}: {e}"
         try:
             back_out(run)
-        except (CutoverTakenOver, EndUnknown) as taken:
+        except (CutoverTakenOver, OpenOutcomeUnknown) as taken:
             raise taken from e
         if run.report.is_fenced and run.report.undone and not isinstance(e, FenceNotLifted):
             raise FenceNotLifted(
@@ -213,7 +213,7 @@ def finish_opening(run: Attempt) -> None:
 def back_out(run: Attempt) -> None:
     """Undo what this attempt did: :mod:`.lifting`. If it is decided that the target is open, nothing is undone.
 
-    :raises CutoverTakenOver, EndUnknown: nothing is undone.
+    :raises CutoverTakenOver, OpenOutcomeUnknown: nothing is undone.
     """
     with _undisturbed():
         run.fenced_until = None
@@ -228,7 +228,7 @@ def back_out(run: Attempt) -> None:
             raise
         except MirrorError as e:
             if run.opening:
-                raise EndUnknown(run.source.role, str(e)) from e
+                raise OpenOutcomeUnknown(run.source.role, str(e)) from e
             _without_ledger(run, raised, e)
             return
         run.up = raised.state
@@ -250,7 +250,7 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
     Nobody else opens what this process has not asked to be opened; and the source says whether somebody else's fence
     stands there by now.
 
-    :raises EndUnknown: somebody else's may.
+    :raises OpenOutcomeUnknown: somebody else's may.
     """
     run.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
     row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
@@ -259,7 +259,7 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
         raised.lift_rules(alone(raised, opened=True))
         raised.is_down()
     except MayBeOpen as e:
-        raise EndUnknown(run.source.role, str(e)) from e
+        raise OpenOutcomeUnknown(run.source.role, str(e)) from e
     except MirrorError as e:
         row.update(ok=False, error=f"{type(e).__name__}: {e}")
     run.report.undone.append(row)

@@ -20,7 +20,7 @@ PARAMS = {
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the fenced cluster."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) that has the ledger."),
     "fence": Param("acl", type="string", description_md="How it was raised, as in the cutover's form."),
-    "kept_too": Param(
+    "include_retained": Param(
         False, type="boolean",
         description_md="Lift also what a finished cutover has kept on purpose, or what nobody can tell about because the "
         "target does not answer: the source takes writes again, and the target may take them as well.",
@@ -41,7 +41,7 @@ with DAG(
         task_id="lift_fence",
         mirror={key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")},
         fence="{{ params.fence }}",
-        kept_too="{{ params.kept_too }}",
+        include_retained="{{ params.include_retained }}",
         any_run=True,
         pre_execute=known_params_only,
     )

@@ -5,8 +5,8 @@ the reverse mirror may write there, at the same offsets as on the target. Where 
 whole, and changes nothing. Triggered again it makes sure that the tail runs.
 
 So does it after `kafka_failover`, once the source has returned and is fenced. There `prepare` says which topics have
-diverged, and exports what they have too much. A person answers for each of them, by `recreate` or `leave`; `arm` refuses
-the others.
+diverged, and exports what they have too much. A person answers for each of them, by `recreate` or `exclude_topics`; `arm`
+refuses the others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARAMS = {
         description_md="After a failover: diverged topics that are **deleted** on the old source once they are exported, "
         "created again, and copied back in full.",
     ),
-    "leave": Param(
+    "exclude_topics": Param(
         [], type="array", items={"type": "string"},
         description_md="Topics that stay on the old source as they are, and are not copied back.",
     ),
@@ -63,7 +63,7 @@ with DAG(
         task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate }}",
         pre_execute=known_params_only,
     )  # fmt: skip
-    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, leave="{{ params.leave }}")
+    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, exclude_topics="{{ params.exclude_topics }}")
     hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
     start_tail = StartMirrorOperator(
         task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id="{{ params.spark_conn_id }}"

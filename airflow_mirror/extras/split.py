@@ -58,7 +58,7 @@ def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
     :raises TopicsShared: the mirror shares its topics.
     :raises InputError: the plan has no such topic, or not with identical offsets. :raises InvalidField: ``name`` is none.
     """
-    ownership.require_alone(plan, "split off topics")
+    ownership.require_exclusive_topics(plan, "split off topics")
     if name == plan.mirror.name:
         raise InputError(f"topics would pass from mirror {name!r} to itself: the new one needs a name of its own.")
     planned = {t.source_topic: t for t in plan.topics}

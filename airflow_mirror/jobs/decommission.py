@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 def not_over(mirror: str, why: str, otherwise: str) -> InputError:
     """Return the error for a mirror that is to be retired, and still does something."""
-    return InputError(f"mirror {mirror!r} is not over", f"{why}. Nothing was changed", otherwise)
+    return InputError(f"mirror {mirror!r} is still active", f"{why}. Nothing was changed", otherwise)
 
 
 def require_at_rest(mirror: str, ledger: Decisions, target: WireCluster, watch: Watch, *, may_be_held: bool) -> None:

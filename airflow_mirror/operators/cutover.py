@@ -326,17 +326,17 @@ class LiftFenceOperator(MirrorOperator):
 
     :param any_run: that of whichever run of the mirror (templated).
     :param fence: the same value as for CutoverOperator.
-    :param kept_too: also lift a fence that was kept on purpose: the source accepts writes again (templated). The writer
-        lease is taken first, so that no tail copies them.
+    :param include_retained: also lift a fence that was kept on purpose: the source accepts writes again (templated). The
+        writer lease is taken first, so that no tail copies them.
     """
 
-    template_fields: Sequence[str] = ("mirror", "fence", "kept_too", "any_run")
+    template_fields: Sequence[str] = ("mirror", "fence", "include_retained", "any_run")
 
     def __init__(
-        self, *, fence: str = "acl", kept_too: bool | str = False, any_run: bool | str = False, **kwargs: Any
+        self, *, fence: str = "acl", include_retained: bool | str = False, any_run: bool | str = False, **kwargs: Any
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.fence, self.kept_too, self.any_run = fence, kept_too, any_run
+        self.fence, self.include_retained, self.any_run = fence, include_retained, any_run
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Lift the fence if it is up.
@@ -354,7 +354,7 @@ class LiftFenceOperator(MirrorOperator):
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
             fence = fence_of(self.fence, source)
-            on, kept_too = Platform.of(source, target), flag("kept_too", self.kept_too)
+            on, include_retained = Platform.of(source, target), flag("include_retained", self.include_retained)
             run = "" if flag("any_run", self.any_run) else run_dir.name
             if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
                 known = ", ".join(sorted(REPORT.under(on.target.state(REPORT.below()).read()))) or "none"
@@ -362,7 +362,9 @@ class LiftFenceOperator(MirrorOperator):
                     "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
                     "Correct the name: a fence of this one is not known.",
                 )  # fmt: skip
-            lifted = lift_leftover_fence(on, mirror.name, fence, run=run, kept_too=kept_too, runs=run_dir.parent)
+            lifted = lift_leftover_fence(
+                on, mirror.name, fence, run=run, include_retained=include_retained, runs=run_dir.parent
+            )
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})

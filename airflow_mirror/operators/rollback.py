@@ -82,18 +82,18 @@ class ArmReverseMirrorOperator(MirrorOperator):
     tail downstream. A call for a way back that is armed changes nothing.
 
     :param mirror: that was cut over; only its ``name``, ``source`` and ``target`` are used.
-    :param leave: topics that the reverse mirror leaves out (templated).
+    :param exclude_topics: topics that the reverse mirror leaves out (templated).
     :param check_only: only say what would be changed, or why there is no way back (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "leave", "check_only")
+    template_fields: Sequence[str] = ("mirror", "exclude_topics", "check_only")
     makes_plan = True
 
     def __init__(
-        self, *, leave: Sequence[str] | str = (), check_only: bool | str = False, **kwargs: Any
+        self, *, exclude_topics: Sequence[str] | str = (), check_only: bool | str = False, **kwargs: Any
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.leave, self.check_only = leave, check_only
+        self.exclude_topics, self.check_only = exclude_topics, check_only
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Arm, or check.
@@ -108,7 +108,8 @@ class ArmReverseMirrorOperator(MirrorOperator):
             on = Platform.of(*admins)
             report_of, plan = cutover_of(mirror.name, on.target)
             armed = arm(
-                on, report_of, plan, leave=names(self.leave), check_only=flag("check_only", self.check_only),
+                on, report_of, plan, exclude_topics=names(self.exclude_topics),
+                check_only=flag("check_only", self.check_only),
                 connections=(mirror.source, mirror.target),
             )  # fmt: skip
         for line in armed.lines():

@@ -202,7 +202,7 @@ def mark_cut_over(
     :raises MirrorCutOver: others have opened some, as a failover does; likewise.
     :raises TopicsShared: so do all of them.
     """
-    require_alone(plan, "hand over topics")
+    require_exclusive_topics(plan, "hand over topics")
     ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
     by = plan.hash  # once: to hash a large plan takes seconds
     topic_ids = {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}
@@ -227,7 +227,7 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     :param by: who opens them; a cutover that comes second is told so. :param at: ISO 8601.
     :raises TopicsOwned: :raises TopicsShared: as for :func:`mark_cut_over`.
     """
-    require_alone(plan, "hand over topics")
+    require_exclusive_topics(plan, "hand over topics")
     owned = decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids})
     _require_mine(owned, plan)
     ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
@@ -319,7 +319,7 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
         _require_free(values, plan, target_ids(plan, target))
 
 
-def require_alone(plan: Plan, what: str) -> None:
+def require_exclusive_topics(plan: Plan, what: str) -> None:
     """Refuse what a mirror can do with topics of its own only.
 
     :raises TopicsShared: the mirror shares its target topics.

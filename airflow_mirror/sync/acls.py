@@ -21,7 +21,7 @@ from airflow_mirror.kafka.permit import Permit, granted_freely
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_alone
+from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync.acl_rules import (
     CUTOVER,
     EARLY,
@@ -191,7 +191,7 @@ def sync_acls(
     phase, dry_run = how.phase, how.dry_run
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
-    require_alone(plan, "let ACLs follow")
+    require_exclusive_topics(plan, "let ACLs follow")
     rules, notes = _rules_of_source(source)
     remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)

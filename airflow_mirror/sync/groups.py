@@ -24,7 +24,7 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.ownership import require_alone
+from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync.maps import OffsetMaps
 
 __all__ = ["GroupPlace", "translate"]
@@ -224,7 +224,7 @@ def translate_groups(
     :raises OffsetOutOfRange: the other cluster does not hold a position (yet). Without ``commit`` it is a problem of the
         report.
     """
-    require_alone(plan, "translate positions of groups")
+    require_exclusive_topics(plan, "translate positions of groups")
     topics = reverse(plan.topics) if back else plan.topics
     left, right = (target, source) if back else (source, target)
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:

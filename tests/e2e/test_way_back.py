@@ -51,8 +51,8 @@ def test_what_is_written_after_the_opening_comes_back_by_the_way_that_the_migrat
     back = {"name": f"{NAME}-reverse", "source": "e2e_target", "target": "e2e_source"}
     with WireCluster(alice) as asked:
         tps = [TopicPartition(TOPIC, p) for p in range(2)]
-        for kept_too, says in ((False, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (True, ErrorCode.CORRUPT_MESSAGE)):
-            run = airflow.trigger(LIFT_FENCE, {**back, "kept_too": kept_too})
+        for include_retained, says in ((False, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (True, ErrorCode.CORRUPT_MESSAGE)):
+            run = airflow.trigger(LIFT_FENCE, {**back, "include_retained": include_retained})
             assert airflow.wait(LIFT_FENCE, run, timeout_s=600) == "success", explain(airflow, run, LIFT_FENCE)
-            assert bool(airflow.xcom(LIFT_FENCE, run, "lift_fence")["lifted"]) is kept_too
+            assert bool(airflow.xcom(LIFT_FENCE, run, "lift_fence")["lifted"]) is include_retained
             wait_for(lambda says=says: set(asked.write_answers(tps).values()) == {says}, 60)

@@ -70,9 +70,11 @@ def guard(w: World, name: str, **when: Any) -> Actor:
     return w.guard(name, w.source, w.target, MIRROR.name, None, **when).actor
 
 
-def lift(w: World, name: str, *, run: str = "", kept_too: bool = False, **when: Any) -> Actor:
+def lift(w: World, name: str, *, run: str = "", include_retained: bool = False, **when: Any) -> Actor:
     """`airflow-mirror lift-fence`."""
-    actor = Actor(name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, kept_too=kept_too), **when)
+    actor = Actor(
+        name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, include_retained=include_retained), **when
+    )
     w.lifters.append(actor)
     return w.s.add(actor)
 

@@ -84,7 +84,7 @@ def swap(w: World) -> None:
     """A finished cutover's fence is swapped for a way back, and lifted, perhaps at the same time."""
     w.cut_over()
     actors.swap(w, "S", run="r1")
-    actors.lift(w, "K", run="r1", kept_too=True, last=True)
+    actors.lift(w, "K", run="r1", include_retained=True, last=True)
 
 
 def rollback(w: World) -> None:
@@ -93,7 +93,7 @@ def rollback(w: World) -> None:
     actors.rollback(w, "RB", "back")
     actors.rollback(w, "RB2", "back", last=True)
     actors.swap(w, "S", last=True)
-    actors.lift(w, "K", kept_too=True, last=True)
+    actors.lift(w, "K", include_retained=True, last=True)
 
 
 def way_back(w: World) -> None:
@@ -101,7 +101,7 @@ def way_back(w: World) -> None:
     w.armed()
     actors.tail(w, "T", REVERSE)
     actors.producer(w, "P", "target", starts=1.0, times=30)
-    actors.lift(w, "K", kept_too=True, starts=12.0)
+    actors.lift(w, "K", include_retained=True, starts=12.0)
     actors.tail(w, "T2", REVERSE, starts=24.0)
 
 
@@ -127,7 +127,7 @@ def returned_late(w: World) -> None:
     """A source that returned is fenced, and let in again by a person; a second process stands by as well."""
     w.failed_over()
     actors.returned(w, "X")
-    actors.lift(w, "K", run="failover-f", kept_too=True, last=True)
+    actors.lift(w, "K", run="failover-f", include_retained=True, last=True)
     actors.returned(w, "Y", last=True)
 
 

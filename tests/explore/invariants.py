@@ -1,9 +1,9 @@
 """What must hold of a cutover, whoever does what, and dies where: each in one sentence, with its exceptions by design.
 
-By design the old source is let in behind an opening by who says so: `keep_fence=False`, `lift-fence --kept-too`, a
-rollback. That is decided (`closing`) before the first rule goes, and scenarios in which somebody does that say so
-(`World.reopens`). A failover opens a target whose source nobody can fence; once a source that returned is shut, it stays
-shut.
+By design the old source is let in behind an opening by who says so: `keep_fence=False`, a rollback, or
+`lift-fence --include-retained`. That is decided (`closing`) before the first rule goes, and scenarios in which somebody
+does that say so (`World.reopens`). A failover opens a target whose source nobody can fence; once a source that returned
+is shut, it stays shut.
 """
 
 from __future__ import annotations

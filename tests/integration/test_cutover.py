@@ -567,7 +567,7 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     lift = partial(lift_leftover_fence, world.on, world.mirror.name, runs=world.directory)
     assert lift(run="another") == lift(run=world.run_dir.name) == []
     assert world.acls() == acls and decided(world).phase == OPENED
-    assert lift(run=world.run_dir.name, kept_too=True) != []
+    assert lift(run=world.run_dir.name, include_retained=True) != []
     assert world.acls() == [] and decided(world).phase == CLOSED
 
 
@@ -701,8 +701,8 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
     with Tail(world):
         cut_over(world, run_dir=runs / "finished")
     assert console(command) == 0
-    assert "--kept-too lifts it" in capsys.readouterr().out and "DENY WRITE User:*" in world.acls()
-    assert console([*command, "--kept-too"]) == 0 and world.acls() == []
+    assert "--include-retained lifts it" in capsys.readouterr().out and "DENY WRITE User:*" in world.acls()
+    assert console([*command, "--include-retained"]) == 0 and world.acls() == []
 
 
 def test_sigterm_lifts_the_fence(world: World) -> None:

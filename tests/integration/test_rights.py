@@ -298,7 +298,7 @@ class World:
             moved = replace(killed, groups=[replace(one, before=_at_the_beginning(one)) for one in done.groups])
             key = f"fence/{self.mirror.name}"
             opened = Ledger(target).values()[key]
-            words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
+            words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--include-retained"]
             for phase, report in ((UP, first), (UP, moved), (OPENED, done)):
                 for one in done.groups:
                     there_is = {

@@ -1142,9 +1142,9 @@ def test_fence_of_whichever_run_is_lifted_on_request(
     """A mirror has one fence. Whose it is the core finds, and one that can't be lifted fails the task."""
     seen, answers = list[tuple[str, str, bool]](), True
 
-    def lift(_: Platform, name: str, fence: Fence, *, run: str, kept_too: bool, runs: Path) -> list[str]:
+    def lift(_: Platform, name: str, fence: Fence, *, run: str, include_retained: bool, runs: Path) -> list[str]:
         assert fence.kind == "acl" and runs.name == "runs"
-        seen.append((name, run, kept_too))
+        seen.append((name, run, include_retained))
         if not answers:
             raise TryAgain("no broker answered")
         return ["DENY of friday"]
@@ -1161,7 +1161,7 @@ def test_fence_of_whichever_run_is_lifted_on_request(
     assert seen == []
     reports.write({"report/m/monday/000001-00000000/0/1": b""})
     assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == ["DENY of friday"]
-    LiftFenceOperator(task_id="t", mirror=mirror, any_run="True", kept_too="True").execute(context)
+    LiftFenceOperator(task_id="t", mirror=mirror, any_run="True", include_retained="True").execute(context)
     assert seen == [("m", "manual__1", False), ("m", "", True)]
     answers = False
     with pytest.raises(AirflowException, match="TryAgain: no broker answered"):

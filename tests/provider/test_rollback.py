@@ -22,8 +22,8 @@ from airflow_mirror.cutover.rollback import arm, failback, run
 from airflow_mirror.cutover.rollback.arm import Armed
 from airflow_mirror.cutover.rollback.divergence import Divergence
 from airflow_mirror.cutover.rollback.failback import Prepared
-from airflow_mirror.cutover.rollback.parted import Verdict
 from airflow_mirror.cutover.rollback.run import WayBack
+from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import InputError, NoWayBack
 from airflow_mirror.hooks import kafka
 from airflow_mirror.mirror import Mirror
@@ -48,8 +48,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     """What the core was asked for; clusters are the names of connections."""
     calls: list[Any] = []
 
-    def armed(on: Platform, report_of: Any, plan: Any, *, leave: Any, check_only: bool, connections: Any) -> Armed:
-        calls.append((report_of, plan, on.source.admin, on.target.admin, leave, check_only, connections))
+    def armed(
+        on: Platform, report_of: Any, plan: Any, *, exclude_topics: Any, check_only: bool, connections: Any
+    ) -> Armed:  # fmt: skip
+        calls.append((report_of, plan, on.source.admin, on.target.admin, exclude_topics, check_only, connections))
         return Armed(plan=ELSEWHERE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
@@ -59,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
 
 
 def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any]) -> None:
-    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, leave="a", check_only="True").execute({})
+    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, exclude_topics="a", check_only="True").execute({})
     assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True, ("old", "new"))]
     assert (found["mirror"], found["hash"]) == ("flow-reverse", ELSEWHERE.hash)
     assert found["fields"] == REVERSE.mirror.to_dict(), "with the connections of this Airflow"
@@ -91,7 +93,7 @@ def test_reverse_tail_starts_once_its_way_back_is_armed_and_held() -> None:
 def test_diverged_topics_are_deleted_only_by_name(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(mirror: str, on: Platform, *, export_to: Any, recreate: Any, log: Any) -> Prepared:
         asked.append((mirror, on.source.admin, on.target.admin, export_to, recreate))
-        return Prepared(mirror="flow", verdicts=[Verdict(topic="a", topic_id="", verdict="gone")], exports={})
+        return Prepared(mirror="flow", verdicts=[TopicDivergence(topic="a", topic_id="", verdict="gone")], exports={})
 
     to_prepare = True
     monkeypatch.setattr(failback, "is_to_prepare", lambda *_: to_prepare)

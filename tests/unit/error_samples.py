@@ -104,7 +104,7 @@ def samples() -> list[e.MirrorError]:
         e.CutoverRunning("/runs/r"),
         e.FenceStands("m", "r", "was not lifted"),
         e.CutoverTakenOver("r"),
-        e.EndUnknown("source", "the cause"),
+        e.OpenOutcomeUnknown("source", "the cause"),
         e.CutoverCancelled("drain"),
         e.LeaseLost("mirror-m", 3, "epoch 4"),
         e.LeaseLost("mirror-m", 3, None),

@@ -35,7 +35,7 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_alone, target_ids
+from airflow_mirror.plan.ownership import require_exclusive_topics, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
@@ -108,7 +108,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
     plan, decided, _ = checks.mirror_of(on, mirror)
-    require_alone(plan, "be failed over")
+    require_exclusive_topics(plan, "be failed over")
     state = on.state(CUT.below(mirror))
     if decided is None:
         decided = _decide(on, plan, before, force, log)

@@ -2,7 +2,7 @@
 
 A failover whose source has returned and is fenced (:mod:`airflow_mirror.cutover.failover.returned`) is such a cutover.
 There the old source may end below the cut, topics may be gone, and those that have diverged are left out by name
-(:mod:`.parted`).
+(:mod:`.topic_divergence`).
 
 The order makes every beginning safe. A call that dies anywhere leaves a fence that is up and a target that applications
 write to; the next call goes on.
@@ -36,8 +36,8 @@ from airflow_mirror.cutover.lifting import Raised, handed_over_by
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.rollback.parted import DIVERGED, parted
 from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of
+from airflow_mirror.cutover.rollback.topic_divergence import DIVERGED, classify_divergence
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
     BrokersUnsupported,
@@ -100,14 +100,14 @@ class Armed:
 
 
 def arm(
-    on: Platform, report_of: ReportStore, plan: Plan, *, leave: Collection[str] = (), check_only: bool = False,
+    on: Platform, report_of: ReportStore, plan: Plan, *, exclude_topics: Collection[str] = (), check_only: bool = False,
     connections: tuple[str, str] | None = None,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
     :param on: its source, which is to be a target, and its target, which applications write to.
     :param report_of: that cutover. :param plan: its plan.
-    :param leave: topics that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
+    :param exclude_topics: that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
     :param check_only: change nothing.
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
         Airflow that has never seen it may have its own. None: the mirror's.
@@ -125,7 +125,7 @@ def arm(
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(on, report_of, plan, decided, check_only=check_only)
-    own, plan = own_on(plan, source), _without(plan, leave)
+    own, plan = own_on(plan, source), _without(plan, exclude_topics)
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
     there_is = fence_state(here.values(), name)
@@ -134,7 +134,7 @@ def arm(
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None
     if not reasons:
-        reverse, reasons = reverse_plan(plan, source, target, leave, probe=not check_only)
+        reverse, reasons = reverse_plan(plan, source, target, exclude_topics, probe=not check_only)
     fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
@@ -236,15 +236,19 @@ def _moved(
     """
     if not run.startswith(RUN):
         return ends_moved(report, plan, source, target)
-    found = [one for one in parted(report.cut, plan, source, target, level) if one.verdict == DIVERGED]
+    found = [one for one in classify_divergence(report.cut, plan, source, target, level) if one.verdict == DIVERGED]
     how = "'airflow-mirror failback' exports it, and deletes it on a yes; or leave it out"
     return [f"{one.topic} has diverged ({'; '.join(one.reasons)}): {how}" for one in found]
 
 
-def _without(plan: Plan, leave: Collection[str]) -> Plan:
-    if unknown := set(leave) - {t.source_topic for t in plan.topics}:
+def _without(plan: Plan, exclude_topics: Collection[str]) -> Plan:
+    if unknown := set(exclude_topics) - {t.source_topic for t in plan.topics}:
         raise InputError(f"mirror {plan.mirror.name!r} has no topic {', '.join(sorted(unknown))} to leave out.")
-    return replace(plan, topics=tuple(t for t in plan.topics if t.source_topic not in leave)) if leave else plan
+    return (
+        replace(plan, topics=tuple(t for t in plan.topics if t.source_topic not in exclude_topics))
+        if exclude_topics
+        else plan
+    )
 
 
 def own_on(plan: Plan, source: ClusterAdmin) -> str:
@@ -267,16 +271,22 @@ def _unfit(report: CutoverReport, *, is_kept: bool) -> list[str]:
 
 
 def reverse_plan(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, leave: Collection[str] = (), *, probe: bool, but: str = ""
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    exclude_topics: Collection[str] = (),
+    *,
+    probe: bool,
+    but: str = "",
 ) -> tuple[Plan | None, list[str]]:
     """Return the plan of the reverse mirror, and what blocks it.
 
-    :param leave: topics that it leaves out.
+    :param exclude_topics: topics that it leaves out.
     :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
     """
     known = {t.source_topic: "identical" for t in plan.topics}
     try:
-        found = build(reverse_of(plan.mirror, leave), target, source, known, probe_target=probe)
+        found = build(reverse_of(plan.mirror, exclude_topics), target, source, known, probe_target=probe)
     except (BrokersUnsupported, NothingMatches) as e:
         return None, [str(e)]
     new = [t.target_topic for t in found.topics if t.target_topic not in known]

@@ -24,7 +24,7 @@ from typing import Any
 
 from airflow_mirror.common.files import replace_file, sync
 from airflow_mirror.cutover.failover.after import Surplus
-from airflow_mirror.cutover.rollback.parted import Verdict
+from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import ExportBroken
 from airflow_mirror.wire.batch import LOG_OVERHEAD, BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
@@ -57,7 +57,7 @@ class Exported:
         return f"{self.topic}: {self.records:,} records of {len(self.partitions)} partitions are in {self.directory}"
 
 
-def export(log: WireCluster, mirror: str, cluster_id: str, verdict: Verdict, directory: Path) -> Exported:
+def export(log: WireCluster, mirror: str, cluster_id: str, verdict: TopicDivergence, directory: Path) -> Exported:
     """Write the surplus of one topic, and read it back. An export that was begun before is written anew.
 
     :param log: the old source.
@@ -75,7 +75,7 @@ def export(log: WireCluster, mirror: str, cluster_id: str, verdict: Verdict, dir
     return read_back(verdict, directory)
 
 
-def read_back(verdict: Verdict, directory: Path) -> Exported:
+def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
     """Return a finished export of what a topic has by now, after each of its files was read to the end.
 
     :raises ExportBroken: there is none, or a file of it is not what the manifest says, or the topic has more by now.
@@ -108,7 +108,7 @@ def read_back(verdict: Verdict, directory: Path) -> Exported:
     )  # fmt: skip
 
 
-def _place(directory: Path, verdict: Verdict) -> Path:
+def _place(directory: Path, verdict: TopicDivergence) -> Path:
     return directory / f"{verdict.topic}.{verdict.topic_id}"
 
 

@@ -35,7 +35,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of
 from airflow_mirror.cutover.rollback.export import Exported, export, read_back
-from airflow_mirror.cutover.rollback.parted import DELTA, DIVERGED, GONE, Verdict, parted
+from airflow_mirror.cutover.rollback.topic_divergence import DELTA, DIVERGED, GONE, TopicDivergence, classify_divergence
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import Permit
@@ -54,7 +54,7 @@ class Prepared:
     """
 
     mirror: str
-    verdicts: list[Verdict]
+    verdicts: list[TopicDivergence]
     exports: Mapping[str, Mapping[str, Any]]
 
     def lines(self) -> list[str]:
@@ -107,7 +107,7 @@ def failback(
     if armed(mirror, on.target.ledger.values()) is not None:
         raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
-    found = {one.topic: one for one in parted(report.cut, plan, source, on.target.admin, level)}
+    found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin, level)}
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:
@@ -127,7 +127,7 @@ def failback(
             source.delete_topic(one.topic, one.topic_id, fenced)
             settle(partial(_still_there, source, one), "topics")
             log.info("deleted %s (id %s) from the old source; arming the way back creates it", one.topic, one.topic_id)
-            found[one.topic] = Verdict(topic=one.topic, topic_id="", verdict=GONE)
+            found[one.topic] = TopicDivergence(topic=one.topic, topic_id="", verdict=GONE)
     return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
 
 
@@ -143,7 +143,7 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
     return permit(on.target.ledger, mirror, raised.state)
 
 
-def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) -> Exported:
+def _export(source: ClusterAdmin, mirror: str, one: TopicDivergence, directory: Path) -> Exported:
     """Export a topic, unless that was finished before and is what it was."""
     if not one.topic_id:
         raise NoWayBack(
@@ -155,6 +155,6 @@ def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) ->
         return export(source.wire, mirror, source.cluster_id(), one, directory)
 
 
-def _still_there(source: ClusterAdmin, one: Verdict) -> list[str]:
+def _still_there(source: ClusterAdmin, one: TopicDivergence) -> list[str]:
     found = source.topics([one.topic]).get(one.topic)
     return [f"{one.topic}: it is still there"] if found is not None and found.topic_id == one.topic_id else []

@@ -17,7 +17,7 @@ def reverse_name(mirror: str) -> str:
     return mirror.removesuffix(_SUFFIX) if mirror.endswith(_SUFFIX) else mirror + _SUFFIX
 
 
-def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
+def reverse_of(mirror: Mirror, exclude_topics: Collection[str] = ()) -> Mirror:
     """Return the mirror that copies back what applications write to the target, but for some topics.
 
     Topics keep their names, whatever the mirror's policy is: see :func:`not_reversible`.
@@ -26,7 +26,7 @@ def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
     them. Rights don't follow either: those of the old source are as they were. It leaves no traces there: the aliases are
     those of the mirror.
     """
-    left = sorted(map(re.escape, leave))
+    left = sorted(map(re.escape, exclude_topics))
     own = {"source": "target", "target": "source"}
     return replace(
         mirror, name=reverse_name(mirror.name), source=mirror.target, target=mirror.source, offsets="identical",

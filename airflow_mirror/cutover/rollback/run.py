@@ -105,7 +105,7 @@ def roll_back(
 
 def _open_source(way: WayBack, on: Platform, log: Log) -> None:
     known = Assurance(ended=way.plan.mirror.name)
-    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, kept_too=True, known=known):
+    for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, include_retained=True, known=known):
         log.info("lifted on the old source: %s", line)
     copy_fence(on, way.report_of, on.target.plan(way.mirror, way.report().plan_hash))
 

@@ -21,7 +21,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.ownership import active_topics, require_active, require_alone
+from airflow_mirror.plan.ownership import active_topics, require_active, require_exclusive_topics
 from airflow_mirror.plan.recreated_topics import decisions_of
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _planned(
     known = {**(last.known_topics if last else {}), **dict.fromkeys(filled, "mapped")}
     plan = build(mirror, source, target, known, probe_target=False, decisions=decisions_of(ledger))
     plan.raise_if_blocked()
-    require_alone(plan, "take over topics")
+    require_exclusive_topics(plan, "take over topics")
     require_active(ledger, plan, target)
     ours = active_topics(ledger, plan, target)
     begun = {name for name, _ in _begun(mirror, target)}

@@ -22,7 +22,7 @@ from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_alone
+from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync.groups import Translate, groups_left_behind, read_positions
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.partition import count_data
@@ -95,7 +95,7 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
         positions have no counterpart. :raises TopicsShared: its topics are others' as well.
     """
     plan, _, _ = mirror_of(Side(target), mirror)
-    require_alone(plan, "rehearse a failover of groups")
+    require_exclusive_topics(plan, "rehearse a failover of groups")
     if (found := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(
             f"mirror {mirror!r} copies from cluster {plan.source_cluster_id}, and the drill's source is {found}. Name a "

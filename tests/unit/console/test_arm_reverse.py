@@ -24,8 +24,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def cluster(name: Any) -> Iterator[str]:
         yield str(name)
 
-    def arm(on: Platform, report_of: str, plan: Any, *, leave: Any, check_only: bool) -> Any:
-        calls.append((report_of, on.source.admin, leave, check_only))
+    def arm(on: Platform, report_of: str, plan: Any, *, exclude_topics: Any, check_only: bool) -> Any:
+        calls.append((report_of, on.source.admin, exclude_topics, check_only))
         return SimpleNamespace(to_dict=lambda: {"armed": True}, lines=lambda: ["armed"])
 
     plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))
@@ -42,7 +42,7 @@ def run(*words: str) -> int:
 
 
 def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert [run(), run("--yes", "--source", "src", "--leave", "a", "--json")] == [0, 0]
+    assert [run(), run("--yes", "--source", "src", "--exclude-topic", "a", "--json")] == [0, 0]
     assert asked == [("report of m", "planned", [], True), ("report of m", "src", ["a"], False)]
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "armed" and json.loads(rest) == {"armed": True}

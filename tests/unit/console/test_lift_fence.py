@@ -158,7 +158,7 @@ def test_an_opening_that_was_cut_off_is_no_finished_cutover(
 ) -> None:
     fenced(target, "cut off", phase=OPENED)
     assert lift(tmp_path) != 0 and "run the cutover again" in capsys.readouterr().err and CALLS == []
-    assert lift(tmp_path, "--kept-too") == 0 and phase(target) == CLOSED
+    assert lift(tmp_path, "--include-retained") == 0 and phase(target) == CLOSED
 
 
 def test_a_finished_cutovers_fence_stays_unless_told(
@@ -166,8 +166,8 @@ def test_a_finished_cutovers_fence_stays_unless_told(
 ) -> None:
     fenced(target, "done", phase=OPENED, outcome=reports.DONE, kept=True)
     assert lift(tmp_path) == 0
-    assert phase(target) == OPENED and CALLS == [] and "--kept-too lifts it" in capsys.readouterr().out
-    assert lift(tmp_path, "--kept-too") == 0
+    assert phase(target) == OPENED and CALLS == [] and "--include-retained lifts it" in capsys.readouterr().out
+    assert lift(tmp_path, "--include-retained") == 0
     assert phase(target) == CLOSED
     assert CALLS == ["lease of flow", "source:9092"]  # no tail may copy what is written then
 

@@ -310,7 +310,7 @@ def test_long_lists_are_cut_for_people_only(target: Target, tmp_path: Path, caps
 def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target.held = True
     assert run(tmp_path, "--yes") == 2
-    assert "mirror 'm' is not over\n  why: a job holds its writer lease" in capsys.readouterr().err and target.maps
+    assert "mirror 'm' is still active\n  why: a job holds its writer lease" in capsys.readouterr().err and target.maps
     assert run(tmp_path, "--yes", "--end-writing") == 0
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
@@ -344,7 +344,7 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
     target.state.write({"plan/m/x/0/1": b"{}", "plan/m/earlier/0/1": b"{}"})
 
     def lift(arguments: Any, where: Target, fence: FenceState) -> str:
-        assert (arguments.source, arguments.fence, arguments.kept_too) == ("src", "acl", True)
+        assert (arguments.source, arguments.fence, arguments.include_retained) == ("src", "acl", True)
         target.log.append(f"lift {fence.run}, {len(where.maps)} map")
         return "lifted"
 

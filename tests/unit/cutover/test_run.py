@@ -293,7 +293,7 @@ def test_new_attempt_waits_until_a_guard_has_lifted_the_old_fence(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "kept_too", "calls"),
+    ("outcome", "include_retained", "calls"),
     [
         (reports.RUNNING, False, ["off"]),
         (reports.UNDO_FAILED, True, ["off"]),
@@ -302,12 +302,12 @@ def test_new_attempt_waits_until_a_guard_has_lifted_the_old_fence(
     ],
 )
 def test_teardown_lifts_what_was_not_meant_to_stay_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, kept_too: bool, calls: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, include_retained: bool, calls: list[str]
 ) -> None:
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable", outcome)
     for _ in range(2):
-        lifts(tmp_path, seen.fence, kept_too=kept_too)
+        lifts(tmp_path, seen.fence, include_retained=include_retained)
     assert seen.calls == calls
 
 
@@ -330,7 +330,7 @@ def test_person_may_end_an_opening_that_nobody_completes(
     if report == "gone":
         target_of(tmp_path).write({key: None for key in target_of(tmp_path).read() if key.startswith("report/")})
         shutil.rmtree(tmp_path)
-    with pytest.raises(OpeningUnfinished, match="--kept-too"):
+    with pytest.raises(OpeningUnfinished, match="--include-retained"):
         lifts(tmp_path, seen.fence)
 
     def lives(*_: object) -> None:
@@ -354,7 +354,7 @@ def test_report_that_somebody_made_up_is_not_lifted(tmp_path: Path) -> None:
     record = FenceRecord(kind="acl", intent=intent, requested=1.0)
     made_up = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, id="any", fence=record)
     kept_in(tmp_path).save(made_up)
-    assert lifts(tmp_path, None, source, kept_too=True) == [] and source.acls == {DENY}
+    assert lifts(tmp_path, None, source, include_retained=True) == [] and source.acls == {DENY}
 
 
 class Away:

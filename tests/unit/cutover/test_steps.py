@@ -42,12 +42,12 @@ from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverTakenOver,
     DecidedLate,
-    EndUnknown,
     FencedByAnother,
     FenceNotLifted,
     FenceTooLong,
     MayBeOpen,
     OpeningUnfinished,
+    OpenOutcomeUnknown,
     TryAgain,
     Undecided,
 )
@@ -371,7 +371,7 @@ def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: P
 
         return replace(step, do=do) if step.name == ("open_target" if sent else "drain") else step
 
-    with pytest.raises(EndUnknown if sent else Undecided, match="no broker answered"):
+    with pytest.raises(OpenOutcomeUnknown if sent else Undecided, match="no broker answered"):
         walk(run, [fails(step) for step in fence.steps()])
     assert ("lift" in fence.calls) is not sent and run.report.is_fenced is sent
 
@@ -685,7 +685,7 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
         with pytest.raises(MayBeOpen, match="about to be opened"):
             lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run)
         assert AclFence(source).standing("flow") == {name: True}  # type: ignore[arg-type]
-        assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run, kept_too=True)
+        assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run, include_retained=True)
         assert not source.acls, "the name goes with the fence"
         return
     other = name_of("flow", "another", "1")

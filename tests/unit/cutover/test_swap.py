@@ -107,7 +107,7 @@ def intent(tmp_path: Path, source: Watched) -> Intent:
 def lift(tmp_path: Path, source: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
     source.shut = False
-    assert lift_leftover_fence(on(tmp_path, source), "flow", kept_too=True)
+    assert lift_leftover_fence(on(tmp_path, source), "flow", include_retained=True)
 
 
 @pytest.mark.parametrize("acls", [BEFORE, ()], ids=["with ACLs", "bare"])

@@ -246,7 +246,7 @@ def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, lea
 def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fence that a finished cutover kept is lifted only with kept_too."""
+    """The fence that a finished cutover kept is lifted only with include_retained."""
     slept = list[float]()
     on = world.run.on
     monkeypatch.setattr(on.target, "clock", SimpleNamespace(sleep=slept.append))
@@ -255,7 +255,7 @@ def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     open_behind(world.run)
     world.run.save()
     assert lift_leftover_fence(on, "flow", world.run.fence) == []
-    assert lift_leftover_fence(on, "flow", world.run.fence, kept_too=True) != []
+    assert lift_leftover_fence(on, "flow", world.run.fence, include_retained=True) != []
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
 
 
@@ -364,7 +364,7 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     found = cut_off_behind_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
-        lift_leftover_fence(run.on, "flow", run.fence, kept_too=True)
+        lift_leftover_fence(run.on, "flow", run.fence, include_retained=True)
     assert found.fenced
 
 
@@ -377,7 +377,7 @@ def test_fence_of_an_opening_whose_report_is_lost_comes_down_at_a_persons_word(w
     with pytest.raises(OpeningUnfinished):
         lift_leftover_fence(run.on, "flow", run.fence)
     assert found.fenced
-    assert lift_leftover_fence(run.on, "flow", run.fence, kept_too=True) and not found.fenced
+    assert lift_leftover_fence(run.on, "flow", run.fence, include_retained=True) and not found.fenced
 
 
 def test_target_away_after_it_was_opened_undoes_nothing(

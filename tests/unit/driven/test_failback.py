@@ -22,7 +22,7 @@ from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, as_r
 from airflow_mirror.cutover.rollback import failback as module
 from airflow_mirror.cutover.rollback.export import MANIFEST, export, read_back
 from airflow_mirror.cutover.rollback.failback import Prepared, failback
-from airflow_mirror.cutover.rollback.parted import Verdict, parted
+from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence, classify_divergence
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
@@ -68,8 +68,8 @@ class World:
         self.source.close()
         self.target.close()
 
-    def verdict(self, level: str | None = "batches") -> Verdict:
-        (found,) = parted(self.cut, self.plan, self.source, self.target, level)
+    def verdict(self, level: str | None = "batches") -> TopicDivergence:
+        (found,) = classify_divergence(self.cut, self.plan, self.source, self.target, level)
         return found
 
     def again(self) -> None:

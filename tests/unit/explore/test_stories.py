@@ -57,7 +57,7 @@ def test_fence_is_not_raised_after_it_was_lifted() -> None:
 def test_owner_without_the_target_lifts_no_other_attempts_fence() -> None:
     """Its own record named the same rules as the open attempt's: it deleted them."""
     outcome = sound(story("retry", ("A", LISTED, 1, freeze(cut="target"))))
-    assert end_of(outcome, "A") == "EndUnknown" and decided(outcome) == ("opened", "r1", "B-1")
+    assert end_of(outcome, "A") == "OpenOutcomeUnknown" and decided(outcome) == ("opened", "r1", "B-1")
     assert outcome.world.denied == ["orders", "payments"]
 
 

@@ -228,7 +228,7 @@ def test_a_fence_that_was_lifted_before_its_proof_stays_lifted(world: Returns, m
     world.source.deaf, world.source.broker_count = True, lambda: 3  # type: ignore[method-assign]
     with pytest.raises(FenceUnproven):
         world.fence()
-    assert world.lift(kept_too=True)
+    assert world.lift(include_retained=True)
     with pytest.raises(NeedsHuman, match="was lifted"):
         world.fence()
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
@@ -242,7 +242,7 @@ def test_rules_that_come_after_a_person_has_lifted_the_fence_are_taken_back(
     class Late(AclFence):
         def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
             permit()
-            assert world.lift(kept_too=True)
+            assert world.lift(include_retained=True)
             super().raise_(intent, name, unfenced)  # as a request that had been on its way already
 
     with pytest.raises(CutoverTakenOver):
@@ -256,7 +256,7 @@ def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.Monke
     monkeypatch.setattr(TargetSide, "end_writing", lambda _, mirror: ended.append(mirror))
     world.fence()
     assert world.lift() == [] and world.is_fenced()
-    assert world.lift(kept_too=True) and ended == ["m"]
+    assert world.lift(include_retained=True) and ended == ["m"]
     assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
     with pytest.raises(NeedsHuman, match="was lifted"):
         world.fence()

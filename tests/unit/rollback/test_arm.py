@@ -16,8 +16,8 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of, require_not_older
-from airflow_mirror.cutover.rollback.parted import Verdict
 from airflow_mirror.cutover.rollback.reverse import reverse_name, reverse_of
+from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
@@ -95,7 +95,7 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
     world.arm()
     world.old.shut = False
-    lines = lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", kept_too=True)
+    lines = lift_leftover_fence(Platform(world.on.source, world.on.source), "flow", include_retained=True)
     assert "mirror 'flow-reverse' is ended" in lines[-1]
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
@@ -118,7 +118,7 @@ def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatc
         with pytest.MonkeyPatch.context() as lost:
             if not one.old.ledger.values():
                 lost.setattr(one.old.ledger, "decide", lambda *_: raise_(LedgerMissing()))
-            assert lift_leftover_fence(one.on, "flow", kept_too=True), number
+            assert lift_leftover_fence(one.on, "flow", include_retained=True), number
         assert one.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}, number
 
 
@@ -133,7 +133,7 @@ def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
     world.arm()
     world.old.shut = False
     monkeypatch.setattr(world.new.ledger, "values", lambda: raise_(TryAgain("away")))
-    assert lift_leftover_fence(world.on, "flow", kept_too=True, runs=tmp_path)
+    assert lift_leftover_fence(world.on, "flow", include_retained=True, runs=tmp_path)
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")} and ended == ["flow-reverse"]
     with pytest.raises(MirrorCutOver):
         ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
 
     def lifted() -> None:
         world.old.shut = False
-        assert lift_leftover_fence(world.on, "flow", kept_too=True)
+        assert lift_leftover_fence(world.on, "flow", include_retained=True)
 
     def adopted(*given: Any) -> None:
         if before:
@@ -356,11 +356,11 @@ class Returned:
         self.kept = ReportStore(world.new.state, "flow", "failover-x", None)
         self.kept.save(world.report)
         world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], "run": "failover-x"}})
-        self.verdicts = [Verdict(topic="orders", topic_id="id-old", verdict="delta")]
-        monkeypatch.setattr(arming, "parted", self._parted)
+        self.verdicts = [TopicDivergence(topic="orders", topic_id="id-old", verdict="delta")]
+        monkeypatch.setattr(arming, "classify_divergence", self._parted)
         monkeypatch.setattr(arming, "create_target_topics", lambda plan, admin, _: self.created.append(admin.name))
 
-    def _parted(self, cut: Any, plan: Any, source: Any, target: Any, level: str | None) -> list[Verdict]:
+    def _parted(self, cut: Any, plan: Any, source: Any, target: Any, level: str | None) -> list[TopicDivergence]:
         assert (source, target) == (self.world.old, self.world.new) and set(cut.values()) == {50}
         self.levels.append(level)
         return [one for one in self.verdicts if one.topic in {t.source_topic for t in plan.topics}]
@@ -388,21 +388,23 @@ def test_source_that_returned_may_end_below_the_cut(returned: Returned) -> None:
 def test_topic_that_has_diverged_is_a_reason_until_it_is_left_out(returned: Returned) -> None:
     ours, theirs = topic_plan("orders", {0: 0}, source_topic_id="id-old"), topic_plan("a.b", {0: 0}, source_topic_id="i")
     both = plan_of(replace(MIRROR, topics=[".*"]), ours, theirs, source_cluster_id="old", target_cluster_id="new")
-    returned.verdicts.append(Verdict(topic="a.b", topic_id="i", verdict="diverged", reasons=("a.b-0: 3 offsets",)))
+    returned.verdicts.append(
+        TopicDivergence(topic="a.b", topic_id="i", verdict="diverged", reasons=("a.b-0: 3 offsets",))
+    )
     before = returned.world.changes.left
     with pytest.raises(NoWayBack, match=r"a\.b has diverged \(a\.b-0: 3 offsets\): 'airflow-mirror failback' exports it"):
         returned.arm(both, check_only=True)
     with pytest.raises(InputError, match="has no topic nowhere to leave out"):
-        returned.arm(both, leave=["nowhere"])
+        returned.arm(both, exclude_topics=["nowhere"])
     assert returned.world.changes.left == before
-    returned.arm(both, leave=["a.b"])
+    returned.arm(both, exclude_topics=["a.b"])
     (mirror,) = returned.world.built
     assert mirror.selects_topic("orders") and not mirror.selects_topic("a.b") and mirror.selects_topic("axb")
 
 
 def test_topics_that_are_gone_are_created_before_the_direction_is_decided(returned: Returned) -> None:
     returned.world.reverse = replace(REVERSE, topics=(replace(REVERSE.topics[0], target_exists=False),))
-    returned.verdicts = [Verdict(topic="orders", topic_id="", verdict="gone")]
+    returned.verdicts = [TopicDivergence(topic="orders", topic_id="", verdict="gone")]
     returned.arm(check_only=True)
     assert returned.created == []
     returned.arm()

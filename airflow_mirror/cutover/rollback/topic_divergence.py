@@ -25,7 +25,7 @@ DELTA, DIVERGED, GONE = "delta", "diverged", "gone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TopicDivergence:
     """One topic of the old source.
 
     :param topic_id: its id there by now; "" if it is gone, or on brokers that have none.
@@ -45,10 +45,10 @@ class Verdict:
         return [f"{self.topic}{named}: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
 
 
-def parted(
+def classify_divergence(
     cut: Mapping[TopicPartition, int], plan: Plan, source: ClusterAdmin, target: ClusterAdmin,
     level: str | None = "batches",
-) -> list[Verdict]:  # fmt: skip
+) -> list[TopicDivergence]:  # fmt: skip
     """Return what has become of each topic.
 
     :param cut: by source partition, the first offset that the target lacked at the failover.
@@ -62,14 +62,14 @@ def parted(
     there = source.topics([t.source_topic for t in plan.topics])
     tps = {name: [TopicPartition(name, p) for p in range(info.partitions)] for name, info in there.items()}
     ends = source.wire.log_ends([tp for its in tps.values() for tp in its])
-    found: dict[str, Verdict] = {}
+    found: dict[str, TopicDivergence] = {}
     for name in [t.source_topic for t in plan.topics]:
         topic_id = there[name].topic_id if name in there else ""
         more = [row for row in rows.get(name, ()) if row.end > (row.cut or 0)]
         surplus = tuple(row if row.cut is not None else replace(row, cut=0) for row in more)
         verdict = GONE if not any(ends[tp] for tp in tps.get(name, ())) else DIVERGED if more else DELTA
         reasons = tuple(map(str, more))
-        found[name] = Verdict(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus)
+        found[name] = TopicDivergence(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus)
     same = [t for t in plan.topics if found[t.source_topic].verdict == DELTA]
     if same and level is not None:
         compared = replace(plan, topics=tuple(replace(t, partitions=len(tps[t.source_topic])) for t in same))
