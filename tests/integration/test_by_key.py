@@ -66,7 +66,7 @@ def arrived(cluster: Cluster, topic: str) -> dict[bytes | None, list[tuple[int, 
 def test_each_key_goes_where_the_java_producer_sends_it(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, options: str
 ) -> None:
-    create(source_cluster, topic_name, PARTITIONS)
+    create(source_cluster, topic_name, PARTITIONS, retention_ms="604800000")
     create(target_cluster, topic_name, ON_TARGET)
     found = write_keyed(source_cluster, topic_name)
     properties = properties_of(tmp_path, source_cluster, target_cluster)

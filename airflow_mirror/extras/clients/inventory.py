@@ -1,0 +1,204 @@
+"""Who reads and writes a mirror's topics on the source, and who of them has come to the target.
+
+Brokers list neither connections nor clients that they refused. What there is: groups with their members and committed
+offsets, and the producers that partition leaders remember, for a day after their last record. Who reads without a group,
+and who writes without numbering its batches, nobody lists: :data:`UNTOLD` says so in every inventory. Only reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.report import DONE, CutoverReport
+from airflow_mirror.errors import ClusterUnreachable
+from airflow_mirror.extras.readiness.groups import Group, groups
+from airflow_mirror.extras.readiness.look import said
+from airflow_mirror.extras.readiness.producers import Producer, producers
+from airflow_mirror.extras.readiness.waves import Wave
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.groups import CONSUMERS
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.plan.findings import Questions
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.wire.topology import ProducerState
+
+UNTOLD = (
+    "no broker lists: clients that read without a group, producers without enable.idempotence (the default before 3.0), "
+    "clients that were refused, and what is behind a proxy. A broker's request metrics tell versions: --metrics FILE"
+)
+# What the target says of a client of the source.
+READS, COMMITTED, WRITES, NOT_YET = "is a member", "has committed since", "has written", "not yet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A consumer group with committed offsets in the mirror's topics.
+
+    :param kind: a key of :data:`airflow_mirror.extras.readiness.groups.TO_DO`. :param state: Kafka's, on the source.
+    :param clients: its members on the source, each as ``client id at host``. :param topics: of the source, sorted.
+    :param on_target: what the target says of it; "": before the target is open nobody has to be there.
+    """
+
+    group: str
+    kind: str
+    state: str
+    clients: Sequence[str]
+    topics: Sequence[str]
+    on_target: str = ""
+
+    @property
+    def waiting(self) -> str:
+        """Why it has not moved yet; "": it has."""
+        if self.clients:
+            return f"group {self.group!r} has {len(self.clients)} member(s) on the source"
+        return f"group {self.group!r} has not come to the target" if self.on_target == NOT_YET else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """A producer of the source.
+
+    :param name: its transactional id, or ``producer ID``. :param transactional: only then it is known on the target.
+    :param topics: that it has written to, sorted. :param last_ms: newest time among its records.
+    :param since_opening: it has written to the source after the target was opened, or has a transaction open there.
+    :param on_target: as of :class:`Reader`; "" also of one without a transactional id.
+    """
+
+    name: str
+    transactional: bool
+    topics: Sequence[str]
+    last_ms: int
+    since_opening: bool = False
+    on_target: str = ""
+
+    @property
+    def waiting(self) -> str:
+        """Why it has not moved yet; "": it has, or nobody can tell."""
+        if self.since_opening:
+            return f"{self.name} has written to the source since the target was opened"
+        return f"{self.name} has not come to the target" if self.on_target == NOT_YET else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Who is there.
+
+    :param at_ms: when it was looked, by our clock. :param opened_ms: when the target was opened; 0: it was not.
+    :param newcomers: producers without a transactional id that have written to the target: whose they are nobody tells.
+    :param unseen: what could not be read, each with its reason.
+    """
+
+    mirror: str
+    at_ms: int
+    opened_ms: int
+    readers: Sequence[Reader]
+    writers: Sequence[Writer]
+    newcomers: int
+    unseen: Sequence[str]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Who has not moved yet, a line each; empty before the target is open."""
+        return [line for one in (*self.readers, *self.writers) if (line := one.waiting)] if self.opened_ms else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self) | {"waiting": self.waiting, "untold": UNTOLD}
+
+
+def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: CutoverReport | None) -> Inventory:
+    """Ask both clusters.
+
+    :param report: of the mirror's last cutover; None: there was none.
+    :raises ClusterUnreachable: one of them does not answer.
+    """
+    to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
+    wave = Wave(topics=[t.source_topic for t in plan.topics], groups=[], ties={}, mirror={})
+    every = to.ask("groups", lambda: source.groups(every=True)) or []
+    peopled = [one.group_id for one in every if one.protocol_type in CONSUMERS and one.has_members]
+    described = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
+    every = [replace(d, group_type=one.group_type) if (d := described.get(one.group_id)) else one for one in every]
+    names = [one.group_id for one in every if one.protocol_type in CONSUMERS]
+    offsets = to.ask("committed offsets", lambda: source.groups_offsets(names)) or {}
+    reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
+    known = [one for one in groups(every, (), reads, [wave]) if one.topics]
+    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(_partitions(plan, "source")))
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", source.transactional_ids) or {}
+    wrote = producers(states or {}, ids, [wave])
+    opened_ms = opened_at(report)
+    inventory = Inventory(
+        mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
+        readers=[_reader(one, described.get(one.name)) for one in known],
+        writers=[_writer(one, opened_ms) for one in wrote if not one.is_mirror],
+    )  # fmt: skip
+    if opened_ms:
+        inventory = _with_target(inventory, plan, target, report, to)
+    return replace(inventory, unseen=said(to.unknown))
+
+
+def opened_at(report: CutoverReport | None) -> int:
+    """Return when a finished cutover opened the target, in ms since the epoch; 0: none did."""
+    if report is None or report.outcome != DONE or report.fence is None or report.fence.opened is None:
+        return 0
+    return round(report.fence.opened * 1000)
+
+
+def _with_target(
+    inventory: Inventory, plan: Plan, target: ClusterAdmin, report: CutoverReport | None, to: Questions
+) -> Inventory:
+    names = [one.group for one in inventory.readers]
+    states = to.ask("groups of the target", lambda: target.group_states(names))
+    offsets = to.ask("committed offsets on the target", lambda: target.groups_offsets(names))
+    there = to.ask("producers of the target", lambda: target.wire.describe_producers(_partitions(plan, "target")))
+    ids = to.ask("transactional ids of the target", target.transactional_ids)
+    given = {one.group: one.on_target for one in report.groups} if report is not None else {}
+    wrote = producers(there or {}, ids or {}, ())
+    came = {one.transactional_id for one in wrote}
+    readers = [
+        replace(one, on_target=_arrived(one.group, states, offsets, given)) for one in inventory.readers
+    ] if states is not None and offsets is not None else inventory.readers  # fmt: skip
+    writers = [
+        replace(one, on_target=(WRITES if one.name in came else NOT_YET) if one.transactional else "")
+        for one in inventory.writers
+    ] if there is not None and ids is not None else inventory.writers  # fmt: skip
+    newcomers = sum(not one.transactional_id and not one.is_mirror for one in wrote)
+    return replace(inventory, readers=readers, writers=writers, newcomers=newcomers)
+
+
+def _arrived(
+    group: str, states: Mapping[str, str], offsets: Mapping[str, Mapping[TopicPartition, GroupPosition]],
+    given: Mapping[str, Mapping[TopicPartition, int]],
+) -> str:  # fmt: skip
+    if GroupInfo(group, states.get(group, "Dead"), "").has_members:
+        return READS
+    now, then = offsets.get(group, {}), given.get(group, {})
+    moved = any(position.offset != then.get(tp, position.offset) for tp, position in now.items())
+    return COMMITTED if moved or (now and not then) else NOT_YET
+
+
+def _reader(one: Group, described: GroupInfo | None) -> Reader:
+    clients = [] if described is None else [f"{member.client_id} at {member.host}" for member in described.members]
+    return Reader(group=one.name, kind=one.kind, state=one.state, clients=sorted(clients), topics=one.topics)
+
+
+def _writer(one: Producer, opened_ms: int) -> Writer:
+    return Writer(
+        name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms,
+        topics=sorted({tp.rpartition("-")[0] for tp in one.partitions}),
+        since_opening=bool(opened_ms) and (one.last_ms > opened_ms or one.in_transaction),
+    )  # fmt: skip
+
+
+def _partitions(plan: Plan, side: str) -> list[TopicPartition]:
+    return [
+        TopicPartition(t.source_topic if side == "source" else t.target_topic, p)
+        for t in plan.topics
+        for p in range(t.partitions)
+    ]
+
+
+States = Mapping[TopicPartition, Sequence[ProducerState]]
