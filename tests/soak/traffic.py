@@ -17,6 +17,7 @@ from tests.soak.topics import CODECS, MAPPED, TOPICS, Topic
 
 _IDEMPOTENT = ("lz4", "zstd")  # codecs of producers that number their batches
 _MORTAL = 2  # the producer that leaves transactions open
+_TIMEOUT_MS = 60_000  # of the others' transactions
 _ABANDONED_MS = 6000  # after this the coordinator aborts what it left
 _SILENT = logging.getLogger("soak.producers")  # their connections break on purpose
 _SILENT.addHandler(logging.NullHandler())
@@ -49,7 +50,8 @@ class Traffic:
         assert self._idle.wait(150), "the producers did not come to rest"
         with WireCluster(config(self._source)) as wire:
             partitions = [tp for t in self.topics for tp in t.all_partitions()]
-            deadline = time.monotonic() + 60
+            # One whose producer was given up ends by its timeout, at which the coordinator looks every ten seconds.
+            deadline = time.monotonic() + 2 * _TIMEOUT_MS / 1000 + 30
             while wire.last_stable(partitions) != wire.log_ends(partitions):
                 assert time.monotonic() < deadline, "a transaction on the source did not end"
                 time.sleep(0.1)
@@ -134,7 +136,7 @@ class Traffic:
                 "transactional.id": f"soak-{number}-{self._rng.getrandbits(40)}",
                 "linger.ms": 1,
             }
-            timeout_ms = _ABANDONED_MS if number == _MORTAL else 60_000
+            timeout_ms = _ABANDONED_MS if number == _MORTAL else _TIMEOUT_MS
             producer = self._producer(conf | {"transaction.timeout.ms": timeout_ms, "message.timeout.ms": timeout_ms})
             producer.init_transactions(30)
             self._transactional[number] = producer
