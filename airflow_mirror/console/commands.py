@@ -27,6 +27,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "cutover": ("cutover", "move producers and consumers to the target"),
         "rollback": ("cutover", "move producers and consumers back to the old source"),
         "lift-fence": ("lift_fence", "let producers write to the source again, after a cutover was killed"),
+        "clients": ("clients", "who reads and writes on the source, and who has come to the target"),
         "report": ("report", "what a cutover did or does, as a page or as JSON"),
         "audit-reports": ("audit_reports", "prove that reports of cutovers are unchanged and all there"),
         "swap-fence": ("swap_fence", "let the mirror write to a source that stays fenced for applications"),

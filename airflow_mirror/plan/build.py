@@ -84,7 +84,7 @@ def build(
     if mirror.sync_acls:
         for cluster in (source, target):
             own_principal(cluster, mirror.own_principals)
-    lost = check_brokers(source.config, target.config)
+    brokers = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
     upstream = read_upstream(source, names)
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
@@ -94,7 +94,8 @@ def build(
     if forbidden := there.kind is not None and bool(KINDS[there.kind].forbids):
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(
-        read_source(mirror, source, names, before.begun), lost=lost, upstream=upstream, returning=returning,
+        read_source(mirror, source, names, before.begun), lost=brokers.lost, drops_old_clients=brokers.drops_old_clients,
+        upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
     if to_copy:

@@ -125,6 +125,18 @@ def _brokers(s: Situation) -> Iterator[Finding]:
         )
 
 
+@CHECKS.check(
+    "client_versions", "the target serves every client that the source serves", about="target cluster", of="mirror"
+)
+def _client_versions(s: Situation) -> Iterator[Finding]:
+    if s.source.drops_old_clients:
+        yield warn(
+            "Kafka 4 serves no client of before Kafka 2.1 (KIP-896), and the source's brokers do; which ones there are, "
+            "no broker lists",
+            "Before the cutover, ask the brokers' metrics, or their request log: airflow-mirror clients --broker-file.",
+        )
+
+
 # A cutover would otherwise notice it while the source is fenced.
 @CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", of="mirror")
 def _lease(s: Situation) -> Iterator[Finding]:

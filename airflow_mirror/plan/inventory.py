@@ -96,7 +96,7 @@ class Inventory:
     :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
-    :param lost: what its brokers are too old to report; of the source only.
+    :param lost: what its brokers are too old to report; of the source only. :param drops_old_clients: likewise.
     """
 
     cluster_id: str
@@ -126,6 +126,7 @@ class Inventory:
     group_ids: tuple[str, ...] = ()
     kind: str | None = None
     lost: Sequence[Without] = ()
+    drops_old_clients: bool = False
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:

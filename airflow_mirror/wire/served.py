@@ -81,6 +81,14 @@ def without(cluster: WireCluster) -> list[Without]:
     return [lost for key, lost in _OPTIONAL.items() if key in missing]
 
 
+_FETCH, _OLD = 1, 3  # a version of Fetch that Kafka 4 serves no longer; of Produce it still says so (KAFKA-18659)
+
+
+def serves_old_clients(cluster: WireCluster) -> bool:
+    """Return whether all brokers serve clients of before Kafka 2.1. Kafka 4 does not: KIP-896."""
+    return all(connection.serves(_FETCH, _OLD) for connection in _each(cluster))
+
+
 # Release -> an (API key, version) that brokers serve from it on; the releases that change which rights a mirror needs.
 RELEASES: Mapping[tuple[int, int], tuple[int, int]] = {
     (3, 8): (22, 5),  # InitProducerId with TRANSACTION_ABORTABLE (KIP-890)

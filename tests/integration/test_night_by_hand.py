@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
@@ -71,6 +72,14 @@ class Night:
             found = admin.group_offsets(self.group).get(TopicPartition(self.topic, 0))
             return None if found is None else found.offset
 
+    def application(self, at: Cluster) -> None:
+        """Write in a transaction, as one application does wherever it is."""
+        producer = Producer({**at.properties("alice"), "transactional.id": f"{self.name}-orders"})
+        producer.init_transactions(120)
+        producer.begin_transaction()
+        producer.produce(self.topic, b"in a transaction")
+        producer.commit_transaction(120)
+
     def applications(self, at: Cluster) -> set[int]:
         """What a cluster answers an application that writes."""
         with WireCluster(ClientConfig(at.properties("alice"), "asked")) as wire:
@@ -93,14 +102,18 @@ def test_each_step_of_the_runbook_is_a_command(
 ) -> None:
     old, new = two
     night = Night(old, new, topic_name, tmp_path)
+    night.application(old)
     assert copy(*night.flow, log=tmp_path / "copy.log") == 0
 
     with Follow(*night.flow, log=tmp_path / "follow.log") as tail:
         wait_until(lambda: night.run("verify") == 0, "both sides are equal")
         compared = json.loads(capsys.readouterr().out.splitlines()[-1])
-        assert compared["records"] == 200 and not compared["spot_check"]["failed"]
+        assert compared["records"] == 201 and not compared["spot_check"]["failed"]
         assert night.run("preview", *TRUSTS) == 0
         capsys.readouterr()
+        assert night.run("clients", "--json") == 0
+        inventory = json.loads(capsys.readouterr().out)
+        assert [one["group"] for one in inventory["readers"]] == [night.group] and inventory["waiting"] == []
         assert night.ends("cutover") == 0
         *_, unchanged, held = capsys.readouterr().out.splitlines()
         assert unchanged == "nothing was changed; --yes does it"
@@ -114,6 +127,17 @@ def test_each_step_of_the_runbook_is_a_command(
         assert said[3].startswith(f"group {night.group}: set (") and Path(said[-1].removeprefix("report: ")).is_file()
         assert tail.process.wait(60) == 0 and "was ended by cutover, and this tail with it" in tail.said
     assert (night.position(new), night.setting(new)) == (60, "-1")
+    capsys.readouterr()
+    assert night.run("clients", "--json") == 1
+    inventory = json.loads(capsys.readouterr().out)
+    assert inventory["waiting"] == [
+        f"group {night.group!r} has not come to the target", f"{night.name}-orders has not come to the target",
+    ]  # fmt: skip
+    assert not inventory["unseen"] and [one["kind"] for one in inventory["readers"]] == ["positions only"]
+    night.application(new)
+    night.commit(new, 61)
+    assert night.run("clients", "--watch", "0.5") == 0, "they have come"
+    assert "nobody is waited for" in capsys.readouterr().out
     assert (night.applications(old), night.applications(new)) == ({MAY_NOT}, {MAY})
     capsys.readouterr()
     assert night.ends("cutover", "--yes") == 0
@@ -131,12 +155,12 @@ def test_each_step_of_the_runbook_is_a_command(
 
         def all_is_back() -> bool:
             assert main(["verify", *night.clusters, "--reverse-of", night.name]) == 0
-            return bool(json.loads(capsys.readouterr().out.splitlines()[-1])["records"] == 320)
+            return bool(json.loads(capsys.readouterr().out.splitlines()[-1])["records"] == 322)
 
         wait_until(all_is_back, "what was written to the new cluster is on the old one")
         assert night.ends("rollback") == 0
         counted = capsys.readouterr().out.splitlines()
-        assert "100 offsets, 100 records" in counted[0] and counted[-2] == "nothing was changed; --yes does it"
+        assert "103 offsets, 101 records" in counted[0] and counted[-2] == "nothing was changed; --yes does it"
         assert night.ends("rollback", "--yes") == 0
         assert back.process.wait(60) == 1 and "it was failed over, rolled back or retired" in back.said
         assert "the target stays fenced" in capsys.readouterr().out

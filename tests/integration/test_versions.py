@@ -147,10 +147,13 @@ def test_plan_says_what_an_old_source_does_not_tell(pair: Pair) -> None:
     with closing(admin(pair.source, "source")) as source, closing(admin(pair.target, "target")) as target:
         source.create_topics([NewTopicSpec(f"{prefix}.one", 1, 1, {})])
         wait_for(lambda: source.topics([f"{prefix}.one"]))
-        said = [f.evidence for f in planned(pair, prefix, source, target).findings if f.check == "brokers"]
+        findings = planned(pair, prefix, source, target).findings
+    said = [f.evidence for f in findings if f.check == "brokers"]
     number = RELEASES[pair.source_version].number
     assert any("leader epochs" in one for one in said) is (number < (2, 1))
     assert any("topic ids" in one for one in said) is (number < (2, 8))
+    (clients,) = (f.level for f in findings if f.check == "client_versions")
+    assert (clients == "warn") is (number < (4, 0) <= RELEASES[pair.target_version].number)
 
 
 def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str, tmp_path: Path) -> None:

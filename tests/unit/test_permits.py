@@ -79,7 +79,10 @@ WITHOUT = {
 # What makes the message of such a request; who sends it has the permit.
 MESSAGES = {"kafka/configs.py: _alteration", "kafka/groups.py: _to_commit", "wire/transactions.py: _markers_body"}
 # What changes something by another client than ours.
-OTHER_CLIENTS = {"extras/drill/clean_up.py": {"delete_consumer_groups"}}  # the drill's own group
+OTHER_CLIENTS = {
+    "extras/drill/clean_up.py": {"delete_consumer_groups"},  # the drill's own group
+    "extras/clients/inventory.py": set[str](),  # only describes
+}
 CONFLUENTS = {
     "alter_configs", "alter_consumer_group_offsets", "alter_user_scram_credentials", "create_partitions",
     "delete_consumer_groups", "delete_consumer_group_offsets", "incremental_alter_configs",

@@ -13,23 +13,26 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.report import DONE, CutoverReport
-from airflow_mirror.errors import ClusterUnreachable
-from airflow_mirror.extras.readiness.groups import Group, groups
+from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.extras.drill.clients import check_logins
+from airflow_mirror.extras.readiness.groups import groups
 from airflow_mirror.extras.readiness.look import said
 from airflow_mirror.extras.readiness.producers import Producer, producers
 from airflow_mirror.extras.readiness.waves import Wave
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.groups import CONSUMERS
-from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.wire.topology import ProducerState
+from airflow_mirror.wording import some
 
 UNTOLD = (
     "no broker lists: clients that read without a group, producers without enable.idempotence (the default before 3.0), "
-    "clients that were refused, and what is behind a proxy. A broker's request metrics tell versions: --metrics FILE"
+    "clients that were refused, and who is behind a proxy. A broker's metrics or request log tell more: --broker-file"
 )
+_PATIENCE_S = 15.0
 # What the target says of a client of the source.
 READS, COMMITTED, WRITES, NOT_YET = "is a member", "has committed since", "has written", "not yet"
 
@@ -53,8 +56,8 @@ class Reader:
     @property
     def waiting(self) -> str:
         """Why it has not moved yet; "": it has."""
-        if self.clients:
-            return f"group {self.group!r} has {len(self.clients)} member(s) on the source"
+        if self.state not in NO_MEMBERS:
+            return f"group {self.group!r} has members on the source: {some(self.clients, 3) or 'nobody says who'}"
         return f"group {self.group!r} has not come to the target" if self.on_target == NOT_YET else ""
 
 
@@ -103,7 +106,11 @@ class Inventory:
     @property
     def waiting(self) -> list[str]:
         """Who has not moved yet, a line each; empty before the target is open."""
-        return [line for one in (*self.readers, *self.writers) if (line := one.waiting)] if self.opened_ms else []
+        return (
+            [line for line in [*(r.waiting for r in self.readers), *(w.waiting for w in self.writers)] if line]
+            if self.opened_ms
+            else []
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -117,7 +124,7 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     :raises ClusterUnreachable: one of them does not answer.
     """
     to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
-    wave = Wave(topics=[t.source_topic for t in plan.topics], groups=[], ties={}, mirror={})
+    wave = Wave(topics=tuple(t.source_topic for t in plan.topics), ties={})
     every = to.ask("groups", lambda: source.groups(every=True)) or []
     peopled = [one.group_id for one in every if one.protocol_type in CONSUMERS and one.has_members]
     described = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
@@ -126,13 +133,17 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     offsets = to.ask("committed offsets", lambda: source.groups_offsets(names)) or {}
     reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
     known = [one for one in groups(every, (), reads, [wave]) if one.topics]
+    who = to.ask("clients of groups", lambda: clients_of(source.config, [one.name for one in known if one.alive])) or {}
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(_partitions(plan, "source")))
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", source.transactional_ids) or {}
     wrote = producers(states or {}, ids, [wave])
     opened_ms = opened_at(report)
     inventory = Inventory(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
-        readers=[_reader(one, described.get(one.name)) for one in known],
+        readers=[
+            Reader(group=one.name, kind=one.kind, state=one.state, clients=who.get(one.name, ()), topics=one.topics)
+            for one in known
+        ],
         writers=[_writer(one, opened_ms) for one in wrote if not one.is_mirror],
     )  # fmt: skip
     if opened_ms:
@@ -180,11 +191,6 @@ def _arrived(
     return COMMITTED if moved or (now and not then) else NOT_YET
 
 
-def _reader(one: Group, described: GroupInfo | None) -> Reader:
-    clients = [] if described is None else [f"{member.client_id} at {member.host}" for member in described.members]
-    return Reader(group=one.name, kind=one.kind, state=one.state, clients=sorted(clients), topics=one.topics)
-
-
 def _writer(one: Producer, opened_ms: int) -> Writer:
     return Writer(
         name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms,
@@ -193,12 +199,33 @@ def _writer(one: Producer, opened_ms: int) -> Writer:
     )  # fmt: skip
 
 
+def clients_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[str]]:
+    """Return the members of groups of all protocols, KIP-848 too, each as ``client id at host``.
+
+    By confluent-kafka: the schemas of our own connection have no ConsumerGroupDescribe.
+
+    :raises BrokerError: a group can't be described. :raises InvalidField: this login is none of librdkafka's wheels.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    if not groups:
+        return {}
+    check_logins([config])
+    client = AdminClient(config.common())  # kept alive: garbage collected too early, it would lose its results
+    found = {}
+    for group, future in client.describe_consumer_groups(list(groups), request_timeout=_PATIENCE_S).items():
+        try:
+            members = future.result(timeout=2 * _PATIENCE_S).members
+        except KafkaException as e:
+            raise BrokerError(f"describe group {group!r}", e.args[0].code(), e.args[0].name()) from e
+        found[group] = sorted(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
+    return found
+
+
 def _partitions(plan: Plan, side: str) -> list[TopicPartition]:
     return [
         TopicPartition(t.source_topic if side == "source" else t.target_topic, p)
         for t in plan.topics
         for p in range(t.partitions)
     ]
-
-
-States = Mapping[TopicPartition, Sequence[ProducerState]]

@@ -41,6 +41,13 @@ def test_plain_topic_and_empty_target_pass_every_check() -> None:
     made.raise_if_blocked()
 
 
+def test_a_target_that_refuses_old_clients_warns() -> None:
+    here = a_cluster(a_topic())
+    assert levels(plan(here), "client_versions") == ["pass"]
+    ((level, _, evidence),) = findings(plan(replace(here, drops_old_clients=True)), "client_versions")
+    assert level == "warn" and "before Kafka 2.1" in evidence
+
+
 def test_same_cluster_behind_both_connections_is_the_only_finding() -> None:
     made = plan(a_topic(), cluster_id="c1")
     assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]

@@ -13,6 +13,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import Plan, amend
+from airflow_mirror.plan.brokers import Told
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.ownership import Owned, claim, owned_topics
 from airflow_mirror.plan.recreated_topics import created_again, decisions_of
@@ -95,7 +96,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``here`` and ``there``: what reading the two clusters returns."""
     seen = SimpleNamespace(here=[a_topic("orders"), a_topic("users")], there=[a_topic("orders", spans=DATA)])
     module = importlib.import_module("airflow_mirror.plan.build")
-    answers: dict[str, Any] = {"check_brokers": lambda *_: [], "refusals": lambda *_: {}, "other_topics": lambda *_: ()}
+    answers: dict[str, Any] = {"refusals": lambda *_: {}, "other_topics": lambda *_: ()}
+    answers["check_brokers"] = lambda *_: Told([], drops_old_clients=False)
     answers["ledger_writers"], answers["refused_ledger"] = lambda *_: (), lambda *_: {}
     for name, does in answers.items():
         monkeypatch.setattr(module, name, does)

@@ -1,0 +1,100 @@
+"""``airflow-mirror clients``: who reads and writes a mirror's topics on the source, and who of them has come."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.command import add_json, add_mirror, command
+from airflow_mirror.console.request import last_plan, require_planned
+from airflow_mirror.cutover.report_store import newest_reports, reports_of
+from airflow_mirror.extras.clients.inventory import UNTOLD, Inventory, look, opened_at
+from airflow_mirror.extras.clients.versions import told
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.wording import duration, listed, some
+
+_TEXT = """\
+List who reads and writes the topics of a mirror's last plan on the source: groups with their members, and the producers
+that partition leaders remember. Once a cutover has opened the target, each is ticked off that was seen there since; who
+has not come, or is still on the source, is named. Only reads.
+
+Exit status: 0 nobody is waited for; 1 somebody is, or could not be seen; 2 wrong input.
+
+examples:
+  airflow-mirror clients --target dst.properties --mirror dc1-to-dc2
+  airflow-mirror clients --target kafka_dc2 --mirror dc1-to-dc2 --watch        # after the cutover, until all have come
+  airflow-mirror clients --target kafka_dc2 --mirror dc1-to-dc2 --broker-file kafka-request.log
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = command(commands, "clients", _TEXT, _run)
+    add_target(p)
+    add_mirror(p)
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    p.add_argument(
+        "--broker-file", type=Path, nargs="+", default=(), metavar="FILE",
+        help="a source broker's request log, or its metrics as Prometheus reads them: who is too old for Kafka 4",
+    )  # fmt: skip
+    p.add_argument(
+        "--watch", type=float, nargs="?", const=10.0, metavar="SECONDS",
+        help="look again every so many seconds (10), and print what changed, until nobody is waited for",
+    )  # fmt: skip
+    add_json(p)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    plan = last_plan(arguments)
+    old = sorted({line for file in arguments.broker_file for line in told(file)})
+    before: list[str] | None = None
+    with (
+        target_of(arguments) as target,
+        ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source,
+    ):
+        require_planned(plan, source, target)
+        while True:
+            reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
+            found = look(plan, source, target, max(reports, key=opened_at, default=None))
+            if arguments.json:
+                print(json.dumps(found.to_dict() | {"too_old": old}, indent=None if arguments.watch else 1), flush=True)
+            elif before is None:
+                _show(found, old)
+            elif before != found.waiting:
+                print(f"{time.strftime('%H:%M:%S')} waited for:\n{listed(found.waiting) or '  nobody'}", flush=True)
+            before = found.waiting
+            if arguments.watch is None or (found.opened_ms and not found.waiting):
+                return int(bool(found.waiting or found.unseen))
+            time.sleep(arguments.watch)
+
+
+def _show(found: Inventory, old: list[str]) -> None:
+    console = Console(markup=False, highlight=False)
+    readers = Table("group", "kind", "on the source", "members there", "topics", box=box.SIMPLE_HEAD, title="who reads")
+    writers = Table("producer", "last record", "topics", box=box.SIMPLE_HEAD, title="who writes")
+    if found.opened_ms:
+        readers.add_column("on the target")
+        writers.add_column("on the target")
+    for reader in found.readers:
+        row = [reader.group, reader.kind, reader.state, some(reader.clients, 3, "\n") or "none", some(reader.topics)]
+        readers.add_row(*row, *([reader.on_target] if found.opened_ms else []))
+    for writer in found.writers:
+        since_s = (found.at_ms - writer.last_ms) / 1000
+        wrote = "unknown" if writer.last_ms < 0 else f"{duration(since_s)} before" if since_s >= 1 else "now"
+        writers.add_row(writer.name, wrote, some(writer.topics), *([writer.on_target or "?"] if found.opened_ms else []))
+    console.print(readers if found.readers else "no group has committed offsets in these topics")
+    console.print(writers if found.writers else "no partition leader remembers a producer of these topics")
+    if found.opened_ms:
+        console.print(f"{found.newcomers} producer(s) without a transactional id have written to the target")
+        console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else "nobody is waited for")
+    for head, lines in (("too old for Kafka 4", old), ("not seen", [*found.unseen, UNTOLD])):
+        if lines:
+            console.print(f"{head}:\n{listed(lines)}")

@@ -1,0 +1,142 @@
+"""Who is listed, who is ticked off, and who is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.writer.identity import data_producer_id
+from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord, GroupRecord
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.extras.clients import inventory
+from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.topology import ProducerState
+from tests.builders import plan_of, topic_plan
+
+PLAN = plan_of(Mirror(name="m", source="s", target="t"), topic_plan("orders", {0: 0}, source_topic_id="id"))
+ORDERS = TopicPartition("orders", 0)
+OPENED_S = 1_000.0
+
+
+class Side:
+    """One cluster: groups with their states and offsets, and what the leader of the one partition remembers."""
+
+    def __init__(self) -> None:
+        self.config, self.wire = SimpleNamespace(), self
+        self.states: dict[str, str] = {}
+        self.offsets: dict[str, int] = {}
+        self.wrote: list[ProducerState] = []
+        self.ids: dict[int, str] = {}
+        self.away: set[str] = set()
+
+    def groups(self, *, every: bool) -> list[GroupInfo]:
+        return [GroupInfo(name, state, "consumer") for name, state in self.states.items()]
+
+    def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
+        return {name: GroupInfo(name, self.states.get(name, "Dead"), "consumer") for name in ids}
+
+    def group_states(self, ids: Collection[str]) -> dict[str, str]:
+        return {name: one.state for name, one in self.describe_groups(ids).items()}
+
+    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return {n: {ORDERS: GroupPosition(self.offsets[n])} if n in self.offsets else {} for n in ids}
+
+    def describe_producers(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
+        if "producers" in self.away:
+            raise TryAgain("no")
+        assert list(tps) == [ORDERS]
+        return {ORDERS: self.wrote}
+
+    def transactional_ids(self) -> dict[int, str]:
+        return self.ids
+
+    def writes(self, producer_id: int, at_ms: int, name: str = "", txn_start: int = -1) -> None:
+        self.wrote.append(ProducerState(producer_id, 0, 5, at_ms, txn_start))
+        if name:
+            self.ids[producer_id] = name
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> tuple[Side, Side]:
+    monkeypatch.setattr(inventory, "clients_of", lambda _, names: {name: [f"{name}-1 at 10.0.0.7"] for name in names})
+    return Side(), Side()
+
+
+def report(outcome: str = DONE) -> CutoverReport:
+    moved = [{"topic": "orders", "partition": 0, "source_offset": 7, "target_topic": "orders", "target_offset": 7}]
+    found = CutoverReport(mirror="m", plan_hash=PLAN.hash)
+    found.groups = [GroupRecord(group=name, settled="empty", source_state="Empty", positions=moved) for name in "abc"]
+    found.fence = FenceRecord(kind="acl", name="acl", intent={}, requested=900.0, opened=OPENED_S)
+    found.outcome = outcome
+    return found
+
+
+def look(sides: tuple[Side, Side], given: CutoverReport | None = None) -> Inventory:
+    return inventory.look(PLAN, *sides, given)  # type: ignore[arg-type]
+
+
+def test_before_a_cutover_nobody_is_waited_for(sides: tuple[Side, Side]) -> None:
+    old, _ = sides
+    old.states, old.offsets = {"a": "Stable", "b": "Empty", "elsewhere": "Stable"}, {"a": 5, "b": 7}
+    old.writes(11, 990_000, "tx")
+    old.writes(12, 990_000)
+    old.writes(data_producer_id("m", ORDERS), 990_000)  # a mirror that copies to the source is no client
+    for given in (None, report(BACKED_OUT)):
+        found = look(sides, given)
+        assert [(one.group, one.state, one.clients) for one in found.readers] == [
+            ("a", "Stable", ["a-1 at 10.0.0.7"]), ("b", "Empty", ()),
+        ]  # fmt: skip
+        assert [(one.name, one.transactional, one.topics) for one in found.writers] == [
+            ("tx", True, ["orders"]), ("producer 12", False, ["orders"]),
+        ]  # fmt: skip
+        assert found.opened_ms == 0 and found.waiting == [] and found.unseen == []
+
+
+def test_who_was_seen_on_the_target_since_is_ticked_off(sides: tuple[Side, Side]) -> None:
+    old, new = sides
+    old.states, old.offsets = {"a": "Empty", "b": "Empty", "c": "Empty"}, {"a": 7, "b": 7, "c": 7}
+    new.states, new.offsets = {"a": "Stable", "b": "Empty", "c": "Empty"}, {"a": 7, "b": 8, "c": 7}
+    old.writes(11, 990_000, "came")
+    old.writes(12, 990_000, "not")
+    old.writes(13, 990_000)
+    new.writes(7, 1_000_500, "came")
+    new.writes(8, 1_000_500)
+    new.writes(data_producer_id("m", ORDERS), 990_000)
+    found = look(sides, report())
+    assert {one.group: one.on_target for one in found.readers} == {"a": READS, "b": COMMITTED, "c": NOT_YET}
+    assert {one.name: one.on_target for one in found.writers} == {"came": WRITES, "not": NOT_YET, "producer 13": ""}
+    assert found.waiting == ["group 'c' has not come to the target", "not has not come to the target"]
+    assert found.newcomers == 1
+    new.states["c"] = "Stable"
+    new.writes(9, 1_000_900, "not")
+    assert look(sides, report()).waiting == []
+
+
+def test_who_is_still_on_the_source_is_waited_for_wherever_else_it_is(sides: tuple[Side, Side]) -> None:
+    old, new = sides
+    old.states, old.offsets = {"a": "Stable"}, {"a": 7}
+    new.states, new.offsets = {"a": "Stable"}, {"a": 9}
+    old.writes(11, 1_000_001, "tx")
+    old.writes(12, 999_000, "open", txn_start=3)
+    old.writes(13, 1_000_001)
+    for producer_id, name in ((1, "tx"), (2, "open")):
+        new.writes(producer_id, 1_000_500, name)
+    assert look(sides, report()).waiting == [
+        "group 'a' has members on the source: a-1 at 10.0.0.7",
+        "tx has written to the source since the target was opened",
+        "producer 13 has written to the source since the target was opened",
+        "open has written to the source since the target was opened",
+    ]
+
+
+def test_what_could_not_be_read_ticks_nobody_off(sides: tuple[Side, Side]) -> None:
+    old, new = sides
+    old.writes(11, 990_000, "tx")
+    new.away.add("producers")
+    found = look(sides, report())
+    assert [one.on_target for one in found.writers] == [""] and found.unseen == ["producers of the target: no"]

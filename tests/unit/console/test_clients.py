@@ -1,0 +1,87 @@
+"""``airflow-mirror clients``: the tables, what is waited for, and a watch that ends when nobody is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import clients as command
+from airflow_mirror.console.main import main
+from airflow_mirror.extras.clients.inventory import NOT_YET, READS, WRITES, Inventory, Reader, Writer
+
+READERS = (
+    Reader(
+        group="billing", kind="consumer protocol", state="Stable", clients=["billing-1 at 10.0.4.7"], topics=["orders"],
+        on_target=NOT_YET,
+    ),
+    Reader(group="mail", kind="classic consumer", state="Empty", clients=(), topics=["orders", "users"], on_target=READS),
+)  # fmt: skip
+WRITERS = (
+    Writer(name="shop-7", transactional=True, topics=["orders"], last_ms=41_000, on_target=WRITES),
+    Writer(name="producer 4011", transactional=False, topics=["users"], last_ms=100_000),
+)
+OPEN = Inventory(
+    mirror="m", at_ms=161_000, opened_ms=90_000, readers=READERS, writers=WRITERS, newcomers=1, unseen=["groups: no"]
+)
+DONE = replace(OPEN, readers=READERS[1:], writers=WRITERS[:1], unseen=())
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command, which finds these one after the other."""
+    monkeypatch.setattr(command, "last_plan", lambda _: SimpleNamespace(mirror=SimpleNamespace(name="m", source="s")))
+    monkeypatch.setattr(command, "target_of", lambda _: nullcontext())
+    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext())
+    monkeypatch.setattr(command, "config_of", lambda *_: None)
+    monkeypatch.setattr(command, "require_planned", lambda *_: None)
+    monkeypatch.setattr(command, "reports_of", lambda *_: SimpleNamespace(read=dict))
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(found: list[Inventory], *words: str) -> int:
+        left: Iterator[Inventory] = iter(found)
+        monkeypatch.setattr(command, "look", lambda *_: next(left))
+        status = main(["clients", "--target", "t", "--mirror", "m", *words])
+        assert next(left, None) is None, "each was asked for"
+        return status
+
+    return run
+
+
+def test_tables_say_who_is_there_and_who_is_waited_for(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([OPEN]) == 1
+    text = capsys.readouterr().out
+    rows = [line.split() for line in text.splitlines()]
+    assert ["billing", "consumer", "protocol", "Stable", "billing-1", "at", "10.0.4.7", "orders", "not", "yet"] in rows
+    assert ["shop-7", "2", "min", "before", "orders", "has", "written"] in rows
+    assert ["producer", "4011", "61", "s", "before", "users", "?"] in rows
+    assert "waited for:\n  - group 'billing' has members on the source: billing-1 at 10.0.4.7\n" in text
+    assert "not seen:\n  - groups: no\n  - no broker lists: clients that read without a group" in text
+
+
+def test_nothing_is_ticked_off_before_the_target_is_open(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([replace(OPEN, opened_ms=0, unseen=())]) == 0
+    text = capsys.readouterr().out
+    assert "on the target" not in text and "waited for" not in text and "billing" in text
+
+
+def test_watch_ends_when_nobody_is_waited_for(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    going = replace(OPEN, readers=READERS[:1], unseen=())
+    assert run([OPEN, going, going, DONE], "--watch", "0.01") == 0
+    assert capsys.readouterr().out.count("waited for:\n  nobody") == 1
+
+
+def test_json_has_what_is_waited_for_and_what_is_too_old(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m").write_text('a_deprecatedrequestspersec{request="Fetch",version="3"} 1\n')
+    assert run([DONE], "--json", "--broker-file", str(tmp_path / "m")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["waiting"] == [] and found["readers"][0]["group"] == "mail" and found["untold"]
+    assert found["too_old"] == ["a client that does not say what it is: Fetch v3"]
