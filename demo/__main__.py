@@ -177,9 +177,10 @@ def _migrate_and_judge(
     conf = {
         "source": "kafka_source",
         "target": "kafka_target",
+        "topics": [".*"],
         "offsets": "identical",
         "approval": False,
-        "open_by_default": True,  # as the sandbox sets up its brokers
+        "open_by_default": "yes",  # as the sandbox sets up its brokers
         "accept_ledger_writers": ["User:*"],  # likewise: nobody else is there
         "watch_s": 0,
         "way_back": False,  # the referee compares with what the source held when it was cut over

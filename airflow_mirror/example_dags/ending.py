@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY
@@ -9,13 +11,13 @@ from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
 
-def end_red_unless_done(last: Any, goal: str, asked: str) -> None:
+def end_red_unless_done(last: Any, goal: str, asked: str, goals: Mapping[str, str] = MappingProxyType({})) -> None:
     """Let a run end with a task ``outcome`` behind ``last``, a teardown.
 
     :param goal: id of the task that the run is for; it may be skipped where somebody has said no.
-    :param asked: id of the ApprovalOperator that asks.
+    :param asked: id of the ApprovalOperator that asks. :param goals: where the parameter ``mode`` wants another task.
     """
-    ending: Any = outcome(goal, asked)
+    ending: Any = outcome(goal, asked, dict(goals))
     ending.as_teardown(on_failure_fail_dagrun=True)
     last >> ending
 
@@ -26,15 +28,21 @@ def states_of(ti: Any) -> dict[str, str]:
 
 
 @task
-def outcome(goal: str, asked: str, ti: Any = None) -> None:
-    """Fail if a task of the run has failed, or if its goal was skipped although nobody has said no.
+def outcome(
+    goal: str, asked: str, goals: dict[str, str], ti: Any = None, dag: Any = None, params: Any = None
+) -> None:  # fmt: skip
+    """Fail if the run would turn green although a task has failed, or its goal was skipped and nobody has said no.
 
     Airflow judges a run by its last tasks. Where somebody marks a run as failed it skips those, fails what was running,
-    if anything was, and leaves the teardowns to end: without this one the run would turn green.
+    if anything was, and leaves the teardowns to end: without this one the run would turn green. A run that is red anyway
+    needs no second red task.
 
     :raises AirflowFailException: names the tasks.
     """
-    states = states_of(ti)
+    states, goal = states_of(ti), goals.get(params.get("mode", ""), goal)
+    last = (one.task_id for one in dag.leaves if not one.is_teardown)
+    if any(states.get(one) in ("failed", "upstream_failed") for one in last):
+        return
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
     # A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception.

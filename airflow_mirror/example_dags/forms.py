@@ -1,15 +1,44 @@
-"""What a form can't do: refuse a parameter that it does not have. Airflow takes any, and drops it."""
+"""What the forms of DAGs share: their fields, and a look at parameters that no field has: Airflow takes and drops them.
+
+A field without a section is open when the form is; a star is at each that must not be empty.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Param, TaskGroup
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.common.nearest import nearest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+def patterns(default: list[str], title: str, text: str, section: str | None = None) -> Param:
+    """Return a field for a list of names, or regular expressions, which may be empty."""
+    fields: dict[str, Any] = {"section": section} if section else {}
+    return Param(
+        default, title=title, type=["null", "array"], items={"type": "string"}, description_md=text, **fields
+    )  # fmt: skip
+
+
+def ask_brokers(title: str, text: str, section: str | None = None) -> Param:
+    """Return a field for what the brokers know, unless they hide it; :func:`answer` reads it."""
+    shown = {"ask": "Ask the brokers", "yes": "Yes", "no": "No"}
+    fields: dict[str, Any] = {"section": section} if section else {}
+    return Param("ask", title=title, enum=list(shown), values_display=shown, description_md=text, **fields)
+
+
+def answer(name: str) -> str:
+    """Return the template of such a field's value: True, False, or None for the brokers' own answer."""
+    return f"{{{{ {{'yes': True, 'no': False}}.get(params.{name}) }}}}"
+
+
+def stage(name: str, tooltip: str) -> TaskGroup:
+    """Return a group of tasks in the graph, whose ids stay as they are."""
+    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
 
 
 def known_params_only(context: Context) -> None:

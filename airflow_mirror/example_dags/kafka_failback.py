@@ -16,7 +16,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import end_red_unless_done
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -48,9 +48,8 @@ PARAMS = {
         "acl", type="string",
         description_md="How the target is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
     ),
-    "open_by_default": Param(
-        None, type=["null", "boolean"],
-        description_md="For the fence by ACL: are topics of the target without any ACL open to everybody "
+    "open_by_default": ask_brokers(
+        "Target open without ACLs?", "For the fence by ACL: are topics of the target without any ACL open to everybody "
         "(`allow.everyone.if.no.acl.found`)?",
     ),
     "max_fence_s": Param(
@@ -118,7 +117,7 @@ with DAG(
         accept_groups=ACCEPTED,
         accept_ledger_writers="{{ params.accept_ledger_writers }}",
         fence="{{ params.fence }}",
-        open_by_default="{{ params.open_by_default }}",
+        open_by_default=answer("open_by_default"),
         max_fence_s="{{ params.max_fence_s }}",
         level="{{ params.verify_level }}",
         allow_rewind="{{ params.allow_rewind }}",

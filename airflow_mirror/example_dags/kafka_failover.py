@@ -16,7 +16,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.wording import plain
 
@@ -36,9 +36,8 @@ PARAMS = {
         "acl", type="string",
         description_md="How it is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
     ),
-    "open_by_default": Param(
-        None, type=["null", "boolean"],
-        description_md="For the fence by ACL: are topics of the source without any ACL open to everybody "
+    "open_by_default": ask_brokers(
+        "Source open without ACLs?", "For the fence by ACL: are topics of the source without any ACL open to everybody "
         "(`allow.everyone.if.no.acl.found`)? Brokers that have the setting don't tell, and nobody can be asked then.",
     ),
     "force": Param(
@@ -97,7 +96,7 @@ with DAG(
         task_id="fence_returned",
         source="{{ params.source }}",
         fence="{{ params.fence }}",
-        open_by_default="{{ params.open_by_default }}",
+        open_by_default=answer("open_by_default"),
         execution_timeout=timedelta(days=7),
         **GIVEN,
     )

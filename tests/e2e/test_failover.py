@@ -77,7 +77,7 @@ def failed_over(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> t
     plan = mirrored(source, target)
     source.kill(1)
     airflow.turn_on(DAG)
-    given = {"target": "e2e_target", "mirror_name": NAME, "source": "e2e_source", "open_by_default": True}
+    given = {"target": "e2e_target", "mirror_name": NAME, "source": "e2e_source", "open_by_default": "yes"}
     run = airflow.trigger(DAG, given)
     airflow.wait_for_task(DAG, run, "approve_failover", ("awaiting_input",), timeout_s=1200)
     with ClusterAdmin(ClientConfig(target.admin_properties(), "target"), timeout_s=120) as there:
@@ -132,7 +132,7 @@ def test_applications_go_back_to_the_source_that_returned(
     for name, cluster in (("other_source", source), ("other_target", target)):
         airflow.add_connection(name, cluster.admin_properties())
     other = {"name": NAME, "source": "other_source", "target": "other_target"}
-    consent = {"approval": False, "open_by_default": True, "accept_ledger_writers": ["User:*"]}
+    consent = {"approval": False, "open_by_default": "yes", "accept_ledger_writers": ["User:*"]}
     run = airflow.trigger(FAILBACK, {**other, **consent})
     assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
     assert read_all(source.admin_properties(), TOPIC) == read_all(target.admin_properties(), TOPIC)

@@ -30,7 +30,7 @@ DONE = {"success", "skipped"}
 
 
 def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
-    ends = {"source": "e2e_source", "target": "e2e_target", "open_by_default": True, "approval": False}
+    ends = {"source": "e2e_source", "target": "e2e_target", "open_by_default": "yes", "approval": False}
     ends |= {"accept_ledger_writers": ["User:*"]}  # the brokers' principals are super users, and there are no rules
     return {
         "name": name,

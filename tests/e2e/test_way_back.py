@@ -42,7 +42,7 @@ def test_what_is_written_after_the_opening_comes_back_by_the_way_that_the_migrat
     written = read_all(there, TOPIC)
     assert len(written) == 1500
     wait_for(lambda: len(read_all(here, TOPIC)) == 1500)
-    back = {"name": NAME, "source": "e2e_source", "target": "e2e_target", "approval": False, "open_by_default": True}
+    back = {"name": NAME, "source": "e2e_source", "target": "e2e_target", "approval": False, "open_by_default": "yes"}
     run = airflow.trigger(FAILBACK, {**back, "accept_ledger_writers": ["User:*"]})
     assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
     assert read_all(here, TOPIC) == written == read_all(there, TOPIC)

@@ -18,12 +18,18 @@ import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+    ParamValidationError,
+)
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment, StrictUndefined
+from jinja2.nativetypes import NativeEnvironment
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import answer, known_params_only
 from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_mirrormaker import mirrormaker
 from airflow_mirror.example_dags.kafka_replication import replication
@@ -89,10 +95,18 @@ assert not heavy, heavy
 
 def test_the_form_explains_every_field_of_the_migration(bag: Any) -> None:
     params = bag.dags["kafka_migration"].params
-    for name in params:
-        param = params.get_param(name)
-        assert param.description or param.schema.get("description_md"), name
-        assert param.schema.get("section"), name
+    fields = {name: params.get_param(name) for name in params}
+    for name, param in fields.items():
+        assert param.schema.get("description_md") and param.schema.get("title"), name
+        # Airflow stars what must not be empty, and an empty list or object may be.
+        assert param.value not in ([], {}) or "null" in param.schema["type"], name
+        assert param.schema.get("type") != ["null", "boolean"], f"{name}: an answer of three has an enum"
+    assert [name for name, param in fields.items() if "section" not in param.schema] == [
+        "name", "source", "target", "topics", "exclude_topics", "groups", "mode", "spark_conn_id", "max_bytes_per_second",
+        "approval",
+    ]  # fmt: skip
+    with pytest.raises(ParamValidationError):
+        fields["topics"].resolve()
     assert params["approval"] is True and params["fail_on_reject"] is False
     assert {"policy", "source_alias", "separator"} <= params.keys(), "how target topics are named"
 
@@ -160,7 +174,8 @@ def test_a_run_that_has_not_reached_its_goal_stays_red(bag: Any, dag_id: str, go
     dag = bag.dags[dag_id]
     task = dag.get_task("outcome")
     assert task.upstream_task_ids == {"lift_fence"} and not task.downstream_task_ids and task.on_failure_fail_dagrun
-    named, asked = task.op_args
+    named, asked, goals = task.op_args
+    assert goals == ({"plan": "plan", "copy": "verify"} if goal == "cutover" else {})
     assert named == goal and isinstance(dag.get_task(asked), ApprovalOperator)
     states: dict[str, Any] = {goal: "success", "watch": "skipped", "lift_fence": "success", "outcome": "running"}
     xcoms: dict[tuple[str, str], Any] = {}
@@ -182,18 +197,55 @@ def test_a_run_that_has_not_reached_its_goal_stays_red(bag: Any, dag_id: str, go
             context: Any = {"ti": its, "task": asking}
             xcoms[asked, "return_value"] = asking.execute_complete(context, event)
 
-    task.python_callable(*task.op_args, ti)
+    def judge(mode: str = "migrate") -> None:
+        task.python_callable(*task.op_args, ti, dag, {"mode": mode})
+
+    judge()
     states[goal] = "failed"
     with pytest.raises(AirflowFailException, match=f"because of {goal}"):
-        task.python_callable(*task.op_args, ti)
+        judge()
     states[goal] = "skipped"
     with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
-        task.python_callable(*task.op_args, ti)
+        judge()
     answer("Approve")
     with pytest.raises(AirflowFailException, match=f"{goal} did not run, and nobody has said no"):
-        task.python_callable(*task.op_args, ti)
+        judge()
     answer("Reject")
-    task.python_callable(*task.op_args, ti)
+    judge()
+    states[goal], states["verify" if goal == "cutover" else "check"] = "upstream_failed", "failed"
+    last = next(one.task_id for one in dag.leaves if not one.is_teardown)
+    states[last] = "upstream_failed"
+    judge()  # the run is red because of one task, and stays so
+
+
+@pytest.mark.parametrize(("mode", "done"), [("plan", "plan"), ("copy", "verify"), ("migrate", "cutover")])
+def test_a_run_has_done_what_its_mode_asks_for(bag: Any, mode: str, done: str) -> None:
+    dag = bag.dags["kafka_migration"]
+    copies, cuts_over = (dag.get_task(name).python_callable for name in ("is_copy_wanted", "is_cutover_wanted"))
+    assert (copies(params={"mode": mode}), cuts_over(params={"mode": mode})) == (mode != "plan", mode == "migrate")
+    assert dag.get_task("is_copy_wanted").downstream_task_ids == {"create_topics"}
+    assert dag.get_task("is_cutover_wanted").downstream_task_ids == {"preview_groups"}
+    task, states = dag.get_task("outcome"), {done: "success"}
+    ti = SimpleNamespace(
+        dag_id="kafka_migration", run_id="r", get_task_states=lambda **_: {"r": states}, xcom_pull=lambda **_: None
+    )
+    task.python_callable(*task.op_args, ti, dag, {"mode": mode})
+    states[done] = "skipped"
+    with pytest.raises(AirflowFailException, match=f"{done} did not run"):
+        task.python_callable(*task.op_args, ti, dag, {"mode": mode})
+
+
+def test_graph_shows_the_stages_of_a_migration(bag: Any) -> None:
+    groups = bag.dags["kafka_migration"].task_group.get_task_group_dict()
+    assert [name for name in groups if name] == ["prepare", "copy", "prove", "cut_over", "afterwards", "way_back"]
+    alone = [one for one in bag.dags["kafka_migration"].task_group.children if one not in groups]
+    assert alone == ["outcome"]
+
+
+@pytest.mark.parametrize(("said", "meant"), [("ask", None), ("yes", True), ("no", False)])
+def test_what_brokers_hide_a_person_answers(said: str, meant: bool | None) -> None:
+    found: object = NativeEnvironment().from_string(answer("x")).render(params={"x": said})
+    assert found is meant
 
 
 def test_notifiers_of_ones_own_are_called_as_the_page_says(
