@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 COMMITS_EVERY_S = 5.0  # what auto.commit.interval.ms is by default
+_SESSION = "up to the longest session timeout of its clients (45 s by default)"
 ENOUGH_S = 5.0  # in a shorter look nothing is known to stand still
 
 
@@ -42,9 +43,14 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Seconds of each step of the cutover, by its name; None: nobody knows."""
+    """Seconds of each step of the cutover, by its name; None: nobody knows.
+
+    :param crashes: a group with members may hold it up: a member that crashed keeps its group until its session times
+        out, and brokers don't tell a client's ``session.timeout.ms``.
+    """
 
     steps: Mapping[str, float | None]
+    crashes: bool = False
 
     @property
     def seconds(self) -> float:
@@ -59,7 +65,8 @@ class Forecast:
     def __str__(self) -> str:
         parts = ", ".join(f"{step} {seconds:.1f}" for step, seconds in self.steps.items() if seconds is not None)
         unknown = f"; not known: {', '.join(self.unknown)}" if self.unknown else ""
-        return f"{'at least ' if unknown else ''}{self.seconds:.1f} s ({parts}{unknown})"
+        longer = f"; with a member of a group that crashed, {_SESSION} longer" if self.crashes else ""
+        return f"{'at least ' if unknown else ''}{self.seconds:.1f} s ({parts}{unknown}){longer}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
@@ -87,5 +94,6 @@ def forecast(times: Times) -> Forecast:
             "commit_groups": commit,
             "seal_target": max(0.0, times.handover - stand - verify - settle - commit) + times.look,
             "open_target": times.intent + times.look,
-        }
+        },
+        crashes=times.commits or bool(times.quiet),
     )

@@ -176,6 +176,12 @@ def test_groups_take_what_is_left_until_they_commit() -> None:
     assert forecast(replace(early, quiet=6.0)).steps["settle_groups"] == pytest.approx(6.3)
 
 
+@pytest.mark.parametrize(("changed", "says"), [({}, False), ({"commits": True}, True), ({"quiet": 5.0}, True)])
+def test_members_that_crash_hold_a_fence_up_for_as_long_as_nobody_can_tell(changed: dict[str, Any], says: bool) -> None:
+    text = str(forecast(replace(TIMES, **changed)))
+    assert text.endswith("session timeout of its clients (45 s by default) longer") is says
+
+
 def test_unknown_parts_make_a_forecast_a_least_one() -> None:
     expected = forecast(replace(TIMES, drain=None))
     assert (
