@@ -1,7 +1,8 @@
-"""Copy topics window by window: each run copies the records of its data interval, once.
+"""Copy topics window by window, a day at a time: each run copies the records of its data interval, once.
 
-Windows are copied oldest first: each copy waits for the one of the previous run, however many runs are active. A window
-that was copied before is compared and nothing is written. Offsets are the source's, so a window can't be inserted
+Start a backfill for days that are over, or trigger a run with `from` and `to`. Windows are copied oldest first: each
+waits for the one of the run before, however many runs are active. A window that was copied before is compared and nothing
+is written. Offsets are the source's, so a window can't be inserted
 before one that was copied: it is refused, and the error names the partition.
 """
 
@@ -16,6 +17,7 @@ from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.sensors.windows import PreviousWindowSensor
 
 __all__ = ["dag"]
 
@@ -23,11 +25,23 @@ PARAMS = {
     "name": Param("window-backfill", type="string", description_md="Name of the flow; its files are kept under it."),
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) to read from."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to write to."),
-    "topics": Param([".*"], type="array", items={"type": "string"}, description_md="Topic names or regular expressions."),
-}
-START, END = "{{ data_interval_start.isoformat() }}", "{{ data_interval_end.isoformat() }}"
+    # A DAG with a schedule has to have a default, and nobody should copy everything by a click.
+    "topics": Param(
+        [], type="array", items={"type": "string"}, description_md="Required: names or regular expressions; one a line."
+    ),
+    "from": Param(
+        None, type=["null", "string"], format="date-time",
+        description_md="Time of the first record; default: the start of the run's data interval, a day.",
+    ),
+    "to": Param(
+        None, type=["null", "string"], format="date-time",
+        description_md="Time behind the last record; default: the end of the data interval.",
+    ),
+}  # fmt: skip
+START = "{{ params['from'] or data_interval_start.isoformat() }}"
+END = "{{ params['to'] or data_interval_end.isoformat() }}"
 MIRROR = {
-    **{key: f"{{{{ params.{key} }}}}" for key in PARAMS},
+    **{key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target", "topics")},
     "groups": ["none"],
     "offsets": "identical",
     "start": START,
@@ -38,7 +52,7 @@ with DAG(
     description="Copy topics by time windows, each once",
     doc_md=__doc__,
     # A cron string alone would give windows of no length.
-    schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
@@ -51,9 +65,8 @@ with DAG(
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, pre_execute=known_params_only)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
-    copy_window = StartMirrorOperator(
-        task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END, depends_on_past=True
-    )
+    window_before = PreviousWindowSensor(task_id="window_before", copy="copy_window")
+    copy_window = StartMirrorOperator(task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END)
     verify_window = VerifyMirrorOperator(task_id="verify_window", mirror=MIRROR, level="records", start=START, end=END)
 
-    plan >> create_topics >> hold_configs >> copy_window >> verify_window
+    plan >> create_topics >> hold_configs >> window_before >> copy_window >> verify_window

@@ -65,6 +65,27 @@ def test_two_windows_are_copied_and_second_run_writes_nothing(
     assert read_all(world[1].admin_properties(), "metered") == held[-1]
 
 
+def test_backfill_with_airflows_defaults_copies_days_in_order(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], metered: Any
+) -> None:
+    source, target = world
+    create(source.admin_properties(), "daily", 1, **{"retention.ms": "-1"})
+    for day in range(3):
+        fill(source.properties("alice"), "daily", 100, seed=day, at_ms=DAY_MS + day * 24 * HOUR_MS + HOUR_MS)
+    made = airflow.api(
+        "POST", "backfills",
+        {
+            "dag_id": DAG, "from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-03T00:00:00Z", "max_active_runs": 10,
+            "dag_run_conf": {**CONF, "name": "daily", "topics": ["daily"]}, "reprocess_behavior": "none",
+        },
+    )  # fmt: skip
+    runs = airflow.api("GET", f"dags/{DAG}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
+    assert made["id"] and len(runs) == 3, "a day is one run"
+    for one in runs:
+        assert airflow.wait(DAG, one["dag_run_id"], timeout_s=1200) == "success", explain(airflow, one["dag_run_id"], DAG)
+    assert read_all(target.admin_properties(), "daily") == read_all(source.admin_properties(), "daily")
+
+
 def test_window_older_than_the_copy_is_refused(airflow: AirflowStandalone, copied: Any) -> None:
     """Offsets cannot be put in front of what has been copied."""
     run_id, state = run(airflow, 0)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.models.backfill import ReprocessBehavior, _validate_backfill_params
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import (
     AirflowFailException,
@@ -275,7 +276,27 @@ def test_notifiers_of_ones_own_are_called_as_the_page_says(
 def test_windows_have_a_length(bag: Any) -> None:
     dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(bag.dags["kafka_window_backfill"]))
     window = dag.timetable.infer_manual_data_interval(run_after=pendulum.datetime(2026, 5, 1, 10, 20, tz="UTC"))
-    assert (window.end - window.start).total_seconds() == 3600
+    assert (window.end - window.start).total_seconds() == 86_400
+    # As Airflow asks before it makes the runs of a backfill with its default: leave out what has run.
+    _validate_backfill_params(dag, False, window.start, window.end, ReprocessBehavior.NONE)
+
+
+@pytest.mark.parametrize(("state", "goes_on"), [("success", True), ("skipped", True), ("running", False), (None, False)])
+def test_a_window_waits_for_the_one_before(bag: Any, state: str | None, goes_on: bool) -> None:
+    """Records can't be inserted before what was copied."""
+    task = bag.dags["kafka_window_backfill"].get_task("window_before")
+    assert task.downstream_task_ids == {task.copy}
+    before = SimpleNamespace(run_id="monday")
+    ti = SimpleNamespace(
+        dag_id="d", get_previous_dagrun=lambda: before,
+        get_task_states=lambda **_: {"monday": {"copy_window": state}} if state else {},
+    )  # fmt: skip
+    assert task.poke({"ti": ti}) is goes_on
+    ti.get_previous_dagrun = lambda: None
+    assert task.poke({"ti": ti}) is True
+    ti.get_previous_dagrun, ti.get_task_states = lambda: before, lambda **_: {"monday": {"copy_window": "failed"}}
+    with pytest.raises(AirflowFailException, match="run monday was not copied"):
+        task.poke({"ti": ti})
 
 
 def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:

@@ -1,0 +1,49 @@
+"""Let windows be copied oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PreviousWindowSensor(BaseSensorOperator):
+    """Waits until the window of the DAG's run before is copied: nothing can be inserted before a later one.
+
+    Not ``depends_on_past``: where a task has it, Airflow refuses a backfill's default, which leaves out what has run.
+
+    :param copy: id of the task that copies a window.
+    """
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, copy: str, **kwargs: Any) -> None:
+        super().__init__(
+            **{"poke_interval": 10.0, "mode": "reschedule", "timeout": timedelta(days=7).total_seconds(), **kwargs}
+        )
+        self.copy = copy
+
+    def poke(self, context: Context) -> bool:
+        """Return whether it is, or there is none.
+
+        :raises AirflowFailException: its copy failed.
+        """
+        ti: Any = context["ti"]
+        before = ti.get_previous_dagrun()
+        if before is None:
+            return True
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[self.copy], run_ids=[before.run_id])
+        state = states.get(before.run_id, {}).get(self.copy)
+        if state in ("failed", "upstream_failed"):
+            raise AirflowFailException(
+                f"the window of run {before.run_id} was not copied, and nothing can be inserted before a later one. "
+                "Clear that run first, then this one."
+            )
+        self.log.info("the window of run %s is %s", before.run_id, state or "not begun")
+        return state in ("success", "skipped")
