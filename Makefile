@@ -96,10 +96,11 @@ lint: setup ## check style, types and the import boundaries
 types: setup ## check types alone
 	$(BIN)/mypy
 
-docs: setup ## check the docs: links, commands, options, parameters, imports, and tables that come from code
+docs: setup ## check the docs: links, commands, options, parameters, imports, tables that come from code; and build the site
 	$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_commands_in_docs.py \
 	  tests/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
 	  tests/unit/jobs/test_monitoring.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 golden: setup ## write the golden files of plan and errors, Java's keys and the brokers' recorded answers anew; starts brokers, review the diff
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py tests/unit/test_errors.py \
@@ -117,5 +118,5 @@ lock: ## write the versions installed in .venv to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable --exclude airflow-mirror | grep -v '^-e\|@' > constraints.txt
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf $(VENV) .demo .airflow build dist *.egg-info airflow_mirror/wire/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .demo .airflow build dist site *.egg-info airflow_mirror/wire/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
