@@ -1,0 +1,77 @@
+"""``airflow-mirror schemas``: whether the schema ids in a mirror's topics mean the same on both sides."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of
+from airflow_mirror.console.command import add_json, add_mirror, command
+from airflow_mirror.console.request import last_plan
+from airflow_mirror.extras.schemas.proof import SchemaProof, prove
+from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.wording import count, some
+
+_TEXT = """\
+Read the first and the last records of each partition of a mirror's topics on the source, and compare what each schema id
+in them means in both registries, by content: type, text and references. An id that the source's registry does not know is
+none: binary data begins with a 0, too. Run it before a cutover. Only reads.
+
+A registry is an address, or a file of properties: schema.registry.url, basic.auth.user.info, bearer.auth.token,
+ssl.ca.location, ssl.certificate.location, ssl.key.location.
+
+Exit status: 0 each is the same; 1 one is missing or another schema, or a registry does not answer; 2 wrong input.
+
+examples:
+  airflow-mirror schemas --target dst.properties --mirror dc1-to-dc2 \\
+    --source-registry http://registry.dc1:8081 --target-registry dst-registry.properties
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = command(commands, "schemas", _TEXT, _run)
+    add_target(p)
+    add_mirror(p)
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    for role in ("source", "target"):
+        p.add_argument(
+            f"--{role}-registry",
+            required=True,
+            metavar="REGISTRY",
+            help=f"the {role}'s: its address, or a file of properties",
+        )
+    p.add_argument(
+        "--records", type=int, default=200, metavar="N", help="to read at each end of a partition (default: %(default)s)"
+    )
+    add_json(p)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    here, there = (Registry.of(role, getattr(arguments, f"{role}_registry")) for role in ("source", "target"))
+    plan = last_plan(arguments)
+    with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
+        found = prove(plan, source, here, there, max(1, arguments.records))
+    if arguments.json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        _show(found)
+    return int(bool(found.wrong))
+
+
+def _show(found: SchemaProof) -> None:
+    console = Console(markup=False, highlight=False)
+    table = Table("topic", "of", "id", "subjects", "on the target", box=box.SIMPLE_HEAD)
+    for row in found.rows:
+        table.add_row(row.topic, row.part, str(row.id), some(row.subjects, 3) or "by its GUID alone", row.verdict)
+    console.print(table if found.rows else "no record carries the id of a schema that the source's registry knows")
+    ids = f"{count(len(found.rows), 'id')} in {count(found.records, 'record')}"
+    console.print(f"{ids}; {len(found.wrong)} of them missing or different on the target")
+    if found.without:
+        console.print(f"without ids: {some(found.without)}")

@@ -1,0 +1,119 @@
+"""Compare what the ids in a mirror's topics mean on both sides, by content. Only reads.
+
+A sample of each partition is read: its first records and its last ones. An id that only records in between carry is not
+seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.fingerprint import decoded
+from airflow_mirror.extras.schemas.ids import Carried, carried
+from airflow_mirror.extras.schemas.registry import Registered
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.verify.partition import data_batches
+from airflow_mirror.wire.records import Record
+
+SAME, MISSING, DIFFERENT = "same", "missing", "different"
+
+
+class Schemas(Protocol):
+    """The part of a registry that is asked."""
+
+    def schema(self, schema_id: int | str) -> Registered | None:
+        """Return the schema of an id; None: there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRow:
+    """An id in a topic.
+
+    :param part: ``key`` or ``value``. :param subjects: of the source, each as ``subject version N``.
+    :param verdict: of what it is on the target.
+    """
+
+    topic: str
+    part: str
+    id: int | str
+    subjects: Sequence[str]
+    verdict: str
+
+    def __str__(self) -> str:
+        named = f" ({', '.join(self.subjects)})" if self.subjects else ""
+        said = {SAME: "the same", MISSING: "not there", DIFFERENT: "another schema"}[self.verdict]
+        return f"topic {self.topic!r}: id {self.id} of the {self.part}{named} is {said} on the target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaProof:
+    """What was found.
+
+    :param rows: sorted by topic and id. :param records: that were looked at.
+    :param without: topics none of whose records carries an id that the source's registry knows.
+    """
+
+    rows: Sequence[SchemaRow]
+    records: int
+    without: Sequence[str]
+
+    @property
+    def wrong(self) -> list[SchemaRow]:
+        """What consumers on the target could not read, or would read by another schema."""
+        return [row for row in self.rows if row.verdict != SAME]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each: int = 200) -> SchemaProof:
+    """Read a sample of each topic, and ask both registries for each id once.
+
+    :param here: the source's registry; ``there``: the target's. :param each: records at each end of a partition.
+    :raises TryAgain: a cluster or a registry does not answer.
+    """
+    asked: dict[tuple[str, int | str], Registered | None] = {}
+
+    def known(side: str, registry: Schemas, schema_id: int | str) -> Registered | None:
+        if (side, schema_id) not in asked:
+            asked[side, schema_id] = registry.schema(schema_id)
+        return asked[side, schema_id]
+
+    rows, without, records = list[SchemaRow](), list[str](), 0
+    for t in plan.topics:
+        seen = set[Carried]()
+        for record in sample(source, t.source_topic, t.partitions, each):
+            records += 1
+            seen.update(carried([record]))
+        found = [
+            _row(t.source_topic, one, on_source, known("target", there, one.id))
+            for one in sorted(seen, key=lambda one: (isinstance(one.id, str), one.id, one.part))
+            if (on_source := known("source", here, one.id)) is not None
+        ]
+        rows += found
+        if not found:
+            without.append(t.source_topic)
+    return SchemaProof(rows=rows, records=records, without=without)
+
+
+def sample(source: ClusterAdmin, topic: str, partitions: int, each: int) -> Iterator[Record]:
+    """Yield the first and the last records of each partition of a topic, committed ones."""
+    tps = [TopicPartition(topic, p) for p in range(partitions)]
+    starts, ends = source.offsets(tps, "earliest"), source.offsets(tps, "latest_committed")
+    for tp in tps:
+        first = min(starts[tp] + each, ends[tp])
+        for begin, end in ((starts[tp], first), (max(first, ends[tp] - each), ends[tp])):
+            if begin < end:
+                for raw in data_batches(source.wire, tp, begin, end):
+                    yield from (record for record in decoded(raw, tp, source.role) if begin <= record.offset < end)
+
+
+def _row(topic: str, one: Carried, here: Registered, there: Registered | None) -> SchemaRow:
+    verdict = MISSING if there is None else SAME if there.content == here.content else DIFFERENT
+    subjects = [f"{subject} version {version}" for subject, version in here.subjects]
+    return SchemaRow(topic=topic, part=one.part, id=one.id, subjects=subjects, verdict=verdict)

@@ -1,0 +1,139 @@
+"""A schema registry with Confluent's API: Confluent's, Karapace, Redpanda's, and Apicurio below ``/apis/ccompat/v7``.
+
+By requests: SchemaRegistryClient's own packages can't be installed beside Airflow's constraints. Only reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow_mirror.compat.properties import as_java_keeps
+from airflow_mirror.errors import BrokerError, InputError, TryAgain
+
+_TIMEOUT_S = 15.0
+_KNOWN = (
+    "schema.registry.url", "url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
+    "bearer.auth.credentials.source", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
+)  # fmt: skip
+_NO_SCHEMA = (40401, 40402, 40403)  # no such subject, version, id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A schema.
+
+    :param subjects: it is registered under, each with its version, sorted.
+    :param content: type, text and the content of what it refers to, comparable between registries.
+    """
+
+    subjects: tuple[tuple[str, int], ...]
+    content: Any
+
+
+class Registry:
+    """One registry. :param role: ``source`` or ``target``. :param settings: by the names of Confluent's Python client."""
+
+    def __init__(self, role: str, settings: Mapping[str, str]) -> None:
+        self.role, self._settings = role, settings
+        self.url = (settings.get("schema.registry.url") or settings.get("url", "")).rstrip("/")
+
+    @classmethod
+    def of(cls, role: str, given: str) -> Registry:
+        """Return the registry that an option names: an address, or a file of properties.
+
+        :raises InputError: it is neither, or the file has no address, or a setting that nobody knows.
+        """
+        what = f"--{role}-registry {given!r}"
+        if given.startswith(("http://", "https://")):
+            if "@" in given:
+                raise InputError(
+                    f"--{role}-registry", "an address with a password stands in the list of processes",
+                    "Put basic.auth.user.info into a file, and name that.",
+                )  # fmt: skip
+            return cls(role, {"url": given})
+        if not Path(given).is_file():
+            raise InputError(what, "neither an address nor a file of properties", "Correct it.")
+        settings = as_java_keeps(Path(given))
+        if unknown := sorted(settings.keys() - set(_KNOWN)):
+            raise InputError(what, f"unknown settings {', '.join(unknown)}", f"Known: {', '.join(_KNOWN)}.")
+        found = cls(role, settings)
+        if not found.url.startswith(("http://", "https://")):
+            raise InputError(what, "it has no schema.registry.url", "Add it: http or https.")
+        if found.url.startswith("http://") and settings.keys() & {"basic.auth.user.info", "bearer.auth.token"}:
+            raise InputError(what, "a secret would go over http", "Use https.")
+        return found
+
+    @cached_property
+    def _session(self) -> Any:
+        import requests
+        from requests.adapters import HTTPAdapter
+        from urllib3.util.retry import Retry
+
+        session = requests.Session()
+        again = Retry(total=3, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, HTTPAdapter(max_retries=again))
+        session.headers["Accept"] = "application/vnd.schemaregistry.v1+json"
+        if user := self._settings.get("basic.auth.user.info"):
+            name, _, password = user.partition(":")
+            session.auth = (name, password)
+        if token := self._settings.get("bearer.auth.token"):
+            session.headers["Authorization"] = f"Bearer {token}"
+        session.verify = self._settings.get("ssl.ca.location", True)
+        if certificate := self._settings.get("ssl.certificate.location"):
+            key = self._settings.get("ssl.key.location")
+            session.cert = (certificate, key) if key else certificate
+        return session
+
+    def schema(self, schema_id: int | str) -> Registered | None:
+        """Return the schema of an id, or of a GUID; None: the registry has none.
+
+        :raises TryAgain: it does not answer. :raises BrokerError: it refuses.
+        """
+        where = f"schemas/ids/{schema_id}" if isinstance(schema_id, int) else f"schemas/guids/{quote(schema_id)}"
+        found = self._get(where)
+        if found is None:
+            return None
+        versions = self._get(f"{where}/versions") if isinstance(schema_id, int) else []
+        subjects = sorted((str(one["subject"]), int(one["version"])) for one in versions or [])
+        return Registered(subjects=tuple(subjects), content=self._content(found, set()))
+
+    def _content(self, schema: Mapping[str, Any], above: set[tuple[str, int]]) -> Any:
+        kind, text = schema.get("schemaType", "AVRO"), schema["schema"]
+        if kind in ("AVRO", "JSON"):  # spaces and the order of keys are the registry's
+            text = json.dumps(json.loads(text), sort_keys=True)
+        parts = []
+        for one in schema.get("references") or ():
+            place = str(one["subject"]), int(one["version"])
+            if place in above:
+                continue
+            its = self._get(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            parts.append((one["name"], None if its is None else self._content(its, {*above, place})))
+        return kind, text, sorted(parts, key=lambda part: str(part[0]))
+
+    def _get(self, path: str) -> Any:
+        import requests
+
+        try:
+            answer = self._session.get(f"{self.url}/{path}", timeout=_TIMEOUT_S, allow_redirects=False)
+        except requests.RequestException as e:
+            raise TryAgain(f"the {self.role}'s schema registry does not answer: {type(e).__name__}") from None
+        if answer.status_code == 404 and _code(answer) in _NO_SCHEMA:
+            return None
+        if answer.status_code != 200:
+            raise BrokerError(f"ask the {self.role}'s schema registry for {path}", answer.status_code, answer.reason)
+        return answer.json()
+
+
+def _code(answer: Any) -> int:
+    """Return a registry's own error code; Apicurio and old ones say the status alone."""
+    try:
+        return int(answer.json().get("error_code", 40403))
+    except (ValueError, AttributeError):
+        return 0

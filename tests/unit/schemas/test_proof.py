@@ -1,0 +1,173 @@
+"""What each id in a mirror's topics means on the target: a driven broker, and registries that answer as documented."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import schemas as command
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import BrokerError, InputError, TryAgain
+from airflow_mirror.extras.schemas import registry as registries
+from airflow_mirror.extras.schemas.proof import DIFFERENT, MISSING, SAME, SchemaProof, prove
+from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan
+from tests.builders import plan_of, topic_plan
+from tests.driven import records
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import TIME_MS
+from tests.driven.records import Row
+from tests.unit.schemas.registries import DrivenRegistry, driven
+
+USER, REFERS = '{"type": "record", "name": "User", "fields": []}', '{"type":"record","name":"Order","fields":[]}'
+GUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+class World:
+    """A source with a topic of one partition, and a registry on either side."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.source = stack.enter_context(DrivenCluster("source"))
+        self.here, self.there = stack.enter_context(driven()), stack.enter_context(driven())
+        self.source.create("orders")
+        self.source.create("plain")
+        self.plan: Plan = plan_of(
+            Mirror(name="m", source="s", target="t"),
+            *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in ("orders", "plain")),
+        )  # fmt: skip
+
+    def write(self, topic: str, values: list[bytes]) -> None:
+        """A batch each, so that a sample may begin at any record."""
+        log = self.source.topics[topic].logs[0]
+        for value in values:
+            log.lay(records.encode([Row(log.end, TIME_MS, None, value, ())], leader_epoch=log.epoch))
+
+    def both(self, *given: Any, **more: Any) -> None:
+        for one in (self.here, self.there):
+            one.register(*given, **more)
+
+    def prove(self, each: int = 200) -> SchemaProof:
+        with ClusterAdmin(self.source.config) as admin:
+            here, there = (Registry(role, {"url": one.url}) for role, one in self.sides)
+            return prove(self.plan, admin, here, there, each)
+
+    @property
+    def sides(self) -> list[tuple[str, DrivenRegistry]]:
+        return [("source", self.here), ("target", self.there)]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(stack)
+
+
+def payload(schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + b"payload"
+
+
+def test_each_id_that_the_source_knows_is_compared_by_content(world: World) -> None:
+    world.write("orders", [payload(1), payload(2), payload(3), payload(99), b"text", payload(1)])
+    world.write("plain", [b"\0\0\0\0\7binary"])
+    world.both(1, USER, "orders-value", 1)
+    world.both(2, USER, "orders-value", 2)
+    world.there.schemas[2]["schema"] = '{"type": "string"}'
+    world.here.register(3, REFERS, "orders-value", 3)
+    found = world.prove()
+    assert [(row.topic, row.id, row.verdict) for row in found.rows] == [
+        ("orders", 1, SAME), ("orders", 2, DIFFERENT), ("orders", 3, MISSING),
+    ]  # fmt: skip
+    assert found.records == 7 and found.without == ["plain"], "an id that the source does not know is none"
+    assert str(found.wrong[0]) == (
+        "topic 'orders': id 2 of the value (orders-value version 2) is another schema on the target"
+    )
+    assert len({path for path, _ in world.here.asked}) == len(world.here.asked), "each is asked for once"
+
+
+def test_spaces_and_keys_in_another_order_are_no_difference_and_a_referred_schema_is(world: World) -> None:
+    world.write("orders", [payload(5)])
+    refers = {"references": [{"name": "User", "subject": "user/value", "version": 3}]}
+    world.both(4, USER, "user/value", 3)
+    world.both(5, REFERS, "orders-value", 1, **refers)
+    world.there.schemas[5]["schema"] = '{"name": "Order", "fields": [], "type": "record"}'
+    assert [row.verdict for row in world.prove().rows] == [SAME]
+    world.there.schemas[4]["schema"] = '"string"'
+    assert [row.verdict for row in world.prove().rows] == [DIFFERENT]
+
+
+def test_protobuf_is_compared_as_text_and_kinds_are_told_apart(world: World) -> None:
+    world.write("orders", [payload(1)])
+    world.both(1, 'syntax = "proto3";', kind="PROTOBUF")
+    assert [row.verdict for row in world.prove().rows] == [SAME]
+    world.there.register(1, '{"type": "string"}', kind="JSON")
+    assert [row.verdict for row in world.prove().rows] == [DIFFERENT]
+
+
+def test_both_ends_of_a_partition_are_read_and_no_more(world: World) -> None:
+    for n in range(1, 11):
+        world.both(n, USER, f"s{n}")
+        world.write("orders", [payload(n)])
+    assert [row.id for row in world.prove(each=2).rows] == [1, 2, 9, 10] and world.prove(each=2).records == 4
+
+
+def test_registry_that_is_away_or_refuses_proves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("orders", [payload(1)])
+    for status in (401, 302, 500):  # of a redirect no answer is believed, and no secret goes there
+        world.here.status = status
+        with pytest.raises(BrokerError, match=f"source's schema registry for schemas/ids/1.*{status}"):
+            world.prove()
+    monkeypatch.setattr(registries, "_TIMEOUT_S", 0.2)
+    with pytest.raises(TryAgain, match="target's schema registry does not answer"):
+        Registry("target", {"url": "http://127.0.0.1:1"}).schema(1)
+
+
+def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
+    world.both(1, USER)
+    world.here.guids[GUID] = world.there.guids[GUID] = 1
+    source, target = (Registry(role, {"url": one.url}).schema(GUID) for role, one in world.sides)
+    assert source is not None and target is not None and source.content == target.content and source.subjects == ()
+
+
+def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: World) -> None:
+    file = tmp_path / "registry.properties"
+    file.write_text(f"schema.registry.url={world.here.url}\nbasic.auth.user.info=me:hush\n")
+    with pytest.raises(InputError, match="a secret would go over http") as e:
+        Registry.of("source", str(file))
+    assert "hush" not in str(e.value)
+    with pytest.raises(InputError, match="list of processes") as e:
+        Registry.of("source", "https://me:hush@registry:8081")
+    assert "hush" not in str(e.value)
+    file.write_text("schema.registry.ulr=x\n")
+    with pytest.raises(InputError, match=r"unknown settings schema\.registry\.ulr"):
+        Registry.of("source", str(file))
+    with pytest.raises(InputError, match="neither an address nor a file"):
+        Registry.of("target", "registry:8081")
+
+
+def test_command_ends_with_one_where_a_schema_is_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.write("orders", [payload(1), payload(2)])
+    world.both(1, USER, "orders-value", 1)
+    world.here.register(2, REFERS, "orders-value", 2)
+    monkeypatch.setattr(command, "last_plan", lambda _: world.plan)
+    monkeypatch.setattr(command, "config_of", lambda *_: world.source.config)
+    words = ["schemas", "--target", "t", "--mirror", "m", "--source-registry", world.here.url]
+    words += ["--target-registry", world.there.url]
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert (
+        "missing" in said
+        and "2 ids in 2 records; 1 of them missing or different" in said
+        and "without ids: plain" in said
+    )
+    world.there.register(2, REFERS, "orders-value", 2)
+    assert main([*words, "--json"]) == 0
+    assert [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["same", "same"]
