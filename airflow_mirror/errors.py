@@ -669,7 +669,7 @@ class DrillMissed(NeedsHuman):
 
     missed: Sequence[str]
     where: str
-    what = "drill"
+    what = "the drill did not show what it is for"
     cause = "{missed:all;}"
     remedy = "See {where}."
 

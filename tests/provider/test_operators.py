@@ -1306,9 +1306,9 @@ BACK = {"surplus": 3, "nowhere": 0, "records": 9, "differing": [], "skipped": 0,
 @pytest.mark.parametrize(
     ("figures", "error"),
     [
-        ({}, r"DrillMissed: drill\n  why: nothing was measured"),
-        ({**GOOD, "rpo_s": 6.5}, r"DrillMissed: drill\n  why: RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
-        ({**GOOD, "reread": 7}, r"DrillMissed: drill\n  why: the group skipped 0 and re-read 7 records"),
+        ({}, r"DrillMissed: the drill did not show what it is for\n  why: nothing was measured"),
+        ({**GOOD, "rpo_s": 6.5}, r"DrillMissed: the drill did not show what it is for\n  why: RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
+        ({**GOOD, "reread": 7}, r"DrillMissed: the drill did not show what it is for\n  why: the group skipped 0 and re-read 7 records"),
     ],
 )  # fmt: skip
 def test_a_drill_is_judged_after_its_clean_up(

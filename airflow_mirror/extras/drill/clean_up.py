@@ -39,7 +39,7 @@ def clean_up_drill(drill: Drill, clusters: list[ClientConfig], begins: str) -> l
 
 def left_behind(left: list[str]) -> TryAgain:
     """Return the error for what could not be deleted."""
-    return TryAgain(f"drill: could not delete {'; '.join(left)}", remedy="Clear this task, or type the command again.")
+    return TryAgain(f"the drill could not delete {'; '.join(left)}", remedy="Clear this task, or type the command again.")
 
 
 def clean_up_earlier(
