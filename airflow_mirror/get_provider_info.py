@@ -48,7 +48,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.failover",
             "operators.drill",
         ),
-        "sensors": _modules("sensors.after", "sensors.catch_up"),
+        "sensors": _modules("sensors.after", "sensors.catch_up", "sensors.windows"),
         "triggers": _modules("triggers.catch_up"),
         "extra-links": [
             f"airflow_mirror.operators.links.{name}"

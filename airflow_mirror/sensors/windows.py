@@ -12,6 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+__all__ = ["PreviousWindowSensor"]
+
 
 class PreviousWindowSensor(BaseSensorOperator):
     """Waits until the window of the DAG's run before is copied: nothing can be inserted before a later one.

@@ -1234,7 +1234,10 @@ def test_tail_that_died_before_its_disaster_is_no_measurement(
     monkeypatch.setattr("airflow_mirror.extras.drill.disaster.warm_up", lambda *_: 0.0)
     monkeypatch.setattr("airflow_mirror.extras.drill.disaster.write_canaries", lambda *_, disaster, **__: disaster())
     monkeypatch.setattr(LocalRunner, "status", lambda *_: next(statuses))
-    with pytest.raises(AirflowFailException, match=r"drill\n  why: the tail was FAILED before it was killed"):
+    with pytest.raises(
+        AirflowFailException,
+        match=r"the drill did not show what it is for\n  why: the tail was FAILED before it was killed",
+    ):
         LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     monkeypatch.undo()
 
@@ -1302,13 +1305,16 @@ WANTED = {"rpo_s": 5.0, "rto_s": 30.0}
 BACK = {"surplus": 3, "nowhere": 0, "records": 9, "differing": [], "skipped": 0, "reread": 0, "took_s": 3.0}
 
 
+_MISSED = r"DrillMissed: the drill did not show what it is for\n  why: "
+
+
 @pytest.mark.usefixtures("connections", "home")
 @pytest.mark.parametrize(
     ("figures", "error"),
     [
-        ({}, r"DrillMissed: the drill did not show what it is for\n  why: nothing was measured"),
-        ({**GOOD, "rpo_s": 6.5}, r"DrillMissed: the drill did not show what it is for\n  why: RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
-        ({**GOOD, "reread": 7}, r"DrillMissed: the drill did not show what it is for\n  why: the group skipped 0 and re-read 7 records"),
+        ({}, _MISSED + r"nothing was measured"),
+        ({**GOOD, "rpo_s": 6.5}, _MISSED + r"RPO 6.50 s \(3 records lost\), wanted at most 5 s"),
+        ({**GOOD, "reread": 7}, _MISSED + r"the group skipped 0 and re-read 7 records"),
     ],
 )  # fmt: skip
 def test_a_drill_is_judged_after_its_clean_up(
