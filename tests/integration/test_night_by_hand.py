@@ -77,7 +77,7 @@ class Night:
         producer = Producer({**at.properties("alice"), "transactional.id": f"{self.name}-orders"})
         producer.init_transactions(120)
         producer.begin_transaction()
-        producer.produce(self.topic, b"in a transaction")
+        producer.produce(self.topic, b"in a transaction", partition=0)
         producer.commit_transaction(120)
 
     def applications(self, at: Cluster) -> set[int]:
@@ -154,7 +154,8 @@ def test_each_step_of_the_runbook_is_a_command(
         assert night.setting(old) == "-1", "what is copied back is held"
 
         def all_is_back() -> bool:
-            assert main(["verify", *night.clusters, "--reverse-of", night.name]) == 0
+            if main(["verify", *night.clusters, "--reverse-of", night.name]):
+                return False  # where nothing has arrived yet nothing is compared
             return bool(json.loads(capsys.readouterr().out.splitlines()[-1])["records"] == 322)
 
         wait_until(all_is_back, "what was written to the new cluster is on the old one")
