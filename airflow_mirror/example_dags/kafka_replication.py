@@ -113,7 +113,10 @@ def replication(
 
 def _check(healthy: Asset, unhealthy: Asset) -> None:
     check = CheckMirrorOperator(
-        task_id="check", pre_execute=known_params_only, **{name: f"{{{{ params.{name} }}}}" for name in CHECK}
+        task_id="check",
+        pre_execute=known_params_only,
+        begins_beside=True,
+        **{name: f"{{{{ params.{name} }}}}" for name in CHECK},
     )
 
     # A task that fails tells no asset, and one that is skipped neither.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.remembered import last_plan
@@ -40,6 +42,8 @@ class CheckMirrorOperator(MirrorOperator):
         that keep less than twice that: half of what they keep (templated).
     :param min_free_bytes: what each broker of the target must have free, where it tells (templated).
     :param warn_only: checks whose findings are warnings (templated).
+    :param begins_beside: the tail is started by a DAG that is turned on together with this one: where it was never
+        started, the DAG's first run skips instead of failing.
     """
 
     template_fields: Sequence[str] = (
@@ -54,11 +58,13 @@ class CheckMirrorOperator(MirrorOperator):
         min_headroom_s: float | str = 6 * 3600.0,
         min_free_bytes: int | str = 10_000_000_000,
         warn_only: Sequence[str] | str = ("paused", "transactions", "left_out", "notes", "fence"),
+        begins_beside: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.max_lag_s, self.max_lag_records = max_lag_s, max_lag_records
         self.min_headroom_s, self.min_free_bytes, self.warn_only = min_headroom_s, min_free_bytes, warn_only
+        self.begins_beside = begins_beside
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Look, and judge.
@@ -77,11 +83,14 @@ class CheckMirrorOperator(MirrorOperator):
         with admins_of(mirror) as (source, target):
             plan = last_plan(mirror, target)
             if plan is None:
+                self._let_it_begin(context)
                 raise JobNotRunning(TAIL, "never started", _START)
             view = TailView(target, mirror.name)
             facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
             left = told_unexplained(Platform.of(source, target), mirror.name, self.log.info)
             facts = replace(facts, unexplained=left)
+        if facts.tail.active is None:
+            self._let_it_begin(context)
         found = judge(facts, limits)
         tell_lag(mirror.name, lag.summary(list(facts.lags)))
         for one in found:
@@ -89,6 +98,10 @@ class CheckMirrorOperator(MirrorOperator):
         if wrong := [str(one) for one in found if one.level == BLOCK]:
             raise MirrorUnhealthy(mirror.name, wrong)
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
+
+    def _let_it_begin(self, context: Context) -> None:
+        if self.begins_beside and context["ti"].get_previous_dagrun() is None:
+            raise AirflowSkipException("the tail was never started, and this is the first look; the next one judges")
 
     def _limits(self) -> Limits:
         from airflow_mirror.jobs.health.judging import Limits

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import lifting
@@ -161,6 +162,25 @@ def test_a_mirror_without_a_plan_was_never_started(asked: Asked, mirror: dict[st
     asked.plan = None
     with pytest.raises(AirflowException, match="(?s)never started.*Run the task that starts it"):
         check(mirror).execute(context)
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_first_look_beside_a_tail_that_begins_is_no_alarm(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], plan: bool
+) -> None:
+    """The second one is: nobody has started it."""
+    if not plan:
+        asked.plan = None
+    asked.tail = TailFacts()
+    before: list[Any] = []
+    context["ti"].get_previous_dagrun = lambda: before[0] if before else None
+    with pytest.raises(AirflowSkipException, match="the next one judges"):
+        check(mirror, begins_beside=True).execute(context)
+    with pytest.raises(AirflowException, match="never started"):
+        check(mirror).execute(context)
+    before.append(SimpleNamespace(state="skipped"))
+    with pytest.raises(AirflowException, match="never started"):
+        check(mirror, begins_beside=True).execute(context)
 
 
 # --- the tail, as the target knows it --------------------------------------------------------------------------------
