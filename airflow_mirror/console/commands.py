@@ -45,6 +45,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "import-mm2": ("import_mm2", "take over files of MirrorMaker 2: Mirrors and connections"),
         "adopt": ("adopt", "take over a target that MirrorMaker 2 has filled"),
     },
+    "this command": {
+        "completion": ("completion", "print a script that lets a shell complete commands and options"),
+    },
     "the target's memory": {
         "ledger": ("ledger", "what the target's ledger says: whose its topics are, and which are in production"),
     },

@@ -37,6 +37,17 @@ def parser(name: str) -> argparse.ArgumentParser:
     return parsers[name]
 
 
+def every() -> argparse.ArgumentParser:
+    """Return a parser of all commands: for who has to know them all, because it imports all modules."""
+    whole = argparse.ArgumentParser(prog=_PROG)
+    commands = whole.add_subparsers()
+    add = commands.add_parser
+    commands.add_parser = lambda name, **how: add(name, help=COMMANDS[name][1], **how)  # type: ignore[method-assign]
+    for module in dict.fromkeys(module for module, _ in COMMANDS.values()):
+        importlib.import_module(f"airflow_mirror.console.{module}").add(commands)
+    return whole
+
+
 def listing() -> str:
     """Return what there is, for ``--help``."""
     lines = [f"usage: {_PROG} [-h] [--version] COMMAND ...", "", "Kafka clusters that are moved and protected.", ""]

@@ -47,7 +47,7 @@ OWN = (
     "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
     "airflow_mirror.console.main preview", "airflow_mirror.console.main verify", "airflow_mirror.console.main clients",
-    "airflow_mirror.console.main schemas",
+    "airflow_mirror.console.main schemas", "airflow_mirror.console.main completion",
     "airflow_mirror.console.main cutover", "airflow_mirror.console.main rollback",
     "airflow_mirror.console.main lift-fence",
     "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
