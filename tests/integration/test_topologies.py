@@ -220,7 +220,7 @@ def test_fan_in_at_the_same_time_holds_each_record_once(world: World) -> None:
     def copier(here: str) -> subprocess.Popen[str]:
         return copying.copier_process(
             world.sites[here], world.sites["c"], ranges[here], world.last[here].mirror.name, wait=False,
-            delivery="transactional", transaction_bytes=9000, max_bytes_per_second=40_000,
+            delivery="transactional", transaction_bytes=9000, max_bytes_per_second=40_000, merge_below=0,
         )  # fmt: skip
 
     running = {here: copier(here) for here in "ab"}
