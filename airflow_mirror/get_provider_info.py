@@ -66,11 +66,18 @@ def get_provider_info() -> dict[str, Any]:
                         "/shared/mirror",
                     ),
                     "files_url": _option(
-                        "URL at which a web server of yours serves [mirror] home: tasks get links to reports, logs and "
-                        "states of jobs. Empty means no links.",
+                        "URL at which a web server of yours serves [mirror] home, to which tasks then link reports, logs "
+                        "and states of jobs. Empty means that Airflow's API server serves what it can see of it.",
                         "string",
                         "",
                         "https://files.example.com/mirror",
+                    ),
+                    "targets": _option(
+                        "Ids of connections whose clusters the page of mirrors looks at, with commas between them. Empty "
+                        "means all connections of type kafka in Airflow's database.",
+                        "string",
+                        "",
+                        "dc2_kafka, archive_kafka",
                     ),
                     "metrics_dir": _option(
                         "Existing directory in which each mirror's copies keep <mirror>.prom, for node_exporter's "

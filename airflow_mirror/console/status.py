@@ -31,20 +31,22 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.extras.drill.store import is_over
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.runner.active import ActiveTail, JobId, Sign, Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, LocalRunner
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.ledger.records import ACTIVE, DRILL, FENCE, LAST_PLAN, SIGN, TOPIC, WISH
+from airflow_mirror.ledger.records import ACTIVE, BULK, DRILL, FENCE, LAST_PLAN, SIGN, TOPIC, WISH
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.ownership import ended_by, owners, shares
 
 T = TypeVar("T")
 _EVERY_S = 2.0
-_LISTENING = "listening"
+LISTENING = "listening"
 _LONGEST = 500  # characters of what a tail says
 
 
@@ -77,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.config:
         return _of_files(arguments)
     with target_of(arguments) as target:
-        view = _View(target)
+        view = View(target)
         if arguments.watch:
             with Live(_shown(view.rows(), view.newer), auto_refresh=False) as live:
                 while True:
@@ -111,7 +113,7 @@ def _of_files(arguments: argparse.Namespace) -> int:
         error: str | None = None
         try:
             with ClusterAdmin(ClientConfig(brought.connections[name], "target")) as target:
-                view = _View(target)
+                view = View(target)
                 found = {row["mirror"]: row for row in view.settled()}
                 newer |= view.newer
         except LedgerMissing:
@@ -159,28 +161,32 @@ def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, An
         aside("rules of the source that no record explains were not looked for: %s", e)
 
 
-class _View:
-    """Looks at a target again and again.
+class View:
+    """Looks at a target again and again. Belongs to one thread.
 
     :ivar newer: what the last look could not read, by the keys of decisions and state.
+    :ivar tails: what the last look knew of each mirror's tail.
+    :ivar values: what was decided then.
     """
 
     def __init__(self, target: ClusterAdmin) -> None:
         self._ledger, self._state = Ledger(target), state_of(target, SIGN.below(), DRILL.below(), WISH.below())
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
+        self.tails: dict[str, TailFacts] = {}
+        self.values: Values = {}
 
     def settled(self) -> list[dict[str, Any]]:
         """Return the mirrors once it is known which of their tails live."""
         rows = self.rows()
-        while any(row["tail"] == _LISTENING for row in rows):
+        while any(row["tail"] == LISTENING for row in rows):
             sleep(1.0)
             rows = self.rows()
         return rows
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the mirrors by name, as far as is known by now."""
-        values = self._ledger.values()
+        self.values = values = self._ledger.values()
         known, newer = owners(values)
         self.newer = {TOPIC.key(topic): e for topic, e in newer.items()}
         owned = [one for _, one in shares(known)]
@@ -194,6 +200,7 @@ class _View:
             {"mirror": name, "topics": topics[name], "in_production": opened[name]}
             | {"plan": self._known(LAST_PLAN.key(name), partial(last_hash, values, name), None)}
             | self._tail(
+                name,
                 self._known(ACTIVE.key(name), partial(active_tail, values, name), None),
                 self._known(f"{WISH.below()}{name}", partial(Wishes.of, said, name), Wishes()),
                 "unreadable" if ACTIVE.key(name) in self.newer else "none",
@@ -211,23 +218,34 @@ class _View:
             self.newer[key] = e
             return otherwise
 
-    def _tail(self, tail: ActiveTail | None, wishes: Wishes, without: str, ended: str) -> dict[str, Any]:
+    def copies(self, mirror: str) -> list[Mapping[str, Any]]:
+        """Return the summaries of the mirror's bulk copies that live, as far as is known by now."""
+        jobs = self._known(BULK.below(mirror), lambda: active.said(BULK, self._state.read(), mirror), list[JobId]())
+        living = [job for job in jobs if self._watch(job.job).status(job) == RUNNING]
+        return [sign.summary for job in living if (sign := self._watch(job.job).sign(job)) is not None]
+
+    def _watch(self, of: str) -> Watch:
+        return self._watches.setdefault(of, Watch(self._state))
+
+    def _tail(
+        self, name: str, tail: ActiveTail | None, wishes: Wishes, without: str, ended: str
+    ) -> dict[str, Any]:  # fmt: skip
         wished = asdict(wishes)
         if tail is None:
+            self.tails[name] = TailFacts(pause=wishes.pause)
             nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
-            return {"tail": without, **nothing, "said": _said(TailFacts(pause=wishes.pause), wishes), **wished}
-        if tail.name not in self._watches:
-            self._watches[tail.name] = Watch(self._state)
-        watch = self._watches[tail.name]
+            return {"tail": without, **nothing, "said": _said(self.tails[name], wishes), **wished}
+        watch = self._watch(f"tail of {name}")
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
+        self.tails[name] = TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause, ended=ended)
         runs = status == RUNNING
         return {
-            "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower() if runs or not ended else ended,
+            "tail": LISTENING if runs and not watch.is_sure(tail) else status.lower() if runs or not ended else ended,
             "host": tail.host,
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": _said(TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause, ended=ended), wishes),
+            "said": _said(self.tails[name], wishes),
             **wished,
         }
 
@@ -252,14 +270,18 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
     return f"the source is fenced ({fence['name']}): {what}, since {fence['since']}"
 
 
-def _said(tail: TailFacts, wishes: Wishes) -> str | None:
-    """Return what a person should know, in the words of the health check.
+def judged(tail: TailFacts) -> list[Finding]:
+    """Return what is wrong with a tail, in the words of the health check.
 
     Whether a tail that was stopped, ended for good, or never started, should run, only that check is told.
     """
     rests = tail.active is None or is_succeeded(tail.status) or bool(tail.ended and not tail.runs)
-    found = judge(Facts(tail=tail), Limits(), [check for check in OF_THE_TAIL if not (rests and check == "tail")])
-    return "\n".join([*map(str, found), *replace(wishes, pause=None).lines()]) or None
+    return judge(Facts(tail=tail), Limits(), [check for check in OF_THE_TAIL if not (rests and check == "tail")])
+
+
+def _said(tail: TailFacts, wishes: Wishes) -> str | None:
+    """Return what a person should know."""
+    return "\n".join([*map(str, judged(tail)), *replace(wishes, pause=None).lines()]) or None
 
 
 def _newer_lines(newer: Mapping[str, LedgerNewer]) -> list[str]:

@@ -57,9 +57,12 @@ def alarm() -> str:
 
 
 def url_of(path: Path) -> str:
-    """Return where a file below ``[mirror] home`` is served, by ``[mirror] files_url``; "" if it is not."""
-    base = str(conf.get("mirror", "files_url", fallback="") or "").rstrip("/")
-    if not base or not path.is_relative_to(home()):
+    """Return where a file below ``[mirror] home`` is served; "" if it is not below it.
+
+    By ``[mirror] files_url``, or else by the page in Airflow: relative, as Airflow may lie below a path.
+    """
+    base = str(conf.get("mirror", "files_url", fallback="") or "").rstrip("/") or "mirrors/files"
+    if not path.is_relative_to(home()):
         return ""
     return f"{base}/{quote(path.relative_to(home()).as_posix())}"
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
+from airflow_mirror.hooks.health import facts_of
 from airflow_mirror.hooks.remembered import last_plan
-from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, number
 from airflow_mirror.operators.summaries import compact
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.jobs.health.judging import Facts, Limits
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CheckMirrorOperator"]
@@ -72,10 +70,7 @@ class CheckMirrorOperator(MirrorOperator):
         :raises MirrorUnhealthy: lists every finding that is no warning.
         :raises JobNotRunning: the mirror has no plan yet.
         """
-        from airflow_mirror.cutover.lifting import told_unexplained
-        from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.jobs.health.gathering import gather
         from airflow_mirror.jobs.health.judging import judge
         from airflow_mirror.sync import lag
 
@@ -85,10 +80,7 @@ class CheckMirrorOperator(MirrorOperator):
             if plan is None:
                 self._let_it_begin(context)
                 raise JobNotRunning(TAIL, "never started", _START)
-            view = TailView(target, mirror.name)
-            facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
-            left = told_unexplained(Platform.of(source, target), mirror.name, self.log.info)
-            facts = replace(facts, unexplained=left)
+            facts = facts_of(mirror, plan, source, target, limits, self.log.info)
         if facts.tail.active is None:
             self._let_it_begin(context)
         found = judge(facts, limits)
@@ -114,14 +106,6 @@ class CheckMirrorOperator(MirrorOperator):
             min_free_bytes=int(number("min_free_bytes", self.min_free_bytes)),
             warn_only=[self.warn_only] if isinstance(self.warn_only, str) else list(self.warn_only),
         )
-
-
-def _fences(target: ClusterAdmin, mirror: Mirror) -> list[str]:
-    from airflow_mirror.cutover.decision import fence_state
-    from airflow_mirror.cutover.platform import Side
-
-    fence = fence_state(Side(target).ledger.values(), mirror.name)
-    return [] if fence is None or fence.is_over else [f"the fence of cutover {fence.run} {fence.text}"]
 
 
 def _number_or_none(name: str, value: object) -> float | None:

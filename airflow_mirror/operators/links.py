@@ -1,4 +1,4 @@
-"""Links of tasks in Airflow's UI, to files below ``[mirror] home`` that something serves at ``[mirror] files_url``.
+"""Links of tasks in Airflow's UI, to files below ``[mirror] home``: served by the page, or at ``[mirror] files_url``.
 
 Airflow asks a link's class in the worker, when the task has ended, and the UI reads the answer from an XCom. So a task
 pushes its links itself as soon as it knows them: the page of a cutover is looked at most while it runs.

@@ -108,7 +108,7 @@ class PlanMirrorOperator(MirrorOperator):
             if not blocks:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)
-                keep_on(target, plan, ledger)
+                keep_on(target, plan, ledger, dag=context["ti"].dag_id)
         path = plans_of(mirror).save(plan)
         shown = {}
         if night is not None:

@@ -21,7 +21,8 @@ from airflow_mirror.plan.store import KEEP
 
 
 def keep(
-    plan: Plan, plans: State, ledger: Decisions, also: Callable[[Values], Values] = lambda _: {}, *, as_last: bool = True
+    plan: Plan, plans: State, ledger: Decisions, also: Callable[[Values], Values] = lambda _: {}, *, as_last: bool = True,
+    dag: str | None = None,
 ) -> None:  # fmt: skip
     """Write a plan to the target, and decide that it is the mirror's last one. Safe to repeat.
 
@@ -31,18 +32,21 @@ def keep(
     :param plans: of the keys of the mirror's plans; their values are not needed.
     :param also: what is decided with it.
     :param as_last: False: it is there for whoever knows its hash, and the last one stays what it is.
+    :param dag: id of the DAG whose readers may see the mirror; None: as the plan before.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     :raises LedgerNewer: a newer version of the package has made the last one.
     :raises InputError: the mirror is new, and its name can't be told from another one's.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(PLAN.pieces(plan.to_json(), name, plan_hash))
-    last = LAST_PLAN.put({"hash": plan_hash}, name)
     if as_last:
 
         def change(values: Values) -> Values | None:
             require_own_name(values, name)
-            return None if last_hash(values, name) == plan_hash else {**last, **also(values)}
+            noted = {"dag": one} if (one := dag or dag_of(values, name)) else {}
+            if last_hash(values, name) == plan_hash and dag_of(values, name) == noted.get("dag"):
+                return None
+            return {**LAST_PLAN.put({"hash": plan_hash, **noted}, name), **also(values)}
 
         ledger.decide(change)
     too_old = set(hashes(plans.read(), name)[:-KEEP]) - set(_texts(ledger.values()))
@@ -59,9 +63,11 @@ def hashes(keys: Iterable[str], mirror: str) -> list[str]:
     return list(dict.fromkeys(_whose(key) for key in keys if key.startswith(PLAN.below(mirror))))
 
 
-def keep_on(target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True) -> None:
+def keep_on(
+    target: ClusterAdmin, plan: Plan, ledger: Decisions, *, as_last: bool = True, dag: str | None = None
+) -> None:  # fmt: skip
     """As :func:`keep`, of a plan of the mirror on ``target``."""
-    keep(plan, state.state_of(target, PLAN.below(plan.mirror.name), keys_only=True), ledger, as_last=as_last)
+    keep(plan, state.state_of(target, PLAN.below(plan.mirror.name), keys_only=True), ledger, as_last=as_last, dag=dag)
 
 
 def keep_again(plan: Plan, plans: State) -> bool:
@@ -112,6 +118,15 @@ def last_hash(values: Values, mirror: str) -> str | None:
     """
     found = LAST_PLAN.get(values, mirror)
     return None if found is None else str(found["hash"])
+
+
+def dag_of(values: Values, mirror: str) -> str | None:
+    """Return the id of the DAG that has planned a mirror, as its ledger notes it; None: it notes none.
+
+    :raises LedgerNewer: a newer version of the package wrote it.
+    """
+    found = LAST_PLAN.get(values, mirror)
+    return None if found is None or not found.get("dag") else str(found["dag"])
 
 
 def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) -> Plan:

@@ -10,6 +10,7 @@ from tests.driven.handlers import (
     api_versions,
     delete_records,
     describe_acls,
+    describe_configs,
     describe_log_dirs,
     describe_producers,
     describe_transactions,
@@ -32,7 +33,7 @@ _ALL = (
     produce, fetch, list_offsets, metadata, offset_fetch, find_coordinator, api_versions, delete_records,
     init_producer_id, offset_for_leader_epoch, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers,
     txn_offset_commit, describe_log_dirs, describe_producers, describe_transactions,
-    list_transactions, describe_acls,
+    list_transactions, describe_acls, describe_configs,
 )  # fmt: skip
 # What they change, a fetch may wait for.
 WRITES = frozenset(

@@ -9,7 +9,7 @@ import pytest
 from airflow_mirror.errors import InputError, PlanNotKept
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import Plan, ledger_store
-from airflow_mirror.plan.ledger_store import keep, last_hash, plan_in
+from airflow_mirror.plan.ledger_store import dag_of, keep, last_hash, plan_in
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 
@@ -42,6 +42,20 @@ def test_the_same_plan_again_is_decided_once(ledger: MemoryLedger, plans: Memory
     for _ in range(3):
         keep(a_plan(), plans, ledger)
     assert len(ledger.records) == 1
+
+
+def test_dag_of_the_last_plan_is_noted_until_another_one_plans(ledger: MemoryLedger, plans: MemoryState) -> None:
+    """Its readers may see the mirror: also after a person has planned it by hand."""
+    first, second = a_plan(), a_plan(end=60001)
+    name = first.mirror.name
+    keep(first, plans, ledger)
+    assert dag_of(ledger.values(), name) is None
+    keep(first, plans, ledger, dag="orders")
+    assert dag_of(ledger.values(), name) == "orders", "the same plan, by a DAG"
+    keep(second, plans, ledger)
+    assert (dag_of(ledger.values(), name), last_hash(ledger.values(), name)) == ("orders", second.hash)
+    keep(second, plans, ledger, dag="payments")
+    assert dag_of(ledger.values(), name) == "payments"
 
 
 def test_a_plan_without_one_of_its_pieces_is_not_there(ledger: MemoryLedger, plans: MemoryState) -> None:

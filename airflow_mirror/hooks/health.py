@@ -1,0 +1,41 @@
+"""What both clusters say of a mirror now. Asked by a task that checks, and by the page that shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_mirror.hooks.tail import TailView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_mirror.jobs.health.judging import Facts, Limits
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+
+
+def facts_of(
+    mirror: Mirror, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, limits: Limits, told: Callable[..., object]
+) -> Facts:  # fmt: skip
+    """Return what both clusters say of a mirror. Takes ten seconds; if its tail is lost, forty.
+
+    :param mirror: as it should be copied; the tail may differ. :param plan: its last one.
+    :param told: is told, as a logger's ``info`` is, what could not be looked for.
+    """
+    from airflow_mirror.cutover.lifting import told_unexplained
+    from airflow_mirror.cutover.platform import Platform
+    from airflow_mirror.jobs.health.gathering import gather
+
+    view = TailView(target, mirror.name)
+    facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
+    return replace(facts, unexplained=told_unexplained(Platform.of(source, target), mirror.name, told))
+
+
+def _fences(target: ClusterAdmin, mirror: Mirror) -> list[str]:
+    from airflow_mirror.cutover.decision import fence_state
+    from airflow_mirror.cutover.platform import Side
+
+    fence = fence_state(Side(target).ledger.values(), mirror.name)
+    return [] if fence is None or fence.is_over else [f"the fence of cutover {fence.run} {fence.text}"]

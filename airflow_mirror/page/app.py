@@ -1,0 +1,111 @@
+"""What the page asks: JSON for who may see it, its own script, reports. Every route is for users; none changes anything.
+
+Names of topics, groups and hosts are whatever somebody chose: they leave here as JSON, or in pages that may run nothing.
+"""
+
+from importlib import resources
+from typing import Annotated, Any
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+
+from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.report import HTML_NAME
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.hooks.home import home
+from airflow_mirror.page import files
+from airflow_mirror.page.looks import Looks
+from airflow_mirror.page.rights import Rights
+from airflow_mirror.page.rows import PHASES
+
+WAIT_S = 2.0  # for a target that answers for the first time
+_OWN = {"page.js": "text/javascript", "icon.svg": "image/svg+xml", "icon_dark.svg": "image/svg+xml"}
+# Nothing that is served here runs, loads or frames anything; the script is run by Airflow's page, under its own rules.
+_CSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+_HEADERS = {
+    "Content-Security-Policy": _CSP,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def _rights(user: Annotated[BaseUser, Depends(get_user)]) -> Rights:
+    return Rights(user)
+
+
+Allowed = Annotated[Rights, Depends(_rights)]
+
+
+def make_app(looks: Looks) -> FastAPI:
+    """Return the application."""
+    # For every route, those to come too: a plugin's are open to everybody by default.
+    app = FastAPI(title="Mirrors", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+    page = _Page(looks)
+    app.get("/list")(page.every)
+    app.get("/one")(page.one)
+    app.get("/files/{mirror}/{path:path}")(page.file)
+    app.get("/{name}")(_own)
+    app.exception_handler(MirrorError)(lambda _, error: JSONResponse({"detail": str(error)}, 503))
+
+    @app.middleware("http")
+    async def with_headers(request: Request, call_next: Any) -> Response:
+        answer: Response = await call_next(request)
+        answer.headers.update(_HEADERS)
+        return answer
+
+    return app
+
+
+class _Page:
+    """The routes that show something of a mirror."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+
+    def every(self, rights: Allowed) -> dict[str, Any]:
+        """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
+        looked = self._looks.targets(WAIT_S)
+        mirrors = {one["target_id"]: [row for row in one["mirrors"] if rights.sees(row["dag"])] for one in looked}
+        shown = (one for one in looked if mirrors[one["target_id"]] or (one["error"] and rights.reads_all))
+        return {
+            "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
+            "mirrors": [row for rows in mirrors.values() for row in rows],
+            "looking": any(one.get("looking") for one in looked), "phases": PHASES,
+        }  # fmt: skip
+
+    def one(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
+        """Return one mirror. One that does not exist, and one that a user may not see, are the same to him."""
+        for row in self.every(rights)["mirrors"]:
+            if (row["target_id"], row["mirror"]) == (target, mirror):
+                closely = self._looks.mirror(target, mirror, WAIT_S)
+                return {"row": row, "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror)}
+        raise HTTPException(404, "no such mirror")
+
+    def file(self, rights: Allowed, mirror: str, path: str) -> Response:
+        """Return a file of a mirror; a cutover's report from its target where this host lacks the file."""
+        found = [
+            (one["target_id"], row["dag"])
+            for one in self._looks.targets(WAIT_S)
+            for row in one["mirrors"]
+            if row["mirror"] == mirror
+        ]
+        may = rights.sees_logs if path.endswith("log.txt") else rights.sees
+        if not all(may(dag) for dag in {dag for _, dag in found} or {None}):  # mirrors of one name share a directory
+            raise HTTPException(404, "no such file")
+        if (there := files.served(home(), f"{mirror}/{path}")) is not None:
+            return FileResponse(there, media_type=files.TYPES[there.suffix])
+        directory, _, rest = path.partition("/")
+        run, _, name = rest.partition("/")
+        for target in (target for target, _ in found if (directory, name) == ("runs", HTML_NAME)):
+            if (report := self._looks.report(target, mirror, run)) is not None:
+                return Response(render(report), media_type="text/html")
+        raise HTTPException(404, "this host has no such file: it lies on the disk of the worker that wrote it")
+
+
+def _own(name: str) -> Response:
+    if name not in _OWN:
+        raise HTTPException(404, "no such file")
+    return Response((resources.files(__package__) / name).read_bytes(), media_type=_OWN[name])

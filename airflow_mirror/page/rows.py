@@ -1,0 +1,143 @@
+"""What the page is told of a mirror: values for JSON, from what a ledger and both clusters say. No socket, no clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from airflow_mirror.console.status import LISTENING, View, judged
+from airflow_mirror.cutover.decision import UP, fence_state
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.timeline import timeline
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.jobs.health.judging import Facts
+from airflow_mirror.plan.findings import BLOCK, PASS, Finding
+from airflow_mirror.plan.ledger_store import dag_of
+from airflow_mirror.plan.model import Plan
+
+PHASES = ("plan", "copy", "follow", "cut over", "in production")
+MOST = 500  # names of one kind, and findings
+_FIGURES = ("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "partitions")
+
+
+def row_of(target: str, view: View, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one mirror of the list.
+
+    :param target: connection id. :param row: of :meth:`.View.rows`; ``view`` is as that look has left it.
+    """
+    name = row["mirror"]
+    tail = view.tails[name]
+    copies = [] if tail.runs else view.copies(name)
+    figures = copies[0] if copies else tail.said.summary
+    fences = [{**fence, "until": _until(view, name, fence)} for fence in row["fences"]]
+    up = [fence for fence in fences if not fence["kept"]]
+    phase = _phase(row, bool(up), bool(copies), tail.active is not None)
+    findings = judged(tail)
+    whole = figures.get("offsets") if copies else None
+    return {
+        "target_id": target, "mirror": name, "dag": _dag(view, name), "plan": row["plan"], "host": row["host"],
+        "source": tail.active.mirror.get("source") if tail.active else None,
+        "target": tail.active.mirror.get("target") if tail.active else None,
+        "topics": row["topics"], "in_production": row["in_production"], "phase": phase, "said": row["said"],
+        "state": _state(row, bool(up), figures if copies else None), "pause": row["pause"], "rate": row["rate"],
+        "done": None if not whole else max(0.0, 1 - (figures.get("lag") or 0) / whole),
+        "fences": fences, "findings": findings_of(findings),
+        "needs_person": bool(up) or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings),
+        "follows": {kind: _followed(one) for kind, one in tail.said.follows.items()},
+        **{key: figures.get(key) for key in _FIGURES},
+    }  # fmt: skip
+
+
+def _dag(view: View, name: str) -> str | None:
+    try:
+        return dag_of(view.values, name)
+    except LedgerNewer:
+        return None  # what can't be read lets nobody see more
+
+
+def _until(view: View, name: str, fence: Mapping[str, Any]) -> float | None:
+    """Return until when a fence may be up, in seconds since the epoch; None for one that is being lifted, or is kept."""
+    state = fence_state(view.values, name)
+    if fence["phase"] != UP or state is None:
+        return None
+    return datetime.fromisoformat(fence["since"]).timestamp() + state.max_fence_s
+
+
+def _phase(row: Mapping[str, Any], fenced: bool, copies: bool, had_tail: bool) -> int:
+    if row["topics"] and row["in_production"] == row["topics"]:
+        return PHASES.index("in production")
+    if fenced:
+        return PHASES.index("cut over")
+    return PHASES.index("copy" if copies else "follow" if had_tail else "plan")
+
+
+def _state(row: Mapping[str, Any], fenced: bool, copy: Mapping[str, Any] | None) -> str:
+    if row["topics"] and row["in_production"] == row["topics"]:
+        return "in production"
+    if fenced:
+        return "source fenced"
+    if copy is not None:
+        return "copying"
+    if row["pause"] and row["tail"] in ("running", LISTENING):
+        return "paused"
+    if row["tail"] == "running":
+        return "following" if row["phase"] == "copying" else str(row["phase"] or "starting")
+    return {"none": "planned"}.get(row["tail"], str(row["tail"]))
+
+
+def _followed(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {"error": report.get("error"), "said": list(report.get("said") or [])[:MOST]}
+
+
+def findings_of(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return what is wrong, worst first as it comes; what passes is left out."""
+    return [asdict(one) for one in findings if one.level != PASS][:MOST]
+
+
+def plan_of(plan: Plan) -> dict[str, Any]:
+    """Return what there is to say of a plan, but for its topics."""
+    return {
+        "hash": plan.hash, "created_at": plan.created_at, "source": plan.mirror.source, "target": plan.mirror.target,
+        "findings": findings_of(plan.findings), "groups": plan.groups[:MOST], "group_count": len(plan.groups),
+        "left_out": list(plan.returning)[:MOST], "amendments": [
+            {"number": one.number, "at": one.created_at, "topics": [t.source_topic for t in one.topics][:MOST]}
+            for one in plan.amendments[-50:]
+        ],
+    }  # fmt: skip
+
+
+def topics_of(plan: Plan, facts: Facts | None) -> list[dict[str, Any]]:
+    """Return a plan's topics, each with the lag of its partitions in offsets, as lists; as small as 10,000 allow.
+
+    ``late`` and ``short`` are partitions that are too far behind, and that the source may delete too soon.
+    """
+    lags: dict[str, list[int]] = defaultdict(list)
+    late, short = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    if facts is not None:
+        for one in facts.lags:  # sorted by partition
+            lags[one.source.topic].append(one.records)
+        for which, partitions in ((late, facts.late), (short, {*facts.racing, *facts.lost})):
+            for tp in sorted(partitions):
+                which[tp.topic].append(tp.partition)
+    return [
+        {
+            "source": t.source_topic, "target": t.target_topic, "mode": t.mode, "partitions": t.partitions,
+            "lags": lags.get(t.source_topic), "late": late.get(t.source_topic, []),
+            "short": short.get(t.source_topic, []),
+        }
+        for t in plan.topics
+    ]  # fmt: skip
+
+
+def night_of(reports: Mapping[str, CutoverReport]) -> dict[str, Any] | None:
+    """Return the last cutover, with the drawing of its fence; None: there was none. :param reports: by run."""
+    if not reports:
+        return None
+    run, last = max(reports.items(), key=lambda one: one[1].updated)
+    return {
+        "run": run, "outcome": last.outcome, "state": last.state, "updated": last.updated,
+        "seconds": last.fence.seconds if last.fence else None, "max_fence_s": last.max_fence_s, "time": timeline(last),
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""DescribeConfigs 0 to 4: what a topic is set to. Left out: brokers, synonyms, most settings; no retention is applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DescribeConfigsResponse as Response
+
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.handlers.common import Refusal
+
+if TYPE_CHECKING:
+    from tests.driven.broker import Broker
+    from tests.driven.validation import TopicConfig
+
+KEY, SERVED = 32, (0, 4)
+_Result = Response.DescribeConfigsResult
+_TOPIC, _DEFAULT = 2, 5  # a type of resource, and the source of a value
+
+
+def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
+    """Of brokers, and of topics that are not there, nothing."""
+    results = []
+    for one in message.resources:
+        topic = broker.cluster.topics.get(one.resource_name) if one.resource_type == _TOPIC else None
+        missing = ErrorCode.NONE if topic or one.resource_type != _TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        entries = _told(topic.logs[0].config) if topic else {}
+        results.append(
+            _Result(
+                error_code=refusal(None) or missing, error_message=None, resource_type=one.resource_type,
+                resource_name=one.resource_name, configs=[_entry(*entry) for entry in entries.items()],
+            )
+        )  # fmt: skip
+    return Response(throttle_time_ms=0, results=results)
+
+
+def _told(config: TopicConfig) -> dict[str, str]:
+    return {
+        "cleanup.policy": config.cleanup_policy, "max.message.bytes": str(config.max_message_bytes),
+        "message.timestamp.type": "LogAppendTime" if config.append_time else "CreateTime",
+        "retention.ms": str(config.retention_ms), "segment.bytes": str(config.segment_bytes),
+    }  # fmt: skip
+
+
+def _entry(name: str, value: str) -> Any:
+    return _Result.DescribeConfigsResourceResult(
+        name=name, value=value, read_only=False, is_default=True, config_source=_DEFAULT, is_sensitive=False, synonyms=[],
+        config_type=0, documentation=None,
+    )  # fmt: skip

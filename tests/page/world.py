@@ -1,0 +1,130 @@
+"""A target with a ledger, on the driven broker: mirrors in every state, as their own code writes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
+from airflow_mirror.cutover.decision import UP, FenceState, note_copy
+from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
+from airflow_mirror.cutover.report_store import ReportStore, reports_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId
+from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan.findings import BLOCK, WARN, Finding
+from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.validation import TopicConfig
+
+HOSTILE = '<img src=x onerror="globalThis.pwned=1">'
+
+
+class World:
+    """Two clusters; the target has a ledger.
+
+    :param source_id: connection id of the source, as plans name it; ``target_id`` likewise.
+    """
+
+    def __init__(
+        self, source: DrivenCluster, target: DrivenCluster, source_id: str = "dc1", target_id: str = "dc2"
+    ) -> None:  # fmt: skip
+        self.source, self.target, self.source_id, self.target_id = source, target, source_id, target_id
+        for name in (STATE, DECISIONS, WISHES):
+            target.create(name, config=TopicConfig(append_time=True))
+        self._signs: list[Heartbeat] = []
+        self._admin = ClusterAdmin(target.config)
+        self.ledger = Ledger(self._admin)
+        self.ledger.create()
+        self.state = state_of(self._admin, "")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
+    def create(self, lags: Mapping[str, list[int]]) -> None:
+        """Create topics on both sides; of each partition the target lacks so many records."""
+        for topic, partitions in lags.items():
+            for side in (self.source, self.target):
+                side.create(topic, len(partitions))
+            for p, lag in enumerate(partitions):
+                if lag:
+                    Writer(self.source.topics[topic].logs[p]).plain(lag)
+
+    def plan(self, name: str, topics: Mapping[str, int], dag: str | None = None, **more: Any) -> Plan:
+        """Plan a mirror of topics with so many partitions, as a DAG does; None: as a person does."""
+        mirror = Mirror(name=name, source=self.source_id, target=self.target_id, topics=list(topics))
+        planned = [topic_plan(t, dict.fromkeys(range(n), 0), source_topic_id="id") for t, n in topics.items()]
+        plan = replace(
+            plan_of(mirror, *planned, source_cluster_id=self.source.cluster_id, target_cluster_id=self.target.cluster_id),
+            **more,
+        )  # fmt: skip
+        ledger_store.keep(plan, self.state, self.ledger, dag=dag)
+        return plan
+
+    def own(self, mirror: str, *topics: str, opened: str | None = None) -> None:
+        """Decide whose target topics are."""
+        value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened}
+        self.ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
+
+    def tail(self, plan: Plan, host: str = "worker-3") -> ActiveTail:
+        """Decide that a process of another host is the mirror's tail."""
+        one = ActiveTail(
+            mirror=plan.mirror.to_dict(), plan=plan.hash, inputs="i", directory="/jobs/1", host=host, where=host, pid=1
+        )
+        self.ledger.decide(lambda _: {f"active/{one.name}": one.value()})
+        return one
+
+    def says(self, job: JobId, state: str = "RUNNING", **content: Any) -> None:
+        """Let a job give a sign of life."""
+        signs = next((one for one in self._signs if one._me is job), None)
+        if signs is None:
+            self._signs.append(signs := Heartbeat(self.state, job))
+        signs.give(state, **content)
+
+    def pause(self, mirror: str, by: str = "ann@desk") -> None:
+        """Let somebody wish that it rests."""
+        wish(self.state, mirror, "pause", Wish(by=by, at="2026-01-01T12:00:00+00:00"))
+
+    def fence(self, plan: Plan, run: str = "monday", max_fence_s: float = 900.0) -> None:
+        """Decide that a fence is up."""
+        self.target.clock.now_ms = round(time.time() * 1000)  # from which what is left is counted
+        state = FenceState(
+            run=run, attempt=1, id="a", plan=plan.hash, revision=plan.hash, owner="o", max_fence_s=max_fence_s, phase=UP,
+            name="acl", process={"host": "worker-3"},
+        )  # fmt: skip
+        note_copy(self.ledger, plan.mirror.name, state)
+
+    def report(self, plan: Plan, run: str, **more: Any) -> CutoverReport:
+        """Keep the report of a cutover that has fenced, and has not opened yet."""
+        at = time.time() - 40
+        steps = [
+            StepRecord(name="fence", status="done", started=at, seconds=2.1),
+            StepRecord(name="prove_fence", status="done", started=at + 2.1, seconds=11.0),
+            StepRecord(name="drain", status="running", started=at + 13.1),
+        ]
+        intent = as_recorded(Intent(topics=tuple(t.source_topic for t in plan.topics)))
+        fence = FenceRecord(kind="acl", intent=intent, requested=at, name="acl")
+        one = CutoverReport(
+            mirror=plan.mirror.name, plan_hash=plan.hash, started=at, steps=steps, fence=fence, max_fence_s=900.0,
+            state="PROVEN", lags=[{"at": at + s, "lag": max(0, 900 - 30 * s), "partitions": 3} for s in range(0, 40, 4)],
+            **more,
+        )  # fmt: skip
+        ReportStore(reports_of(self._admin, one.mirror), one.mirror, run, None).save(one)
+        return one
+
+
+def finding(level: str, evidence: str, remedy: str) -> Finding:
+    """Return one of a plan."""
+    return Finding(level, "fence_rights" if level == BLOCK else "hold", "", evidence, remedy)
+
+
+__all__ = ["BLOCK", "HOSTILE", "WARN", "World", "finding"]

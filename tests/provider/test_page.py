@@ -1,0 +1,344 @@
+"""What the page's routes tell whom: Airflow's own auth manager and database, and targets on the driven broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+os.environ["AIRFLOW__API_AUTH__JWT_SECRET"] = "of-these-tests-alone" * 4
+
+from airflow.api_fastapi.app import _AuthManagerState, get_auth_manager
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.connection import Connection
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.utils.db import initdb
+from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
+from sqlalchemy import delete
+
+from airflow_mirror.hooks.home import url_of
+from airflow_mirror.page import app, looks
+from airflow_mirror.page.app import make_app
+from tests.driven.cluster import DrivenCluster
+from tests.page.world import BLOCK, HOSTILE, World, finding
+
+if TYPE_CHECKING:
+    from httpx import Response
+
+DAGS = ("night_of_orders", "payments")
+
+
+class PerDag(SimpleAuthManager):
+    """Airflow's own, but that somebody may only read, or start, the DAGs that his name lists: ``reader:orders``."""
+
+    def is_authorized_dag(self, *, method: Any, user: Any, access_entity: Any = None, details: Any = None) -> bool:
+        there = super().is_authorized_dag(method=method, user=user, access_entity=access_entity, details=details)
+        _, only, dags = user.username.partition(":")
+        return there and (not only or details is None or details.id in dags.split(","))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database() -> None:
+    initdb()
+    _AuthManagerState.instance = manager = PerDag()
+    manager.init()
+    with create_session() as session:
+        session.add(DagBundleModel(name="b"))
+        session.flush()
+        session.add_all(DagModel(dag_id=one, bundle_name="b") for one in DAGS)
+
+
+@pytest.fixture
+def ledger() -> None:
+    """The real ones, on the driven broker."""
+
+
+@pytest.fixture
+def state() -> None:
+    """Likewise."""
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        one = World(source, target)
+        connect(dc1=source, dc2=target)
+        yield one
+        one.close()
+    with create_session() as session:
+        session.execute(delete(Connection))
+
+
+def connect(**clusters: DrivenCluster | str) -> None:
+    """Create connections in Airflow's database; of text: to an address."""
+    with create_session() as session:
+        for conn_id, one in clusters.items():
+            servers = one if isinstance(one, str) else one.config.bootstrap
+            extra = json.dumps(
+                {"bootstrap.servers": servers, "security.protocol": "PLAINTEXT", "sasl.password": "hunter2"}
+            )
+            session.add(Connection(conn_id=conn_id, conn_type="kafka", extra=extra))
+
+
+@pytest.fixture(autouse=True)
+def _as_in_the_api_server(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Its own program says so (airflow.api_fastapi.main)."""
+    monkeypatch.setitem(os.environ, "_AIRFLOW_PROCESS_CONTEXT", "server")
+    monkeypatch.setattr("airflow_mirror.jobs.health.gathering.BETWEEN_S", 0.01)
+
+
+@contextmanager
+def another() -> Iterator[TestClient]:
+    """The page of another API server."""
+    looking = looks.Looks()
+    with TestClient(make_app(looking)) as client:
+        yield client
+    deadline = time.monotonic() + 60
+    while looking._looks and time.monotonic() < deadline:
+        looking.forget(0)
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def page(world: World) -> Iterator[TestClient]:
+    with another() as client:
+        yield client
+
+
+def get(page: TestClient, path: str, who: str = "admin", role: str | None = "ADMIN", **query: str) -> Response:
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=who, role=role))
+    return page.get(path, params=query, headers={"Authorization": f"Bearer {token}"})
+
+
+def names(answer: Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return sorted(row["mirror"] for row in answer.json()["mirrors"])
+
+
+def three_mirrors(world: World) -> None:
+    """One of each DAG, and one that a person has planned."""
+    for name, dag in (("orders", DAGS[0]), ("pay", DAGS[1]), ("byhand", None)):
+        world.plan(name, {name: 1}, dag)
+        world.own(name, name)
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["list", "one?target=dc2&mirror=orders", "files/orders/x", "page.js", "icon.svg", "nothing"]
+)
+def test_nobody_is_told_anything_before_he_has_logged_in(page: TestClient, path: str) -> None:
+    assert page.get(f"/{path}").status_code == 401
+
+
+def test_every_route_asks_who_it_is() -> None:
+    """Also one that somebody adds later: a plugin's routes are open by default."""
+    for route in make_app(looks.Looks()).routes:
+        assert "get_user" in str([one.call for one in route.dependant.dependencies]), route.path  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("who", "role", "seen"), [
+    ("admin", "ADMIN", ["byhand", "orders", "pay"]),
+    ("anna", "VIEWER", ["byhand", "orders", "pay"]),  # reads every DAG
+    ("anna:night_of_orders", "VIEWER", ["orders"]),
+    ("anna:night_of_orders,payments", "VIEWER", ["byhand", "orders", "pay"]),
+    ("anna:other", "VIEWER", []),
+    ("nobody", None, []),
+])  # fmt: skip
+def test_a_mirror_is_seen_by_readers_of_its_dag(
+    world: World, page: TestClient, who: str, role: str | None, seen: list[str]
+) -> None:
+    three_mirrors(world)
+    answer = get(page, "/list", who, role)
+    assert names(answer) == seen
+    assert [one["target_id"] for one in answer.json()["targets"]] == (["dc2"] if seen else [])
+    for name in ("orders", "pay", "byhand"):
+        one = get(page, "/one", who, role, target="dc2", mirror=name)
+        assert one.status_code == (200 if name in seen else 404)
+
+
+def test_secrets_of_connections_are_in_no_answer(world: World, page: TestClient) -> None:
+    three_mirrors(world)
+    connect(gone="127.0.0.1:1")
+    for path in ("/list", "/one?target=dc2&mirror=orders"):
+        assert "hunter2" not in get(page, path).text
+
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+
+def test_mirrors_of_a_target_are_told_as_their_jobs_say(world: World, page: TestClient) -> None:
+    world.create({"orders": [0, 0]})
+    plan = world.plan("orders", {"orders": 2}, DAGS[0])
+    world.own("orders", "orders")
+    tail = world.tail(plan)
+    world.says(tail, phase="copying", summary={"lag": 12, "records_per_s": 7, "bytes_per_s": 900, "eta_s": 3})
+    (row,) = get(page, "/list").json()["mirrors"]
+    told = {key: row[key] for key in ("source", "target", "lag", "bytes_per_s", "eta_s", "dag", "phase", "needs_person")}
+    assert told == {
+        "source": "dc1", "target": "dc2", "lag": 12, "bytes_per_s": 900, "eta_s": 3, "dag": DAGS[0], "phase": 2,
+        "needs_person": False,
+    }  # fmt: skip
+
+
+def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page: TestClient) -> None:
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    world.fence(plan, max_fence_s=900.0)
+    (row,) = get(page, "/list").json()["mirrors"]
+    assert (row["state"], row["needs_person"]) == ("source fenced", True)
+    assert abs(row["fences"][0]["until"] - world.target.clock.now_ms / 1000 - 900) < 2
+
+
+def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:
+    from airflow_mirror.jobs.runner.active import JobId
+
+    world.plan("big", {"big": 1}, DAGS[0])
+    world.own("big", "big")
+    world.says(JobId(name="big", host="h", where="h", bulk=True), summary={"lag": 58, "offsets": 100, "eta_s": 21})
+    (row,) = get(page, "/list").json()["mirrors"]
+    assert (row["state"], round(row["done"], 2), row["eta_s"], row["phase"]) == ("copying", 0.42, 21, 1)
+
+
+def test_a_close_look_asks_both_clusters(world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    world.create({"orders": [5, 0, 9]})
+    block = finding(BLOCK, "topics without rules are open", "Set open_by_default.")
+    plan = world.plan("orders", {"orders": 3}, DAGS[0], findings=(block,))
+    world.own("orders", "orders")
+    world.report(plan, "monday")
+    found = get(page, "/one", target="dc2", mirror="orders").json()["closely"]
+    assert found["error"] is None
+    assert [(one["source"], one["lags"]) for one in found["topics"]] == [("orders", [5, 0, 9])]
+    assert found["plan"]["findings"][0]["remedy"] == "Set open_by_default."
+    assert "tail" in [one["check"] for one in found["checks"]]
+    assert (found["night"]["run"], [b["name"] for b in found["night"]["time"]["bars"]][-1]) == ("monday", "drain")
+
+
+def test_source_of_another_name_is_not_asked_and_that_is_said(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger names it as whoever planned does, and must not lead to what this Airflow calls so."""
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    world.source_id = "theirs"
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    assert "no connection 'theirs'" in get(page, "/one", target="dc2", mirror="orders").json()["closely"]["unknown"]
+    with DrivenCluster("other") as other:
+        connect(theirs=other)
+        with another() as again:
+            found = get(again, "/one", target="dc2", mirror="orders").json()["closely"]
+        assert "leads to another cluster" in found["unknown"] and not other.asked("ListOffsets")
+
+
+def test_target_that_is_away_is_one_row_and_keeps_nobody_waiting(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_mirrors(world)
+    connect(gone="127.0.0.1:1")
+    answer = get(page, "/list").json()
+    assert ([one["target_id"] for one in answer["targets"]], answer["looking"]) == (["dc2"], True)
+    while (answer := get(page, "/list").json())["looking"]:
+        time.sleep(0.1)
+    rows = {one["target_id"]: one["error"] for one in answer["targets"]}
+    assert rows["dc2"] is None and "no broker at 127.0.0.1:1" in rows["gone"]
+    assert len(answer["mirrors"]) == 3
+    seen = get(page, "/list", "anna:payments", "VIEWER").json()
+    assert [one["target_id"] for one in seen["targets"]] == ["dc2"]
+
+
+def test_mirrors_of_a_target_that_goes_stay_with_the_error(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "FRESH_S", 0.0)
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    three_mirrors(world)
+    assert len(get(page, "/list").json()["mirrors"]) == 3
+    world.target.kill(1)
+    answer = get(page, "/list").json()
+    assert len(answer["mirrors"]) == 3 and answer["targets"][0]["error"]
+
+
+def test_setting_names_which_connections_are_looked_at(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_mirrors(world)
+    monkeypatch.setenv("AIRFLOW__MIRROR__TARGETS", "dc1, away")
+    assert names(get(page, "/list")) == []
+    monkeypatch.setenv("AIRFLOW__MIRROR__TARGETS", "dc2")
+    with another() as again:
+        assert len(names(get(again, "/list"))) == 3
+
+
+# --- hostile --------------------------------------------------------------------------------------------------------
+
+
+def test_names_arrive_as_json_that_no_browser_takes_for_a_page(world: World, page: TestClient) -> None:
+    plan = world.plan("orders", {HOSTILE: 1}, DAGS[0])
+    world.own("orders", HOSTILE)
+    world.says(world.tail(plan, HOSTILE), "FAILED", error=HOSTILE)
+    answer = get(page, "/list")
+    assert answer.json()["mirrors"][0]["host"] == HOSTILE
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_reports_are_served_in_a_sandbox(world: World, page: TestClient, home: Path) -> None:
+    three_mirrors(world)
+    report = home / "orders" / "runs" / "monday" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.write_text("<h1>Cut over</h1><script>1</script>")
+    answer = get(page, "/files/orders/runs/monday/report.html", "anna:night_of_orders", "VIEWER")
+    assert "Cut over" in answer.text and answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    assert get(page, "/files/orders/runs/monday/report.html", "anna:payments", "VIEWER").status_code == 404
+    (link,) = get(page, "/one", target="dc2", mirror="orders").json()["files"]
+    assert get(page, f"/files/{link['path']}").status_code == 200
+
+
+@pytest.mark.parametrize("path", [
+    "orders/runs/../../secret.html", "orders/runs/%2e%2e/%2e%2e/secret.html", "orders/runs/..%2f..%2fsecret.html/x.html",
+    "orders/runs/monday/link.html", "orders/runs/monday/settings.properties", "orders/jobs/bulk/1/request.json",
+    "orders/runs/%00/report.html", "%2e%2e/secret.html", "orders//etc/passwd",
+])  # fmt: skip
+def test_no_path_leads_out_of_what_is_served(world: World, page: TestClient, home: Path, path: str) -> None:
+    three_mirrors(world)
+    run, job = home / "orders" / "runs" / "monday", home / "orders" / "jobs" / "bulk" / "1"
+    for directory in (run, job):
+        directory.mkdir(parents=True)
+    outside = home.parent / "outside.html"
+    for file in (home / "secret.html", outside, run / "settings.properties", job / "request.json"):
+        file.write_text("secret")
+    (run / "link.html").symlink_to(outside)
+    assert get(page, f"/files/{path}").status_code == 404
+
+
+def test_report_of_a_worker_with_another_disk_comes_from_the_ledger(world: World, page: TestClient) -> None:
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    world.report(plan, "monday")
+    answer = get(page, "/files/orders/runs/monday/report.html")
+    assert "prove_fence" in answer.text and answer.headers["content-type"].startswith("text/html")
+    assert get(page, "/files/orders/runs/tuesday/report.html").status_code == 404
+    assert get(page, "/files/orders/runs/monday/drill.html").status_code == 404
+
+
+def test_links_of_tasks_lead_to_the_page_where_no_server_is_named(world: World, page: TestClient, home: Path) -> None:
+    """Relative, so that they work below whatever path Airflow is served at."""
+    three_mirrors(world)
+    log = home / "orders" / "jobs" / "bulk é" / "3" / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("a line")
+    link = url_of(log)
+    assert link == "mirrors/files/orders/jobs/bulk%20%C3%A9/3/log.txt"
+    assert get(page, link.removeprefix("mirrors")).text == "a line"
