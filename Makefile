@@ -22,6 +22,7 @@ $(STAMP): setup.cfg setup.py pyproject.toml constraints.txt airflow_mirror/wire/
 	else \
 	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
 	fi
+	@rm -rf *.egg-info # beside the installed one: an Airflow with the repository on its path would know our plugin twice
 	@touch $@
 
 # No wheel for Linux: it is compiled, with Debian's headers in the user's cache where the machine has none. What an
@@ -33,6 +34,7 @@ $(KRB5): $(STAMP) sandbox/gssapi.py sandbox/krb5.py
 	else \
 	  $(BIN)/python -m sandbox.gssapi $(BIN)/python -m pip install -q --no-cache-dir --disable-pip-version-check -c constraints.txt -e '.[kerberos]'; \
 	fi
+	@rm -rf *.egg-info
 	@touch $@
 
 demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leaves Airflow up)

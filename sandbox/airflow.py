@@ -56,6 +56,7 @@ class AirflowStandalone:
     :param env: more environment variables for all of its processes.
     :param parallelism: tasks that may run at once.
     :param port: of the API server and UI; default: a free one.
+    :param path: below which these are served, as ``/airflow``.
     """
 
     user = "admin"
@@ -68,10 +69,11 @@ class AirflowStandalone:
         env: Mapping[str, str] | None = None,
         parallelism: int = 4,
         port: int | None = None,
+        path: str = "",
     ) -> None:
         self.home, self.dags, self.parallelism = Path(home).resolve(), Path(dags).resolve(), parallelism
         self.connections, self.extra_env = dict(connections or {}), dict(env or {})
-        self.port = port or _free_port()
+        self.port, self.path = port or _free_port(), path
         self._process: subprocess.Popen[bytes] | None = None
         self._token: str | None = None
 
@@ -80,7 +82,7 @@ class AirflowStandalone:
     @property
     def address(self) -> str:
         """The URL of the UI."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}{self.path}"
 
     @property
     def password(self) -> str:

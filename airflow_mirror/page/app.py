@@ -1,4 +1,4 @@
-"""What the page asks: JSON for who may see it, its own script, reports. Every route is for users; none changes anything.
+"""What the page asks: JSON for who may see it, its own script, reports. Every route is for users; none changes a thing.
 
 Names of topics, groups and hosts are whatever somebody chose: they leave here as JSON, or in pages that may run nothing.
 """
@@ -18,7 +18,7 @@ from airflow_mirror.hooks.home import home
 from airflow_mirror.page import files
 from airflow_mirror.page.looks import Looks
 from airflow_mirror.page.rights import Rights
-from airflow_mirror.page.rows import PHASES
+from airflow_mirror.page.rows import LIFT_DAG, PHASES, lifting
 
 WAIT_S = 2.0  # for a target that answers for the first time
 _OWN = {"page.js": "text/javascript", "icon.svg": "image/svg+xml", "icon_dark.svg": "image/svg+xml"}
@@ -69,10 +69,11 @@ class _Page:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
         looked = self._looks.targets(WAIT_S)
         mirrors = {one["target_id"]: [row for row in one["mirrors"] if rights.sees(row["dag"])] for one in looked}
+        lifts = rights.triggers(LIFT_DAG)
         shown = (one for one in looked if mirrors[one["target_id"]] or (one["error"] and rights.reads_all))
         return {
             "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
-            "mirrors": [row for rows in mirrors.values() for row in rows],
+            "mirrors": [row | {"lift": lifting(row) if lifts else None} for rows in mirrors.values() for row in rows],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
 

@@ -24,6 +24,7 @@ from airflow_mirror.jobs.health.judging import Facts, Limits, judge
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import REPORT
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.page.rows import findings_of, night_of, plan_of, row_of, topics_of
 from airflow_mirror.page.single import Single, Threads
 from airflow_mirror.plan import Plan, ledger_store
@@ -83,6 +84,7 @@ class TargetLook(_Look):
         super().__init__(conn_id)
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
+        self._plans: dict[str, tuple[str, Mirror | None]] = {}  # by mirror
 
     def __call__(self) -> dict[str, Any]:
         """Look."""
@@ -90,13 +92,23 @@ class TargetLook(_Look):
 
     def _look(self) -> dict[str, Any]:
         if self._changed() or self._view is None:
-            self._view = View(self._admin(self.conn_id, "target"))
+            self._target = self._admin(self.conn_id, "target")
+            self._view = View(self._target)
         try:
             rows = self._view.rows()
         except LedgerMissing:
             rows = []  # a source, or a cluster that no mirror writes to
-        self._mirrors = [row_of(self.conn_id, self._view, row) for row in rows]
+        self._mirrors = [row_of(self.conn_id, self._view, row, self._planned) for row in rows]
         return {"mirrors": self._mirrors, "newer": sorted(self._view.newer), "at": time.time()}
+
+    def _planned(self, mirror: str, plan_hash: str) -> Mirror | None:
+        if self._plans.get(mirror, ("",))[0] != plan_hash:
+            try:
+                found = ledger_store.fetch_rule(plan_hash, mirror, self._target).mirror
+            except InputError:  # not kept, or not readable: the list does without
+                found = None
+            self._plans[mirror] = plan_hash, found
+        return self._plans[mirror][1]
 
 
 class MirrorLook(_Look):

@@ -34,8 +34,8 @@ class Rights:
         return self.sees(dag) and (dag is None or self._may("GET", dag, DagAccessEntity.TASK_LOGS))
 
     def triggers(self, dag: str) -> bool:
-        """Return whether the user may start a run of a DAG."""
-        return self._may("POST", dag, DagAccessEntity.RUN)
+        """Return whether there is such a DAG, and the user may start a run of it."""
+        return self._may("POST", dag, DagAccessEntity.RUN) and DagModel.get_dagmodel(dag) is not None
 
     @cached_property
     def reads_all(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -14,41 +15,67 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import timeline
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.jobs.health.judging import Facts
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import BLOCK, PASS, Finding
 from airflow_mirror.plan.ledger_store import dag_of
 from airflow_mirror.plan.model import Plan
 
+LIFT_DAG = "kafka_lift_fence"  # of the package's example DAGs
 PHASES = ("plan", "copy", "follow", "cut over", "in production")
 MOST = 500  # names of one kind, and findings
-_FIGURES = ("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "partitions")
+_FIGURES = ("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
 
 
-def row_of(target: str, view: View, row: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(
+    target: str, view: View, row: Mapping[str, Any], planned: Callable[[str, str], Mirror | None]
+) -> dict[str, Any]:
     """Return one mirror of the list.
 
     :param target: connection id. :param row: of :meth:`.View.rows`; ``view`` is as that look has left it.
+    :param planned: returns the Mirror of a plan by the mirror's name and the plan's hash; None if it is not kept.
     """
     name = row["mirror"]
     tail = view.tails[name]
     copies = [] if tail.runs else view.copies(name)
-    figures = copies[0] if copies else tail.said.summary
+    summary = copies[0] if copies else tail.said.summary
+    figures = {key: _number(summary.get(key)) for key in _FIGURES}
     fences = [{**fence, "until": _until(view, name, fence)} for fence in row["fences"]]
     up = [fence for fence in fences if not fence["kept"]]
+    clusters = tail.active.mirror if tail.active else {}
+    if not clusters and row["plan"] and (found := planned(name, row["plan"])) is not None:
+        clusters = found.to_dict()
     phase = _phase(row, bool(up), bool(copies), tail.active is not None)
     findings = judged(tail)
-    whole = figures.get("offsets") if copies else None
+    whole = figures.pop("offsets") if copies else None
     return {
-        "target_id": target, "mirror": name, "dag": _dag(view, name), "plan": row["plan"], "host": row["host"],
-        "source": tail.active.mirror.get("source") if tail.active else None,
-        "target": tail.active.mirror.get("target") if tail.active else None,
+        "target_id": target, "mirror": name, "dag": _dag(view, name), "plan": row["plan"], "host": _text(row["host"]),
+        "source": _text(clusters.get("source")), "target": _text(clusters.get("target")),
         "topics": row["topics"], "in_production": row["in_production"], "phase": phase, "said": row["said"],
-        "state": _state(row, bool(up), figures if copies else None), "pause": row["pause"], "rate": row["rate"],
-        "done": None if not whole else max(0.0, 1 - (figures.get("lag") or 0) / whole),
+        "state": _state(row, bool(up), bool(copies)), "pause": row["pause"], "rate": row["rate"],
+        "done": None if not whole else max(0.0, 1 - (figures["lag"] or 0) / whole),
         "fences": fences, "findings": findings_of(findings),
         "needs_person": bool(up) or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings),
         "follows": {kind: _followed(one) for kind, one in tail.said.follows.items()},
-        **{key: figures.get(key) for key in _FIGURES},
+        **figures,
     }  # fmt: skip
+
+
+def _number(value: object) -> float | None:
+    """Return a number that JSON has, of whatever a job said; None for anything else."""
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def lifting(row: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return with which form :data:`LIFT_DAG` lifts the fence of a mirror; None: none is up that may be lifted."""
+    up = [fence for fence in row["fences"] if not fence["kept"]]
+    if not up or row["source"] is None:
+        return None
+    fence = up[0]["name"] or up[0]["kind"]
+    return {"name": row["mirror"], "source": row["source"], "target": row["target_id"], "fence": fence}
 
 
 def _dag(view: View, name: str) -> str | None:
@@ -74,12 +101,12 @@ def _phase(row: Mapping[str, Any], fenced: bool, copies: bool, had_tail: bool) -
     return PHASES.index("copy" if copies else "follow" if had_tail else "plan")
 
 
-def _state(row: Mapping[str, Any], fenced: bool, copy: Mapping[str, Any] | None) -> str:
+def _state(row: Mapping[str, Any], fenced: bool, copies: bool) -> str:
     if row["topics"] and row["in_production"] == row["topics"]:
         return "in production"
     if fenced:
         return "source fenced"
-    if copy is not None:
+    if copies:
         return "copying"
     if row["pause"] and row["tail"] in ("running", LISTENING):
         return "paused"
@@ -89,12 +116,17 @@ def _state(row: Mapping[str, Any], fenced: bool, copy: Mapping[str, Any] | None)
 
 
 def _followed(report: Mapping[str, Any]) -> dict[str, Any]:
-    return {"error": report.get("error"), "said": list(report.get("said") or [])[:MOST]}
+    said = report.get("said")
+    return {
+        "error": _text(report.get("error")),
+        "said": [str(one) for one in (said if isinstance(said, list) else ())[:MOST]],
+    }
 
 
 def findings_of(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return what is wrong, worst first as it comes; what passes is left out."""
-    return [asdict(one) for one in findings if one.level != PASS][:MOST]
+    shown = [asdict(one) for one in findings if one.level != PASS][:MOST]
+    return [{key: str(value) for key, value in one.items()} for one in shown]
 
 
 def plan_of(plan: Plan) -> dict[str, Any]:

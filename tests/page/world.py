@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import UP, FenceState, note_copy
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
-from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Sign
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, ledger_store
-from airflow_mirror.plan.findings import BLOCK, WARN, Finding
+from airflow_mirror.plan.findings import BLOCK, PASS, WARN, Finding
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
-from tests.driven.content import Writer
+from tests.driven.records import Row, encode
 from tests.driven.validation import TopicConfig
 
 HOSTILE = '<img src=x onerror="globalThis.pwned=1">'
@@ -57,7 +59,8 @@ class World:
                 side.create(topic, len(partitions))
             for p, lag in enumerate(partitions):
                 if lag:
-                    Writer(self.source.topics[topic].logs[p]).plain(lag)
+                    rows = [Row(n, round(time.time() * 1000), b"k", b"v" * 20) for n in range(lag)]
+                    self.source.topics[topic].logs[p].lay(encode(rows))
 
     def plan(self, name: str, topics: Mapping[str, int], dag: str | None = None, **more: Any) -> Plan:
         """Plan a mirror of topics with so many partitions, as a DAG does; None: as a person does."""
@@ -81,6 +84,7 @@ class World:
             mirror=plan.mirror.to_dict(), plan=plan.hash, inputs="i", directory="/jobs/1", host=host, where=host, pid=1
         )
         self.ledger.decide(lambda _: {f"active/{one.name}": one.value()})
+        lease.take(self._admin.wire, one.name)
         return one
 
     def says(self, job: JobId, state: str = "RUNNING", **content: Any) -> None:
@@ -127,4 +131,55 @@ def finding(level: str, evidence: str, remedy: str) -> Finding:
     return Finding(level, "fence_rights" if level == BLOCK else "hold", "", evidence, remedy)
 
 
-__all__ = ["BLOCK", "HOSTILE", "WARN", "World", "finding"]
+def a_night(world: World, dag: str) -> None:
+    """Lay out mirrors in every state, each a DAG's but for the last one. The one to look at closely is ``orders``."""
+    at = random.Random(7)
+    lags = {
+        "orders.eu": [at.choice([0, 0, 0, 12, 40, 900]) for _ in range(48)], "orders.us": [0] * 48, "customers": [0] * 12,
+        "payments": [at.choice([0, 0, 3, 25]) for _ in range(24)], "clicks": [at.randrange(300) for _ in range(96)],
+    }  # fmt: skip
+    world.create(lags)
+    held = "retention.ms is on hold while the mirror writes"
+    said = finding(WARN, held, "It is set back when topics are opened."), finding(PASS, "well", "")
+    topics = {topic: len(partitions) for topic, partitions in lags.items()}
+    groups = dict.fromkeys(("billing", "fraud-detection", "search-indexer"), dict[str, Any]())
+    orders = world.plan("orders", topics, dag, findings=said, positions=groups)
+    world.own("orders", *topics)
+    follows = {"groups": {"said": ["group 'fraud-detection' is active on the target: left alone"]}, "configs": {}}
+    figures = {"lag": sum(map(sum, lags.values())), "records_per_s": 48_210, "bytes_per_s": 62_400_000, "eta_s": 2}
+    world.says(world.tail(orders), phase="copying", summary=figures, follows=follows)
+    world.fence(orders)
+    world.report(orders, "manual__2026-11-27T19_30")
+
+    world.plan("bigmove", {"archive": 1}, dag)
+    world.own("bigmove", "archive")
+    half = {"lag": 5_800_000, "offsets": 10_000_000, "records_per_s": 276_000, "bytes_per_s": 62_000_000, "eta_s": 21}
+    world.says(JobId(name="bigmove", host="worker-1", where="worker-1", bulk=True), phase="copying", summary=half)
+
+    world.own("analytics", "events", "sessions", opened="plan")
+    world.tail(world.plan("analytics", {"events": 1, "sessions": 1}, dag), "worker-2")
+
+    audit = world.tail(world.plan("audit", {"audit.log": 1}, dag), "worker-1")
+    world.own("audit", "audit.log")
+    world.says(audit, "FAILED", error="audit.log-0: records of somebody else at the end (offset 4,112)")
+
+    replica = world.tail(world.plan("replica", {"catalog": 1}, dag))
+    world.own("replica", "catalog")
+    keeps_up = {"lag": 0, "records_per_s": 1_904, "bytes_per_s": 1_400_000, "eta_s": 0}
+    world.says(replica, phase="copying", summary=keeps_up)
+
+    world.own("reports", "reports")
+    world.says(world.tail(world.plan("reports", {"reports": 1}, dag)), phase="paused", summary={"lag": 91_000})
+    world.pause("reports")
+
+    world.plan("by-hand", {HOSTILE: 1})
+    world.own("by-hand", HOSTILE)
+
+
+def keep_alive(world: World) -> None:
+    """Let those that live give their next sign."""
+    for one in world._signs:
+        if one._me.name not in ("audit",):
+            sign = Sign.decode(world.state.read().get(f"job/{one._me.name}/{one._me.job}/sign"))
+            assert sign is not None
+            one.give(sign.state, phase=sign.phase, summary=sign.summary, follows=sign.follows)

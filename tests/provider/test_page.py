@@ -28,13 +28,15 @@ from sqlalchemy import delete
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.page import app, looks
 from airflow_mirror.page.app import make_app
+from airflow_mirror.plan.findings import BLOCK
 from tests.driven.cluster import DrivenCluster
-from tests.page.world import BLOCK, HOSTILE, World, finding
+from tests.page.world import HOSTILE, World, finding
 
 if TYPE_CHECKING:
     from httpx import Response
 
 DAGS = ("night_of_orders", "payments")
+LIFT_DAG = "kafka_lift_fence"
 
 
 class PerDag(SimpleAuthManager):
@@ -54,7 +56,7 @@ def database() -> None:
     with create_session() as session:
         session.add(DagBundleModel(name="b"))
         session.flush()
-        session.add_all(DagModel(dag_id=one, bundle_name="b") for one in DAGS)
+        session.add_all(DagModel(dag_id=one, bundle_name="b") for one in (*DAGS, LIFT_DAG))
 
 
 @pytest.fixture
@@ -151,7 +153,7 @@ def test_every_route_asks_who_it_is() -> None:
     ("admin", "ADMIN", ["byhand", "orders", "pay"]),
     ("anna", "VIEWER", ["byhand", "orders", "pay"]),  # reads every DAG
     ("anna:night_of_orders", "VIEWER", ["orders"]),
-    ("anna:night_of_orders,payments", "VIEWER", ["byhand", "orders", "pay"]),
+    ("anna:night_of_orders,payments,kafka_lift_fence", "VIEWER", ["byhand", "orders", "pay"]),
     ("anna:other", "VIEWER", []),
     ("nobody", None, []),
 ])  # fmt: skip
@@ -198,6 +200,29 @@ def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page:
     (row,) = get(page, "/list").json()["mirrors"]
     assert (row["state"], row["needs_person"]) == ("source fenced", True)
     assert abs(row["fences"][0]["until"] - world.target.clock.now_ms / 1000 - 900) < 2
+
+
+@pytest.mark.parametrize(("who", "role", "may"), [
+    ("admin", "ADMIN", True), ("otto", "OP", True), ("anna", "VIEWER", False), ("otto:night_of_orders", "OP", False),
+])  # fmt: skip
+def test_fence_is_lifted_by_who_may_start_the_dag_that_does(
+    world: World, page: TestClient, who: str, role: str, may: bool
+) -> None:
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    world.fence(plan)
+    (row,) = get(page, "/list", who, role).json()["mirrors"]
+    form = {"name": "orders", "source": "dc1", "target": "dc2", "fence": "acl"}
+    assert row["lift"] == (form if may else None)
+
+
+def test_nobody_is_offered_a_dag_that_is_not_there(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fence(world.plan("orders", {"orders": 1}, DAGS[0]))
+    monkeypatch.setattr(app, "LIFT_DAG", "of_nobody")
+    (row,) = get(page, "/list").json()["mirrors"]
+    assert row["lift"] is None
 
 
 def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:
@@ -278,6 +303,17 @@ def test_setting_names_which_connections_are_looked_at(
     monkeypatch.setenv("AIRFLOW__MIRROR__TARGETS", "dc2")
     with another() as again:
         assert len(names(get(again, "/list"))) == 3
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), "many", {"a": 1}, None])
+def test_what_no_job_would_say_takes_nobodys_page_away(world: World, page: TestClient, wrong: object) -> None:
+    three_mirrors(world)
+    plan = world.plan("odd", {"odd": 1}, DAGS[0])
+    summary = dict.fromkeys(("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "states", "stopped"), wrong)
+    world.says(world.tail(plan), phase="copying", summary=summary | {"states": {}}, follows={"groups": {"said": [wrong]}})
+    rows = {row["mirror"]: row for row in get(page, "/list").json()["mirrors"]}
+    assert set(rows) == {"odd", "orders", "pay", "byhand"}
+    assert (rows["odd"]["lag"], rows["odd"]["follows"]["groups"]["said"]) == (None, [str(wrong)])
 
 
 # --- hostile --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""The page in a real Airflow, below a path, as a person with a browser sees it."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from airflow_mirror.page.looks import FRESH_S
+from sandbox.airflow import AirflowStandalone
+from tests.page.conftest import BASE, BEHIND, DAG, Open, shoot, token_of
+from tests.page.world import HOSTILE, World
+
+LIST, ORDERS = "plugin/mirrors", "plugin/mirrors?target=dc2&mirror=orders"
+PATIENCE_MS = 60_000  # a busy machine, and a look at both clusters
+
+
+@pytest.fixture(scope="module")
+def runs(airflow: AirflowStandalone) -> Iterator[dict[str, str]]:
+    """A finished run of each DAG, by its id."""
+    found = {dag: airflow.trigger(dag, run_id="one") for dag in (DAG, "something_else")}
+    for dag, run in found.items():
+        assert airflow.wait(dag, run) == "success"
+    yield found
+
+
+def seen(page: Page, text: str | re.Pattern[str]) -> None:
+    expect(page.get_by_text(text).first).to_be_visible(timeout=PATIENCE_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_mirror_is_listed_with_its_state(open_page: Open, scheme: str) -> None:
+    page = open_page("", scheme=scheme)
+    page.get_by_role("link", name="Mirrors", exact=True).click(timeout=PATIENCE_MS)
+    seen(page, "no broker at 127.0.0.1:1")
+    seen(page, "following")
+    for words in (
+        "source fenced",
+        "copying 42 %",
+        "in production",
+        "planned",
+        "paused by ann@desk",
+        "records of somebody",
+    ):
+        seen(page, words)
+    first = page.get_by_role("row").nth(1)
+    expect(first).to_contain_text("audit")  # what needs a person comes first
+    assert scheme in (page.locator("html").get_attribute("class") or "")
+    page.mouse.move(0, 0)
+    shoot(page, f"page_list_{scheme}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_one_mirror_tells_all_that_is_known_of_it(open_page: Open, scheme: str) -> None:
+    page = open_page(ORDERS, scheme=scheme, height=1250)
+    seen(page, "228 partitions, 131 behind")
+    for words in ("Source FENCED", "prove_fence", "orders.eu", "3 move", "fraud-detection", "Cutover manual__2026"):
+        seen(page, words)
+    left = page.get_by_text(re.compile(r"\d+:\d\d left"))
+    before = left.inner_text()
+    expect(left).not_to_have_text(before)
+    if scheme == "light":
+        shoot(page, "page_mirror_light")
+
+
+def test_a_person_needs_no_mouse(open_page: Open) -> None:
+    page = open_page(LIST)
+    seen(page, "source fenced")
+    page.get_by_label("mirror, cluster or state").focus()
+    page.keyboard.type("orders")
+    expect(page.get_by_role("row")).to_have_count(3)  # the head, the mirror, the target that is away
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    seen(page, "228 partitions, 131 behind")
+    heat = page.locator("canvas")
+    heat.focus()
+    page.keyboard.press("ArrowRight")
+    expect(heat).to_have_attribute("aria-label", re.compile(r"orders\.eu-0: "))
+    page.keyboard.press("ArrowRight")
+    expect(heat).to_have_attribute("aria-label", re.compile(r"orders\.eu-1: "))
+
+
+def test_ten_thousand_partitions_are_drawn_in_less_than_a_second(open_page: Open) -> None:
+    page = open_page("plugin/mirrors?target=dc2&mirror=huge")
+    seen(page, f"10,000 partitions, {BEHIND} behind")
+    heat = page.locator("canvas")
+    assert float(heat.get_attribute("data-drawn-ms") or 1e9) < 1000
+    box = heat.bounding_box()
+    assert box is not None and box["height"] < 700, "all of it is seen at once"
+    shoot(page, "page_partitions")
+
+
+def test_runs_and_tasks_have_a_tab_with_the_mirrors_of_their_dag(open_page: Open, runs: dict[str, str]) -> None:
+    for path in (f"dags/{DAG}/runs/{runs[DAG]}", f"dags/{DAG}/runs/{runs[DAG]}/tasks/plan"):
+        page = open_page(path)
+        page.get_by_role("link", name="Mirror", exact=True).click(timeout=PATIENCE_MS)
+        seen(page, "source fenced")
+        expect(page.get_by_text("by-hand")).to_have_count(0)
+    shoot(page, "page_tab")
+    page = open_page(f"dags/something_else/runs/{runs['something_else']}")
+    page.get_by_role("link", name="Mirror", exact=True).click(timeout=PATIENCE_MS)
+    seen(page, "No mirror of this DAG.")
+
+
+def test_home_shows_only_what_needs_a_person(open_page: Open) -> None:
+    page = open_page("")
+    seen(page, "2 mirrors need a person")
+    seen(page, "Source FENCED")
+    expect(page.get_by_role("link", name="replica")).to_have_count(0)
+    shoot(page, "page_home")
+
+
+def test_report_of_a_task_is_read_without_a_web_server(open_page: Open, runs: dict[str, str]) -> None:
+    page = open_page(f"dags/{DAG}/runs/{runs[DAG]}/tasks/cutover")
+    page.get_by_role("link", name="Details", exact=True).click(timeout=PATIENCE_MS)
+    page.get_by_role("link", name="Report", exact=True).click(timeout=PATIENCE_MS)
+    seen(page, "The night is over")
+    assert page.url.endswith(f"{BASE}/mirrors/files/orders/runs/by-task/report.html")
+    assert page.title() != "ran", "a report runs no script"
+
+
+def test_report_without_a_file_comes_from_the_ledger(open_page: Open) -> None:
+    page = open_page(ORDERS)
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Cutover manual__2026").click(timeout=PATIENCE_MS)
+    seen(opened.value, "prove_fence")
+
+
+def test_names_are_shown_and_never_run(open_page: Open) -> None:
+    page = open_page("plugin/mirrors?target=dc2&mirror=by-hand")
+    seen(page, HOSTILE)
+    assert page.evaluate("globalThis.pwned") is None
+
+
+def test_fence_is_lifted_by_a_run_that_airflow_starts(open_page: Open, airflow: AirflowStandalone) -> None:
+    page = open_page(ORDERS)
+    page.get_by_role("button", name="Lift the fence …").click(timeout=PATIENCE_MS)
+    seen(page, "Start kafka_lift_fence for orders?")
+    page.get_by_role("button", name="Lift the fence", exact=True).click()
+    seen(page, "kafka_lift_fence runs")
+    (run,) = airflow.api("GET", "dags/kafka_lift_fence/dagRuns")["dag_runs"]
+    assert run["conf"] == {"name": "orders", "source": "dc1", "target": "dc2", "fence": "acl"}
+    assert run["triggering_user_name"] == "admin"
+
+
+def test_viewer_sees_mirrors_and_nobody_else_does(open_page: Open, airflow: AirflowStandalone) -> None:
+    page = open_page(LIST, who="vera")
+    seen(page, "Source FENCED")
+    expect(page.get_by_role("button", name="Lift the fence")).to_have_count(0)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{airflow.address}/mirrors/list", timeout=60)
+
+
+def test_fifty_browsers_are_one_reader_for_the_target(airflow: AirflowStandalone, world: World) -> None:
+    """Each look at the ledger asks for its topic's settings once."""
+    ask = urllib.request.Request(f"{airflow.address}/mirrors/list")
+    ask.add_header("Authorization", f"Bearer {token_of(airflow, 'admin')}")
+
+    def looks() -> int:
+        return len(world.target.asked("DescribeConfigs"))
+
+    def browse(_: int) -> int:
+        answered, end = 0, time.monotonic() + 12
+        while time.monotonic() < end:
+            with urllib.request.urlopen(ask, timeout=60) as answer:
+                assert answer.status == 200
+            answered += 1
+        return answered
+
+    time.sleep(FRESH_S + 15)  # a look at one mirror, of a test before, ends
+    before, began = looks(), time.monotonic()
+    with ThreadPoolExecutor(50) as pool:
+        answered = sum(pool.map(browse, range(50)))
+    most = (time.monotonic() - began) / FRESH_S + 2
+    assert 1 <= looks() - before <= most < answered

@@ -1,0 +1,109 @@
+"""However many look, one reads: what the page keeps between them, and what a process that loads it pays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+
+import pytest
+
+from airflow_mirror.page.single import Single, Threads
+
+
+class Source:
+    """What is read, when the test lets it; ``most``: how many have read it at the same time."""
+
+    def __init__(self) -> None:
+        self.free, self.reads, self.now, self.most = threading.Event(), 0, 0.0, 0
+        self._reading, self.fails = 0, False
+
+    def read(self) -> int:
+        self._reading += 1
+        self.most = max(self.most, self._reading)
+        assert self.free.wait(30)
+        self._reading -= 1
+        self.reads += 1
+        if self.fails:
+            raise OSError("away")
+        return self.reads
+
+
+def single(source: Source, fresh_s: float = 3.0) -> Single[int]:
+    return Single(source.read, fresh_s, Threads(2), lambda: source.now)
+
+
+def test_fifty_that_ask_at_once_are_one_reader() -> None:
+    source = Source()
+    one = single(source)
+    with ThreadPoolExecutor(50) as pool:
+        answers = [pool.submit(one.get, 30) for _ in range(50)]
+        source.free.set()
+        assert {answer.result() for answer in answers} == {1}
+    assert (source.reads, source.most) == (1, 1)
+
+
+def test_what_is_fresh_is_not_read_again() -> None:
+    source = Source()
+    one = single(source)
+    source.free.set()
+    assert one.get(30) == 1
+    source.now = 2.9
+    assert one.get(30) == 1
+    source.now = 3.0
+    assert one.get(30) == 2
+
+
+def test_who_asks_while_it_takes_long_gets_what_was_read_before() -> None:
+    source = Source()
+    one = single(source)
+    assert one.get(0.01) is None and not one.rests
+    source.free.set()
+    assert one.get(30) == 1
+    source.free.clear()
+    source.now = 9.0
+    assert one.get(0.01) == 1
+    source.free.set()
+    assert one.get(30) == 2 and one.rests
+
+
+def test_failed_reading_is_raised_and_tried_again_later() -> None:
+    source = Source()
+    one = single(source)
+    source.free.set()
+    source.fails = True
+    for _ in range(2):
+        with pytest.raises(OSError, match="away"):
+            one.get(30)
+    assert source.reads == 1, "no faster than a reading that works"
+    source.now, source.fails = 3.0, False
+    assert one.get(30) == 2
+
+
+def test_readings_of_all_kinds_have_few_threads() -> None:
+    source, threads = Source(), Threads(2)
+    done = [threads.submit(lambda: source.read() and None) for _ in range(6)]
+    source.free.set()
+    for one in done:
+        one.result(30)
+    assert source.most <= 2
+
+
+def test_task_that_loads_the_plugin_does_not_wait_for_a_server() -> None:
+    """Every task process loads plugins."""
+    program = (
+        "import sys; from airflow_mirror.page.plugin import MirrorPlugin; "
+        "sys.exit(any(name in sys.modules for name in ('airflow_mirror.page.app', 'airflow_mirror.page.looks')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=240).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "word", ["innerHTML", "InnerHTML", "outerHTML", "AdjacentHTML", "document.write", "eval(", "http://", "https://"]
+)
+def test_script_makes_no_markup_of_names_and_loads_nothing_from_elsewhere(word: str) -> None:
+    script = resources.files("airflow_mirror.page").joinpath("page.js").read_text(encoding="utf-8")
+    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("//"))
+    assert word not in code
