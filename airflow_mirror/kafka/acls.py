@@ -33,27 +33,25 @@ OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 
 def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
-    """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields."""
+    """Return the rules with these fields of an :class:`Acl`, sorted; fields that are not named match anything.
+
+    :param match: ``pattern_type="MATCH"`` takes all rules that apply to ``name``.
+    :raises RequestRefused: with code 54 (SECURITY_DISABLED) if the cluster has no authorizer.
+    """
     return session.one("describe ACLs", lambda: _described(session, session.anywhere(), **match), "Describe")
 
 
 def describe_acls_each(session: AdminSession, **match: str | None) -> dict[int, list[Acl]]:
     """Return the rules that match as each live broker knows them, by its id.
 
-    Each broker goes by the rules that it has heard of, and hears of a new one a moment after the controller.
+    Each broker goes by the rules that it has heard of, and hears of a new one a moment after the controller. Errors
+    as for :func:`describe_acls`.
     """
 
-    def ask() -> Reply[str, dict[int, list[Acl]]]:
-        _ = session.cluster
-        found: dict[int, list[Acl]] = {}
-        for node_id, connection in session.router.brokers():
-            reply = _described(session, connection, **match)
-            if reply.code:
-                return Reply("", reply.code, reply.text, {})
-            found[node_id] = reply.value
-        return Reply("", 0, None, found)
+    def ask(connection: Connection) -> Reply[str, list[Acl]]:
+        return _described(session, connection, **match)
 
-    return session.one("describe ACLs at each broker", ask, "Describe")
+    return session.one("describe ACLs at each broker", lambda: session.at_each_broker(ask), "Describe")
 
 
 def _described(session: AdminSession, connection: Connection, **match: str | None) -> Reply[str, list[Acl]]:
@@ -75,10 +73,9 @@ def create_acls(session: AdminSession, rules: Collection[Acl], permit: Permit) -
     from kafka.protocol.admin import CreateAclsRequest as Request
 
     def ask(some: list[Acl]) -> Iterator[Reply[Acl, bool]]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, _lowest(some), 3)
-        message = Request(creations=[Request.AclCreation(**_creation(rule)) for rule in some], version=version)
-        for rule, result in zip(some, session.request(connection, message, version, permit).results, strict=True):
+        creations = [Request.AclCreation(**_creation(rule)) for rule in some]
+        answer = session.newest(session.anywhere(), Request, (_lowest(some), 3), permit, creations=creations)
+        for rule, result in zip(some, answer.results, strict=True):
             yield Reply(rule, result.error_code, result.error_message, True)
 
     session.each(lambda rule: f"create ACL {rule}", sorted(set(rules)), ask, "Alter", chunk=RULES_A_REQUEST)
@@ -92,10 +89,9 @@ def delete_acls(session: AdminSession, rules: Collection[Acl], permit: Permit) -
     from kafka.protocol.admin import DeleteAclsRequest as Request
 
     def ask(some: list[Acl]) -> Iterator[Reply[Acl, list[Acl]]]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, _lowest(some), 3)
-        message = Request(filters=[Request.DeleteAclsFilter(**_exact(rule)) for rule in some], version=version)
-        for rule, result in zip(some, session.request(connection, message, version, permit).filter_results, strict=True):
+        filters = [Request.DeleteAclsFilter(**_exact(rule)) for rule in some]
+        answer = session.newest(session.anywhere(), Request, (_lowest(some), 3), permit, filters=filters)
+        for rule, result in zip(some, answer.filter_results, strict=True):
             failed = next((one for one in result.matching_acls if one.error_code), result)
             yield Reply(rule, failed.error_code, failed.error_message, [_acl(one, one) for one in result.matching_acls])
 

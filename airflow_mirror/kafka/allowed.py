@@ -20,7 +20,7 @@ _NOTHING = frozenset[str]()
 
 
 def on_topics(session: AdminSession, names: Collection[str]) -> dict[str, frozenset[str]]:
-    """Return the operations (``READ``, ...) that are allowed on each topic. Topics that do not exist are omitted.
+    """Return the operations (``READ``, ...) that this principal may do with each topic that exists.
 
     :raises ApiNotServed: by brokers before 2.3.
     """
@@ -49,16 +49,16 @@ def on_topics(session: AdminSession, names: Collection[str]) -> dict[str, frozen
 
 
 def on_groups(session: AdminSession, ids: Collection[str]) -> dict[str, frozenset[str]]:
-    """Return the operations that are allowed on each group, whether it exists or not.
+    """Return the operations that this principal may do with each group, whether it exists or not.
 
     :raises ApiNotServed: by brokers before 2.3.
     """
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
     def ask(connection: Connection, some: list[str]) -> Iterator[Reply[str, frozenset[str]]]:
-        version = connection.newest(Request.API_KEY, 3, 5)  # from 6 on, a group that does not exist is an error
-        message = Request(groups=some, include_authorized_operations=True, version=version)
-        for group in session.request(connection, message, version).groups:
+        # From 6 on, a group that does not exist is an error.
+        answer = session.newest(connection, Request, (3, 5), groups=some, include_authorized_operations=True)
+        for group in answer.groups:
             if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                 yield Reply(group.group_id, 0, None, _NOTHING)
             else:
@@ -74,7 +74,7 @@ def on_groups(session: AdminSession, ids: Collection[str]) -> dict[str, frozense
 
 
 def on_cluster(session: AdminSession) -> dict[str, frozenset[str]]:
-    """Return the operations that are allowed on the cluster, by the one name that it has in ACLs.
+    """Return the operations that this principal may do with the cluster, by the one name that it has in ACLs.
 
     :raises ApiNotServed: by brokers before 2.3.
     """
@@ -82,11 +82,10 @@ def on_cluster(session: AdminSession) -> dict[str, frozenset[str]]:
 
     def ask() -> Reply[str, frozenset[str]]:
         connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, 8, 10)  # newer ones have a request of their own for that (KIP-700)
-        message = Request(
-            topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=True, version=version
-        )
-        answer = session.request(connection, message, version)
+        answer = session.newest(  # newer versions have a request of their own for that (KIP-700)
+            connection, Request, (8, 10), topics=[], allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=True,
+        )  # fmt: skip
         return Reply("", 0, None, _named(connection, answer.authorized_operations, 0))
 
     return {CLUSTER: session.one("ask what is allowed on the cluster", ask, "Describe")}

@@ -28,8 +28,21 @@ def describe_cluster(session: AdminSession) -> Description:
     return session.one("describe cluster", ask, "Describe")
 
 
+def cluster_id(session: AdminSession) -> str:
+    """Return the id that the cluster was formatted with; equal ids mean the same cluster."""
+    return describe_cluster(session).cluster_id
+
+
+def broker_count(session: AdminSession) -> int:
+    """Return the number of brokers that are registered and alive."""
+    return len(describe_cluster(session).brokers)
+
+
 def usable_bytes(session: AdminSession) -> dict[int, int | None]:
-    """Return what each broker can still write, over all its log directories; None if it does not tell."""
+    """Return the free disk of each broker by its id, over all its log directories; None if it does not tell (before 3.3).
+
+    :raises MissingRight: the principal lacks DESCRIBE on the cluster.
+    """
     found = session.each(
         lambda broker: f"read log directories of broker {broker!r}",
         [str(broker) for broker in describe_cluster(session).brokers],
@@ -43,7 +56,7 @@ def usable_bytes(session: AdminSession) -> dict[int, int | None]:
 def _usable(session: AdminSession, broker: str) -> Iterator[Reply[str, int | None]]:
     from kafka.protocol.admin import DescribeLogDirsRequest as Request
 
-    connection = session.cluster.connection(int(broker))
+    connection = session.wire.connection(int(broker))
     if not connection.serves(Request.API_KEY, _USABLE):
         yield Reply(broker, 0, None, None)
         return

@@ -37,7 +37,7 @@ _SOURCES = (
 
 
 def topic_configs(session: AdminSession, names: Collection[str]) -> dict[str, Entries]:
-    """Return the effective configs of each topic, defaults included."""
+    """Return the effective configs of each topic, defaults included; keys are Kafka's."""
     return session.each(
         lambda name: f"read configs of topic {name!r}",
         sorted(set(names)),
@@ -52,24 +52,27 @@ def ask_topics(session: AdminSession, names: list[str]) -> Iterator[Reply[str, E
 
 
 def broker_configs(session: AdminSession, most: int | None = None) -> dict[int, Entries]:
-    """Return the settings of each broker by its id, or of so many."""
+    """Return the settings of each broker by its id, or of so many. Needs DESCRIBE_CONFIGS on the cluster."""
     found = session.each(
         lambda broker: f"read configs of broker {broker!r}",
         [str(broker) for broker in describe_cluster(session).brokers][:most],
         # Each broker answers only for itself.
-        lambda one: _describe(session, session.cluster.connection(int(one[0])), _BROKER, one),
+        lambda one: _describe(session, session.wire.connection(int(one[0])), _BROKER, one),
         "DescribeConfigs",
         chunk=1,
     )
     return {int(broker): entries for broker, entries in found.items()}
 
 
-def alter_topic_configs(session: AdminSession, topic: str, change: NewConfigs, permit: Permit) -> None:
+def alter_topic_configs(
+    session: AdminSession, topic: str, permit: Permit, set: Mapping[str, str] | None = None, delete: Collection[str] = ()
+) -> None:  # fmt: skip
     """Set and remove overrides of a topic; other keys stay as they are.
 
     Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
     Somebody else's change in between is lost; brokers of that age offer no other way.
     """
+    change = NewConfigs(set or {}, delete)
     if not change:
         return
 
@@ -81,9 +84,12 @@ def alter_topic_configs(session: AdminSession, topic: str, change: NewConfigs, p
 
 
 def refused_configs(
-    session: AdminSession, changes: Mapping[str, NewConfigs], patience_s: float
-) -> dict[str, MirrorError]:  # fmt: skip
-    """Return what the target has against changes; see ``ClusterAdmin.refused_configs``."""
+    session: AdminSession, changes: Mapping[str, NewConfigs], patience_s: float = 5.0
+) -> dict[str, MirrorError]:
+    """Return why the brokers would not change overrides of topics that exist, by name. Nothing is changed.
+
+    :param patience_s: after which a temporary error counts.
+    """
 
     def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
         connection, some = session.anywhere(), {topic: changes[topic] for topic in topics}

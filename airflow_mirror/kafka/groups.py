@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -61,17 +62,12 @@ def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo
     :raises MirrorError: a broker failed to answer: a partial list would lose groups silently.
     """
 
-    def ask() -> Reply[str, dict[str, GroupInfo]]:
-        found: dict[str, GroupInfo] = {}
-        _ = session.cluster
-        for _node_id, connection in session.router.brokers():
-            code, listed = _list(session, connection, every=every)
-            if code:
-                return Reply("", code, f"broker {connection.address}", {})
-            found |= listed
-        return Reply("", 0, None, found)
+    def ask(connection: Connection) -> Reply[str, dict[str, GroupInfo]]:
+        code, listed = _list(session, connection, every=every)
+        return Reply("", code, f"broker {connection.address}", listed)
 
-    found = session.one("list consumer groups", ask, "Describe")
+    by_broker = session.one("list consumer groups", lambda: session.at_each_broker(ask), "Describe")
+    found = {group: info for listed in by_broker.values() for group, info in listed.items()}
     return [found[group] for group in sorted(found)]
 
 
@@ -101,10 +97,22 @@ def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, Gr
     )
 
 
-def group_offsets(
+def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
+    """Return Kafka's state name of each group; ``Dead`` for one that does not exist."""
+    return {group: info.state for group, info in describe_groups(session, ids).items()}
+
+
+def group_offsets(session: AdminSession, group: str) -> Positions:
+    """Return the committed positions of a group; see :func:`groups_offsets`."""
+    return groups_offsets(session, [group])[group]
+
+
+def groups_offsets(
     session: AdminSession, ids: Collection[str], only: Mapping[str, Collection[TopicPartition]] | None = None
 ) -> dict[str, Positions]:
     """Return the committed positions of each group, sorted by group id; partitions without one are omitted.
+
+    One request asks for a hundred groups, where brokers allow it.
 
     :param only: the partitions that are asked for, by group; None: all in which a group has a position.
 
@@ -122,10 +130,13 @@ def group_offsets(
     return {group: found[group] for group in sorted(found)}
 
 
-def group_offsets_apart(
-    session: AdminSession, ids: Collection[str], patience_s: float
+def groups_offsets_apart(
+    session: AdminSession, ids: Collection[str], patience_s: float = 2.0
 ) -> tuple[dict[str, Positions], dict[str, MirrorError]]:
-    """Return what :func:`group_offsets` returns, and why some groups could not be read within ``patience_s``."""
+    """Return what :func:`groups_offsets` returns of those groups that can be read, and the error of each other one.
+
+    :param patience_s: for temporary errors of a group.
+    """
     return session.each_apart(
         lambda group: f"read offsets of consumer group {group!r}",
         sorted(set(ids)),
@@ -146,7 +157,7 @@ def commit_groups(
     :param check: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
     """
     commits = {group: GroupCommit() for group in wanted}
-    _ = session.cluster  # the first contact has its own time limit and errors
+    _ = session.wire  # the first contact has its own time limit and errors
     by_broker, lost = session.router.coordinators(sorted(group for group, its in wanted.items() if its))
     for one in lost:
         commits[one.key].error = session.error(one.code, one.text, _setting(one.key), "Read", one.key)
@@ -173,25 +184,15 @@ def commit_group_offsets(
     :raises MirrorError: the error of the first partition that failed.
     """
 
-    def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
-        wanted = {tp: positions[tp] for tp in some}
-        for reply in session.at_coordinators(
-            [group], lambda connection, _: [Reply(group, 0, None, _commit(session, connection, group, wanted, permit))]
-        ):
-            if reply.code:
-                yield from (Reply(tp, reply.code, reply.text, True) for tp in some)
-            else:
-                yield from (Reply(tp, code, None, True) for tp, code in reply.value.items())
+    def send(connection: Connection, some: list[TopicPartition]) -> dict[TopicPartition, int]:
+        message = _to_commit(connection, group, {tp: positions[tp] for tp in some})
+        return _codes(session.request(connection, message, message.version, permit))
 
     try:
         session.each(
-            lambda tp: f"{_setting(group)} at {tp}",
-            sorted(positions),
-            ask,
-            "Read",
-            name=lambda tp, code: group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic,
-            chunk=_PARTITIONS_A_COMMIT,
-        )
+            lambda tp: f"{_setting(group)} at {tp}", sorted(positions), _at_partitions(session, group, send), "Read",
+            name=partial(_resource, group), chunk=_PARTITIONS_A_COMMIT,
+        )  # fmt: skip
     except BrokerError as e:
         if e.code in _ACTIVE:
             raise GroupActive(group, session.config.role, "not empty") from None
@@ -208,22 +209,46 @@ def forget_group_offsets(
     :raises BrokerError: for a refusal such as GROUP_SUBSCRIBED_TO_TOPIC, of a group that consumes the topic now.
     """
 
-    def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
-        for reply in session.at_coordinators(
-            [group], lambda connection, _: [Reply(group, 0, None, _delete(session, connection, group, some, permit))]
-        ):
-            codes = reply.value if not reply.code else dict.fromkeys(some, reply.code)
-            for tp in some:
-                code = codes.get(tp, 0)
-                yield Reply(tp, 0 if code == ErrorCode.GROUP_ID_NOT_FOUND else code, reply.text, True)
+    from kafka.protocol.consumer import OffsetDeleteRequest as Request
+
+    topic = Request.OffsetDeleteRequestTopic
+
+    def send(connection: Connection, some: list[TopicPartition]) -> dict[TopicPartition, int]:
+        topics = [
+            topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in numbers])
+            for name, numbers in by_topic(some).items()
+        ]
+        answer = session.newest(connection, Request, (0, 0), permit, group_id=group, topics=topics)
+        return dict.fromkeys(some, answer.error_code) if answer.error_code else _codes(answer)
 
     session.each(
-        lambda tp: f"delete offset of consumer group {group!r} at {tp}",
-        sorted(partitions),
-        ask,
+        lambda tp: f"delete offset of consumer group {group!r} at {tp}", sorted(partitions),
+        _at_partitions(session, group, send),
         lambda code: "Read" if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else "Delete",
-        name=lambda tp, code: group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic,
-    )
+        name=partial(_resource, group), absent=ErrorCode.GROUP_ID_NOT_FOUND,
+    )  # fmt: skip
+
+
+def _at_partitions(
+    session: AdminSession, group: str, send: Callable[[Connection, list[TopicPartition]], dict[TopicPartition, int]]
+) -> Callable[[list[TopicPartition]], Iterator[Reply[TopicPartition, bool]]]:
+    """Return what changes some positions of a group at its coordinator.
+
+    :param send: sends one request; returns the error code of each partition.
+    """
+
+    def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
+        replies = session.at_coordinators([group], lambda connection, _: [Reply(group, 0, None, send(connection, some))])
+        for reply in replies:
+            codes = dict.fromkeys(some, reply.code) if reply.code else reply.value
+            yield from (Reply(tp, code, reply.text, True) for tp, code in codes.items())
+
+    return ask
+
+
+def _resource(group: str, tp: TopicPartition, code: int) -> str:
+    """Return what a missing ACL would be on."""
+    return group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic
 
 
 def _list(session: AdminSession, connection: Connection, *, every: bool = False) -> tuple[int, dict[str, GroupInfo]]:
@@ -258,9 +283,9 @@ def _lists_states(connection: Connection) -> bool:
 def _describe(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, GroupInfo]]:
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
-    version = connection.newest(Request.API_KEY, 0, 5)  # from 6 on, an unknown or a KIP-848 group is an error
-    message = Request(groups=groups, include_authorized_operations=False, version=version)
-    for group in session.request(connection, message, version).groups:
+    # From 6 on, an unknown or a KIP-848 group is an error.
+    answer = session.newest(connection, Request, (0, 5), groups=groups, include_authorized_operations=False)
+    for group in answer.groups:
         clients = [member.client_id for member in group.members]
         state = _STATES.get(group.group_state, group.group_state)
         info = _info(group.group_id, state, group.protocol_type, group.protocol_data, clients)
@@ -336,7 +361,7 @@ def _commit_at(
     ]
     answered = 0
     try:
-        connection = session.cluster.connection(node_id)
+        connection = session.wire.connection(node_id)
         messages = [_to_commit(connection, group, some) for group, some in parts]
         for (group, _), answer in zip(parts, pipelined(connection, messages, messages[0].version, check), strict=False):
             answered += 1
@@ -354,8 +379,8 @@ def _note(session: AdminSession, commit: GroupCommit, group: str, tp: TopicParti
     if not code:
         commit.done.add(tp)
         return
-    name = group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic
-    commit.error = commit.error or session.error(code, None, f"{_setting(group)} at {tp}", "Read", name)
+    resource = _resource(group, tp, code)
+    commit.error = commit.error or session.error(code, None, f"{_setting(group)} at {tp}", "Read", resource)
     commit.active |= code in _ACTIVE
     if code in _ACTIVE or code in _WITHOUT_EFFECT:
         commit.refused.add(tp)
@@ -363,15 +388,6 @@ def _note(session: AdminSession, commit: GroupCommit, group: str, tp: TopicParti
 
 def _setting(group: str) -> str:
     return f"set offset of consumer group {group!r}"
-
-
-def _commit(
-    session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition],
-    permit: Permit,
-) -> dict[TopicPartition, int]:  # fmt: skip
-    """Set positions as a non-member; return the error code of each partition."""
-    message = _to_commit(connection, group, positions)
-    return _codes(session.request(connection, message, message.version, permit))
 
 
 def _to_commit(connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> Any:
@@ -402,22 +418,4 @@ def _to_commit(connection: Connection, group: str, positions: Mapping[TopicParti
 
 
 def _codes(answer: Any) -> dict[TopicPartition, int]:
-    return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
-
-
-def _delete(
-    session: AdminSession, connection: Connection, group: str, partitions: list[TopicPartition], permit: Permit
-) -> dict[TopicPartition, int]:
-    """Remove positions; return the error code of each partition."""
-    from kafka.protocol.consumer import OffsetDeleteRequest as Request
-
-    topic = Request.OffsetDeleteRequestTopic
-    version = connection.newest(Request.API_KEY, 0, 0)
-    topics = [
-        topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in numbers])
-        for name, numbers in by_topic(partitions).items()
-    ]
-    answer = session.request(connection, Request(group_id=group, topics=topics, version=version), version, permit)
-    if answer.error_code:
-        return dict.fromkeys(partitions, answer.error_code)
     return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}

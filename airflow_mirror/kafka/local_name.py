@@ -18,10 +18,12 @@ _RULES, _BUILDER = "sasl.kerberos.principal.to.local.rules", "principal.builder.
 
 
 def principal(session: AdminSession) -> str | None:
-    """Return our principal, ``User:mirror``; None if a client can't know it, or not with our rights."""
+    """Our principal for the cluster's authorizer, ``User:mirror``; None where only the brokers know it, or our rights do
+    not suffice. With Kerberos they are asked for the rules by which they make it.
+    """
     name = session.kerberos_name
     if name is None:
-        return session.principal
+        return session.known_principal
     try:
         brokers = broker_configs(session).values()
     except MissingRight:

@@ -13,12 +13,19 @@ from airflow_mirror.kafka.session import AdminSession
 from airflow_mirror.wire.cluster import WireCluster
 
 
-def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
-    """Return one offset per partition; ``spec`` as in ``ClusterAdmin.offsets``."""
+def offsets(
+    session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int = "latest"
+) -> dict[TopicPartition, int]:
+    """Return one offset per partition.
+
+    :param spec: ``earliest`` (log start), ``latest`` (high watermark), ``latest_committed`` (last stable offset, the end
+        for a read_committed consumer), or a timestamp in ms: the first record at or after it, -1 if none is.
+    :raises UnknownTopic: there is no such topic or partition.
+    """
     asked = list(dict.fromkeys(partitions))
     if not asked:
         return {}
-    cluster = session.cluster
+    cluster = session.wire
     ask = {"earliest": cluster.log_starts, "latest": cluster.high_watermarks, "latest_committed": cluster.last_stable}
     try:
         return cluster.offsets_for_time(asked, spec) if isinstance(spec, int) else ask[spec](asked)
@@ -32,7 +39,7 @@ def delete_records(
     """Delete all records below the given offsets; return the resulting log start offsets."""
     if not before:
         return {}
-    cluster = session.cluster
+    cluster = session.wire
     try:
         return cluster.delete_records(before, permit)
     finally:

@@ -50,13 +50,14 @@ Quotas = dict[QuotaEntity, dict[str, float]]
 
 
 def describe_quotas(session: AdminSession) -> Quotas:
-    """Return all quotas, by entity and key (``producer_byte_rate``, ``request_percentage``, ...)."""
+    """Return all quotas, by entity and key (``producer_byte_rate``, ``request_percentage``, ...).
+
+    Needs DESCRIBE_CONFIGS on the cluster, and brokers from 2.6 on.
+    """
     from kafka.protocol.admin import DescribeClientQuotasRequest as Request
 
     def ask() -> Reply[str, Quotas]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, 0, 1)
-        answer = session.request(connection, Request(components=[], strict=False, version=version), version)
+        answer = session.newest(session.anywhere(), Request, (0, 1), components=[], strict=False)
         found = {_entity(entry.entity): {v.key: float(v.value) for v in entry.values} for entry in answer.entries or []}
         return Reply("", answer.error_code, answer.error_message, found)
 
@@ -73,12 +74,10 @@ def limits_of(found: Quotas, user: str | None) -> Quotas:
 def alter_quotas(
     session: AdminSession, changes: Mapping[QuotaEntity, Mapping[str, float | None]], permit: Permit
 ) -> None:
-    """Set values by entity and key; None removes one. Other keys stay as they are."""
+    """Set values by entity and key; None removes one. Other keys stay as they are. Needs ALTER_CONFIGS on the cluster."""
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 
     def ask(some: list[QuotaEntity]) -> Iterator[Reply[QuotaEntity, bool]]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, 0, 1)
         entry: Any = Request.EntryData
         entries = [
             entry(
@@ -90,8 +89,8 @@ def alter_quotas(
             )
             for one in some
         ]
-        message = Request(entries=entries, validate_only=False, version=version)
-        for result in session.request(connection, message, version, permit).entries:
+        answer = session.newest(session.anywhere(), Request, (0, 1), permit, entries=entries, validate_only=False)
+        for result in answer.entries:
             yield Reply(_entity(result.entity), result.error_code, result.error_message, True)
 
     entities = sorted(changes, key=str)

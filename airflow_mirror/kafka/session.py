@@ -9,7 +9,8 @@ that, so it passes a function for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MirrorError, RequestRefused
@@ -78,6 +79,7 @@ Failure = Reply[K, T] | Unanswered
 class AdminSession:
     """Sends requests to one cluster. Belongs to one thread. Connects at first use, and again after :meth:`close`.
 
+    :param config: how to reach the cluster; errors name it by ``config.role``.
     :param timeout_s: for each call; the first one waits at most ``CONNECT_TIMEOUT_S`` for any broker.
     :raises InvalidField: a setting is unsupported; the error shows no secret.
     """
@@ -85,7 +87,7 @@ class AdminSession:
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
         self.config, self.timeout_s = config, timeout_s
         try:
-            self._cluster = WireCluster(config, timeout_s=timeout_s)
+            self._cluster = WireCluster(config.for_admin(), timeout_s=timeout_s)
         except InvalidField as e:
             shown, cause = self._clean(str(e.value)), self._clean(e.cause)
             raise InvalidField(f"{config.role} cluster: {e.field}", shown, cause, e.remedy) from None
@@ -94,13 +96,24 @@ class AdminSession:
         self._sent = False  # whether the current request was sent
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         self._cluster.close()
         self.router.forget()
         self._connected = False
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
     @property
-    def principal(self) -> str | None:
+    def role(self) -> str:
+        """The cluster's role: ``source`` or ``target``."""
+        return self.config.role
+
+    @property
+    def known_principal(self) -> str | None:
         """Our principal, if a client can know it."""
         return self._cluster.settings.known_principal
 
@@ -110,8 +123,8 @@ class AdminSession:
         return self._cluster.settings.kerberos_name
 
     @property
-    def cluster(self) -> WireCluster:
-        """The cluster, once a broker has answered.
+    def wire(self) -> WireCluster:
+        """The connections that its requests take, for reading and writing logs, once a broker has answered.
 
         :raises ClusterUnreachable: no broker answers. :raises AuthenticationFailed: a broker rejects the credentials.
         """
@@ -123,15 +136,15 @@ class AdminSession:
     @property
     def write_timeout_ms(self) -> int:
         """Timeout of a change at the broker, in ms; it ends before the connection times out."""
-        return self.cluster.write_timeout_ms
+        return self.wire.write_timeout_ms
 
     def anywhere(self) -> Connection:
         """Return a connection to any broker that answers."""
-        return self.cluster.any_connection()
+        return self.wire.any_connection()
 
     def controller(self) -> Connection:
         """Return a connection to the controller, which changes topics."""
-        _ = self.cluster
+        _ = self.wire
         return self.router.controller()
 
     def request(self, connection: Connection, message: Any, version: int, permit: Permit | None = None) -> Any:
@@ -141,6 +154,30 @@ class AdminSession:
         """
         self._sent = True
         return connection.request(message, version, permit)
+
+    def newest(
+        self, connection: Connection, request: Any, versions: tuple[int, int], permit: Permit | None = None, **fields: Any
+    ) -> Any:
+        """Send a request of a class of kafka-python's in the newest version that both sides have.
+
+        :param versions: the lowest and the highest that we speak. :param permit: as for :meth:`request`.
+        """
+        version = connection.newest(request.API_KEY, *versions)
+        return self.request(connection, request(version=version, **fields), version, permit)
+
+    def at_each_broker(self, ask: Callable[[Connection], Reply[str, T]]) -> Reply[str, dict[int, T]]:
+        """Query every live broker about its own part; return the values by its id.
+
+        The error of one is the error of all: a partial result would lose objects silently.
+        """
+        _ = self.wire
+        found: dict[int, T] = {}
+        for node_id, connection in self.router.brokers():
+            reply = ask(connection)
+            if reply.code:
+                return Reply("", reply.code, reply.text, {})
+            found[node_id] = reply.value
+        return Reply("", 0, None, found)
 
     def one(self, what: str, ask: Callable[[], Reply[str, T]], right: str) -> T:
         """Send a request about a single object; see :meth:`each`."""
@@ -169,17 +206,11 @@ class AdminSession:
             None if the rejection is real.
         :raises MirrorError: of the first object that was rejected, after all of them have been queried.
         """
-        pending = list(dict.fromkeys(keys))
         found: dict[K, T] = {}
         in_doubt: set[K] = set()
-        backoff = Backoff(self.timeout_s)
-        while pending:
-            failed: dict[K, Failure[K, T]] = {}
-            for key, answer in self._ask(pending, ask, chunk):
-                if isinstance(answer, Reply) and not answer.code:
-                    found[key] = answer.value
-                elif not isinstance(answer, Reply) or answer.code != absent:
-                    failed[key] = answer
+        for failed, late in self._rounds(keys, ask, chunk, self.timeout_s, found):
+            for key in [key for key, failure in failed.items() if isinstance(failure, Reply) and failure.code == absent]:
+                del failed[key]
             for key in in_doubt.intersection(failed):
                 code = _code(failed[key])
                 value = done(key, code) if code not in _SOON else None
@@ -188,15 +219,11 @@ class AdminSession:
                     del failed[key]
             in_doubt |= {key for key, failure in failed.items() if _code(failure) in _IN_DOUBT}
             final = [key for key, failure in failed.items() if _code(failure) not in _SOON]
-            if failed and (final or backoff.expired):  # after a rejection, retrying other objects can't help
+            if failed and (final or late):  # after a rejection, retrying other objects can't help
                 key = (final or list(failed))[0]
                 code = _code(failed[key])
                 needed = right if isinstance(right, str) else right(code)
                 raise self._error(failed[key], what(key), needed, name(key, code))
-            pending = list(failed)
-            if pending:
-                self.router.forget()
-                backoff.pause()
         return found
 
     def each_apart(
@@ -212,35 +239,20 @@ class AdminSession:
         :param patience_s: for temporary errors.
         :raises ClusterUnreachable: no broker answers at the first contact.
         """
-        pending = list(dict.fromkeys(keys))
         found: dict[K, T] = {}
         errors: dict[K, MirrorError] = {}
-        backoff = Backoff(patience_s)
-        while pending:
-            failed: dict[K, Failure[K, T]] = {}
-            for key, answer in self._ask(pending, ask, CHUNK):
-                if isinstance(answer, Reply) and not answer.code:
-                    found[key] = answer.value
-                else:
-                    failed[key] = answer
-            late = backoff.expired
-            errors |= {
-                key: self._error(failure, what(key), right, str(key))
-                for key, failure in failed.items()
-                if late or _code(failure) not in _SOON
-            }
-            pending = [key for key in failed if key not in errors]
-            if failed:
-                self.router.forget()
-            if pending:
-                backoff.pause()
+        for failed, late in self._rounds(keys, ask, CHUNK, patience_s, found):
+            for key in [key for key, failure in failed.items() if late or _code(failure) not in _SOON]:
+                errors[key] = self._error(failed.pop(key), what(key), right, str(key))
+            # A moved coordinator may be behind any of them, and the next call would ask the old one again.
+            self.router.forget()
         return found, errors
 
     def at_coordinators(
         self, groups: list[str], ask: Callable[[Connection, list[str]], Iterable[Reply[str, T]]]
     ) -> Iterator[Reply[str, T]]:
         """Query the coordinator of each group; if one fails, the answers of the others are kept."""
-        cluster = self.cluster
+        cluster = self.wire
         by_broker, lost = self.router.coordinators(groups)
         for one in lost:
             yield Reply(one.key, one.code, one.text, None)  # type: ignore[arg-type]  # nobody reads the value of an error
@@ -269,11 +281,39 @@ class AdminSession:
             return self.error(failure.code, failure.text, what, right, name)
         return failure.error
 
+    def _rounds(
+        self,
+        keys: Iterable[K],
+        ask: Callable[[list[K]], Iterable[Reply[K, T]]],
+        chunk: int,
+        patience_s: float,
+        found: dict[K, T],
+    ) -> Iterator[tuple[dict[K, Failure[K, T]], bool]]:
+        """Query objects, and those again that the caller leaves among the failures which each round yields.
+
+        :param found: gets the values. :return: with the failures, whether ``patience_s`` have passed.
+        """
+        pending = list(dict.fromkeys(keys))
+        backoff = Backoff(patience_s)
+        while pending:
+            failed: dict[K, Failure[K, T]] = {}
+            for key, answer in self._ask(pending, ask, chunk):
+                if isinstance(answer, Reply) and not answer.code:
+                    found[key] = answer.value
+                else:
+                    failed[key] = answer
+            if failed:
+                yield failed, backoff.expired
+            pending = list(failed)
+            if pending:
+                self.router.forget()
+                backoff.pause()
+
     def _ask(
         self, keys: Sequence[K], ask: Callable[[list[K]], Iterable[Reply[K, T]]], chunk: int
     ) -> Iterator[tuple[K, Failure[K, T]]]:
         """Yield the reply for each object, or why there is none."""
-        _ = self.cluster  # the first contact has its own time limit and errors
+        _ = self.wire  # the first contact has its own time limit and errors
         for some in chunks(keys, chunk):
             left = dict.fromkeys(some)
             self._sent = False

@@ -20,10 +20,11 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import id_of, topic_of
 
+_WITH_IDS = 6  # DeleteTopics takes ids from 2.8 on
 _NEWS_S = 5.0  # every live broker learns of a change within this time
 
 
-def describe_topics(session: AdminSession, names: Collection[str] | None) -> dict[str, TopicInfo]:
+def describe_topics(session: AdminSession, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
     """Return topics by name; all visible ones if ``names`` is None. Topics that do not exist are omitted."""
 
     def ask(some: list[str] | None) -> Iterator[Reply[str, TopicInfo]]:
@@ -41,6 +42,11 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
         "Describe",
         absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
+
+
+def topic_names(session: AdminSession) -> list[str]:
+    """Return the names of all visible topics, including internal ones, sorted."""
+    return sorted(describe_topics(session))
 
 
 def describe_replicas(session: AdminSession, names: Collection[str]) -> dict[TopicPartition, Replicas]:
@@ -75,7 +81,10 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
 
 
 def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec]) -> None:
-    """Create topics; errors as in ``ClusterAdmin.create_topics``."""
+    """Create topics and wait until the controller has them.
+
+    :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
+    """
     wanted = {spec.name: spec for spec in specs}
 
     def is_ours(name: str, code: int) -> bool | None:
@@ -86,9 +95,12 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec]) -> None:
 
 
 def refused_topics(
-    session: AdminSession, specs: Iterable[NewTopicSpec], patience_s: float
-) -> dict[str, MirrorError]:  # fmt: skip
-    """Return what the controller has against topics; see ``ClusterAdmin.refused_topics``."""
+    session: AdminSession, specs: Iterable[NewTopicSpec], patience_s: float = 5.0
+) -> dict[str, MirrorError]:
+    """Return why the controller would not create topics, by name. None is created.
+
+    :param patience_s: after which a temporary error counts.
+    """
     wanted = {spec.name: spec for spec in specs}
     ask = _creating(session, wanted, validate_only=True)
     return session.each_apart(lambda name: f"create topic {name!r}", wanted, ask, "Create", patience_s)[1]
@@ -102,8 +114,6 @@ def _creating(
     asked = Request.CreatableTopic
 
     def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.controller()
-        version = connection.newest(Request.API_KEY, 1, 7)  # 1: the controller's error message
         topics = [
             asked(
                 name=name,
@@ -114,27 +124,29 @@ def _creating(
             )
             for name in names
         ]
-        message = Request(
-            topics=topics, timeout_ms=session.write_timeout_ms, validate_only=validate_only, version=version
+        answer = session.newest(  # from 1 on there is the controller's error message
+            session.controller(), Request, (1, 7), topics=topics, timeout_ms=session.write_timeout_ms,
+            validate_only=validate_only,
         )  # fmt: skip
-        yield from _replies(session.request(connection, message, version).topics)
+        yield from _replies(answer.topics)
 
     return ask
 
 
 def grow_partitions(session: AdminSession, topic: str, total: int, permit: Permit) -> None:
-    """Raise a topic's partition count to ``total``.
+    """Raise a topic's partition count to ``total``. Kafka can't lower it.
 
     :raises ApiNotServed: by a broker before 1.0.
     """
     from kafka.protocol.admin import CreatePartitionsRequest as Request
 
     def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.controller()
-        version = connection.newest(Request.API_KEY, 0, 3)
         topics = [Request.CreatePartitionsTopic(name=name, count=total, assignments=None) for name in names]
-        message = Request(topics=topics, timeout_ms=session.write_timeout_ms, validate_only=False, version=version)
-        yield from _replies(session.request(connection, message, version, permit).results)
+        answer = session.newest(
+            session.controller(), Request, (0, 3), permit, topics=topics, timeout_ms=session.write_timeout_ms,
+            validate_only=False,
+        )  # fmt: skip
+        yield from _replies(answer.results)
 
     def is_grown(name: str, code: int) -> bool | None:
         return True if code == ErrorCode.INVALID_PARTITIONS and _has_partitions(session, name, total) else None
@@ -147,10 +159,10 @@ def delete_topics(session: AdminSession, names: Collection[str], permit: Permit)
     from kafka.protocol.admin import DeleteTopicsRequest as Request
 
     def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.controller()
-        version = connection.newest(Request.API_KEY, 1, 5)  # 5: the controller's error message; 6 uses topic ids
-        message = Request(topic_names=some, timeout_ms=session.write_timeout_ms, version=version)
-        yield from _replies(session.request(connection, message, version, permit).responses)
+        answer = session.newest(  # from 5 on there is the controller's error message; 6 uses topic ids
+            session.controller(), Request, (1, 5), permit, topic_names=some, timeout_ms=session.write_timeout_ms
+        )
+        yield from _replies(answer.responses)
 
     session.each(
         lambda name: f"delete topic {name!r}", sorted(set(names)), ask, "Delete",
@@ -159,18 +171,19 @@ def delete_topics(session: AdminSession, names: Collection[str], permit: Permit)
 
 
 def delete_topic(session: AdminSession, name: str, topic_id: str, permit: Permit) -> None:
-    """Delete the topic of this id, and no other one of its name.
+    """Delete the topic of this id, and no other one of its name; nothing if there is none. Errors name it ``name``.
 
     :raises ApiNotServed: by a broker before 2.8, which knows no ids.
     """
     from kafka.protocol.admin import DeleteTopicsRequest as Request
 
     def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.controller()
-        version = connection.newest(Request.API_KEY, 6, 6)
-        wanted = [Request.DeleteTopicState(name=None, topic_id=id_of(one), version=version) for one in some]
-        message = Request(topics=wanted, timeout_ms=session.write_timeout_ms, version=version)
-        for one, result in zip(some, session.request(connection, message, version, permit).responses, strict=True):
+        wanted = [Request.DeleteTopicState(name=None, topic_id=id_of(one), version=_WITH_IDS) for one in some]
+        answer = session.newest(
+            session.controller(), Request, (_WITH_IDS, _WITH_IDS), permit, topics=wanted,
+            timeout_ms=session.write_timeout_ms,
+        )  # fmt: skip
+        for one, result in zip(some, answer.responses, strict=True):
             yield Reply(one, result.error_code, result.error_message, True)
 
     session.each(

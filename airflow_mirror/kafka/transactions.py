@@ -43,31 +43,33 @@ class OpenTransaction:
 
 
 def open_transactions(session: AdminSession) -> list[OpenTransaction]:
-    """Return all visible open transactions, sorted by transactional id.
+    """Return the transactions whose markers are not all written, sorted by id; all of them if :func:`hidden_from` is "".
 
     :raises BrokerError: a coordinator is missing or still loading: a partial list would hide transactions.
     :raises ApiNotServed: brokers before 3.0.
     """
 
-    def ask() -> Reply[str, list[OpenTransaction]]:
-        if code := _coordinators(session):
-            return Reply("", code, f"topic {COORDINATORS}", [])
+    def ask(connection: Connection) -> Reply[str, list[OpenTransaction]]:
         found: list[OpenTransaction] = []
-        for _node_id, connection in session.router.brokers():
-            code, listed = _listed(session, connection, _OPEN)
-            ids = [one.transactional_id for one in listed]
-            for some in [] if code else chunks(ids, _IDS_A_REQUEST):
-                for state in _described(session, connection, some):
-                    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # it has expired meanwhile
-                        continue
-                    code = code or state.error_code
-                    if state.transaction_state in _OPEN:
-                        found.append(_transaction(state))
-            if code:
-                return Reply("", code, f"broker {connection.address}", [])
-        return Reply("", 0, None, sorted(found, key=lambda one: one.transactional_id))
+        code, listed = _listed(session, connection, _OPEN)
+        ids = [one.transactional_id for one in listed]
+        for some in [] if code else chunks(ids, _IDS_A_REQUEST):
+            for state in _described(session, connection, some):
+                if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # it has expired meanwhile
+                    continue
+                code = code or state.error_code
+                if state.transaction_state in _OPEN:
+                    found.append(_transaction(state))
+        return Reply("", code, f"broker {connection.address}", found)
 
-    return session.one("list transactions", ask, "Describe")
+    def ask_all() -> Reply[str, dict[int, list[OpenTransaction]]]:
+        # Again in each attempt: a coordinator that is gone by then is no broker whose answer would be missed.
+        if code := _coordinators(session):
+            return Reply("", code, f"topic {COORDINATORS}", {})
+        return session.at_each_broker(ask)
+
+    by_broker = session.one("list transactions", ask_all, "Describe")
+    return sorted((one for found in by_broker.values() for one in found), key=lambda one: one.transactional_id)
 
 
 def transactional_ids(session: AdminSession) -> dict[int, str]:
@@ -76,21 +78,18 @@ def transactional_ids(session: AdminSession) -> dict[int, str]:
     :raises ApiNotServed: brokers before 3.0.
     """
 
-    def ask() -> Reply[str, dict[int, str]]:
-        found: dict[int, str] = {}
-        _ = session.cluster
-        for _node_id, connection in session.router.brokers():
-            code, listed = _listed(session, connection, ())
-            if code:
-                return Reply("", code, f"broker {connection.address}", {})
-            found |= {one.producer_id: one.transactional_id for one in listed}
-        return Reply("", 0, None, found)
+    def ask(connection: Connection) -> Reply[str, list[Any]]:
+        code, listed = _listed(session, connection, ())
+        return Reply("", code, f"broker {connection.address}", listed)
 
-    return session.one("list transactions", ask, "Describe")
+    by_broker = session.one("list transactions", lambda: session.at_each_broker(ask), "Describe")
+    return {one.producer_id: one.transactional_id for listed in by_broker.values() for one in listed}
 
 
 def hidden_from(session: AdminSession) -> str:
     """Return why :func:`open_transactions` may lack some; "" if it lacks none.
+
+    Needs DESCRIBE on all transactional ids and on the topic ``__transaction_state``.
 
     An authorizer decides about an id by the ACLs that match it. So one id is tried for each ACL there is, and one that no
     ACL names: what may be described of these may be described of all.
@@ -134,12 +133,12 @@ def telling_ids(rules: Iterable[Acl], unused: str) -> Iterator[str]:
 
 
 def _us(session: AdminSession) -> str:
-    return session.principal or "our principal"
+    return session.known_principal or "our principal"
 
 
 def _coordinators(session: AdminSession) -> int:
     """Return the error of the coordinators' topic: a right that is missing, or a partition without a leader."""
-    _ = session.cluster
+    _ = session.wire
     topics = [requests.metadata(broker, [COORDINATORS]).topics[0] for _node_id, broker in session.router.brokers()]
     codes = {int(topic.error_code) for topic in topics}
     if ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes:
@@ -155,16 +154,14 @@ def _listed(session: AdminSession, connection: Connection, states: Sequence[str]
     """Return a broker's error code, and the ids that it coordinates in one of these states; none: in whatever state."""
     from kafka.protocol.admin import ListTransactionsRequest as Request
 
-    version = connection.newest(Request.API_KEY, 0, 0)
-    answer = session.request(connection, Request(state_filters=list(states), producer_id_filters=[]), version)
+    answer = session.newest(connection, Request, (0, 0), state_filters=list(states), producer_id_filters=[])
     return answer.error_code, answer.transaction_states
 
 
 def _described(session: AdminSession, connection: Connection, ids: list[str]) -> list[Any]:
     from kafka.protocol.admin import DescribeTransactionsRequest as Request
 
-    version = connection.newest(Request.API_KEY, 0, 0)
-    states: list[Any] = session.request(connection, Request(transactional_ids=ids), version).transaction_states
+    states: list[Any] = session.newest(connection, Request, (0, 0), transactional_ids=ids).transaction_states
     return states
 
 

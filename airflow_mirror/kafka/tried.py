@@ -33,7 +33,7 @@ class _Way(NamedTuple):
 def lacking(session: AdminSession, needed: Mapping[str, Collection[str]]) -> dict[str, list[MissingRight]]:
     """Return an error for each operation that is not allowed on a topic; topics on which all are allowed are omitted.
 
-    :param needed: operations by topic: ``WRITE``, ``READ``, ``DESCRIBE_CONFIGS``.
+    :param needed: operations by topic: ``WRITE``, ``READ``, ``DESCRIBE_CONFIGS``. Nothing is read or written.
     :raises MirrorError: nobody knows whether one is allowed.
     """
     found: dict[str, list[MissingRight]] = {}

@@ -34,13 +34,11 @@ class ScramCredential:
 
 
 def describe_users(session: AdminSession) -> dict[str, dict[str, int]]:
-    """Return the iterations of each user's credentials by mechanism."""
+    """Return the iterations of each user's credentials by mechanism. Needs DESCRIBE on the cluster."""
     from kafka.protocol.admin import DescribeUserScramCredentialsRequest as Request
 
     def ask() -> Reply[str, dict[str, dict[str, int]]]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, 0, 0)
-        answer = session.request(connection, Request(users=None, version=version), version)
+        answer = session.newest(session.anywhere(), Request, (0, 0), users=None)
         found: dict[str, dict[str, int]] = {}
         for result in answer.results:
             if result.error_code == _NOT_FOUND:
@@ -54,16 +52,17 @@ def describe_users(session: AdminSession) -> dict[str, dict[str, int]]:
 
 
 def create_users(session: AdminSession, users: Mapping[str, Sequence[ScramCredential]], permit: Permit) -> None:
-    """Set credentials of users; other mechanisms of theirs stay as they are. Repeating it sets a new salt."""
+    """Set credentials of users; other mechanisms of theirs stay as they are. Repeating it sets a new salt.
+
+    Needs ALTER on the cluster.
+    """
     from kafka.protocol.admin import AlterUserScramCredentialsRequest as Request
 
     def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.controller()
-        version = connection.newest(Request.API_KEY, 0, 0)
         new: Any = Request.ScramCredentialUpsertion
         upsertions = [new(name=user, **_salted(one)) for user in some for one in users[user]]
-        message = Request(deletions=[], upsertions=upsertions, version=version)
-        for result in session.request(connection, message, version, permit).results:
+        answer = session.newest(session.controller(), Request, (0, 0), permit, deletions=[], upsertions=upsertions)
+        for result in answer.results:
             yield Reply(result.user, result.error_code, result.error_message, True)
 
     session.each(lambda user: f"create SCRAM user {user!r}", sorted(users), ask, "Alter")

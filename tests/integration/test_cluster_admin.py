@@ -163,7 +163,7 @@ def test_offset_pending_in_open_transaction_is_waited_for(
     producer.send_offsets_to_transaction([KafkaPosition(topic, 0, 5)], member.consumer_group_metadata(), 30)
     with ClusterAdmin(ClientConfig(settings, "source"), timeout_s=60) as impatient:
         impatient.groups()  # the first contact with a slow broker may take long
-        monkeypatch.setattr(impatient._session, "timeout_s", 2.0)
+        monkeypatch.setattr(impatient, "timeout_s", 2.0)
         with pytest.raises(BrokerError, match=f"'{group}'.*UNSTABLE_OFFSET_COMMIT .88.: at {topic}-0"):
             impatient.group_offsets(group)
     producer.commit_transaction(240)

@@ -157,17 +157,17 @@ def test_group_with_members_refuses_positions_until_they_left(admin: Any, topic:
 
 def test_rules_are_added_found_and_removed_exactly(admin: Any, old: Any) -> None:
     admin.create_acls([DENY], unfenced)
-    wait_for(lambda: admin.describe_acls("TOPIC") == [DENY])
-    assert admin.describe_acls("TOPIC", "orders", "MATCH") == [DENY] and admin.describe_acls(name="other") == []
+    wait_for(lambda: admin.describe_acls(resource_type="TOPIC") == [DENY])
+    assert admin.describe_acls(name="orders", pattern_type="MATCH") == [DENY] and admin.describe_acls(name="other") == []
     if since(old, 2, 0):
         admin.create_acls([PREFIX], unfenced)
-        wait_for(lambda: admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, PREFIX]))
+        wait_for(lambda: admin.describe_acls(name="orders", pattern_type="MATCH") == sorted([DENY, PREFIX]))
         assert admin.delete_acls([PREFIX], unfenced) == [PREFIX]
     else:
         with pytest.raises(ApiNotServed, match="CreateAcls"):
             admin.create_acls([PREFIX], unfenced)
     assert admin.delete_acls([DENY], unfenced) == [DENY]
-    wait_for(lambda: admin.describe_acls("TOPIC") == [])
+    wait_for(lambda: admin.describe_acls(resource_type="TOPIC") == [])
 
 
 def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
@@ -189,7 +189,7 @@ def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
             of_topics = []
         for refused in (
             *of_topics,
-            lambda: alice.describe_acls("TOPIC"),
+            lambda: alice.describe_acls(resource_type="TOPIC"),
             lambda: alice.create_acls([DENY], unfenced),
             lambda: alice.delete_acls([DENY], unfenced),
             lambda: alice.group_offsets("g"),

@@ -40,7 +40,7 @@ def admin(cluster: DrivenCluster) -> Iterator[ClusterAdmin]:
 
 def refused(admin: ClusterAdmin, match: str) -> None:
     """Ask what no broker answers, and wait a moment for that."""
-    admin._session.timeout_s = 0.1
+    admin.timeout_s = 0.1
     with pytest.raises(BrokerError, match=match):
         admin.open_transactions()
 

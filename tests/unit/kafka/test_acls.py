@@ -78,10 +78,10 @@ def test_refusal_to_tell_rules_is_no_empty_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described(code=31))
         with pytest.raises(MissingRight, match="describe ACLs.*lacks Describe on cluster"):
-            w.admin.describe_acls("TOPIC")
+            w.admin.describe_acls(resource_type="TOPIC")
         w.answer(DESCRIBE_ACLS, described(code=54))
         with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*because") as e:
-            w.admin.describe_acls("TOPIC")
+            w.admin.describe_acls(resource_type="TOPIC")
         assert e.value.code == 54
 
 
@@ -107,11 +107,11 @@ def test_broker_without_patterns_is_searched_like_newer_ones() -> None:
             (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
         ))  # fmt: skip
         everyone = rule("*", "READ", "ALLOW", "User:b")
-        assert w.admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, everyone])
-        assert w.admin.describe_acls("TOPIC", "orders", "LITERAL") == [DENY]
-        assert w.admin.describe_acls("TOPIC", "orders") == [DENY]
-        assert w.admin.describe_acls("TOPIC", "orders", "PREFIXED") == []
-        assert len(w.admin.describe_acls("TOPIC")) == 3
+        assert w.admin.describe_acls(name="orders", pattern_type="MATCH") == sorted([DENY, everyone])
+        assert w.admin.describe_acls(resource_type="TOPIC", name="orders", pattern_type="LITERAL") == [DENY]
+        assert w.admin.describe_acls(resource_type="TOPIC", name="orders") == [DENY]
+        assert w.admin.describe_acls(resource_type="TOPIC", name="orders", pattern_type="PREFIXED") == []
+        assert len(w.admin.describe_acls(resource_type="TOPIC")) == 3
 
 
 def test_deleted_rules_are_returned_and_inner_failures_raised() -> None:

@@ -130,7 +130,7 @@ def test_unstable_position_is_asked_again_and_only_its_group() -> None:
 def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(88))
-        monkeypatch.setattr(w.admin._session, "timeout_s", 0.2)
+        monkeypatch.setattr(w.admin, "timeout_s", 0.2)
         with pytest.raises(
             BrokerError, match="read offsets of consumer group 'g-5'.*UNSTABLE_OFFSET_COMMIT.*at orders-0"
         ):

@@ -20,7 +20,7 @@ def principal(
 ) -> str | None:
     told = {i: {key: ConfigEntry(value=value) for key, value in configs.items()} for i, configs in enumerate(brokers)}
     monkeypatch.setattr(local_name, "broker_configs", lambda _: told)
-    session: Any = SimpleNamespace(kerberos_name=name, principal="User:of-the-settings")
+    session: Any = SimpleNamespace(kerberos_name=name, known_principal="User:of-the-settings")
     return local_name.principal(session)
 
 

@@ -101,7 +101,7 @@ def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch: pytest.M
     with world() as w:
         assert w.admin.broker_count() == 1
         w.broker.close()
-        monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
+        monkeypatch.setattr(w.admin, "timeout_s", 0.3)
         with pytest.raises(ClusterUnreachable, match=f"source cluster: no broker at 127.0.0.1:{w.broker.port}"):
             w.admin.broker_count()
 

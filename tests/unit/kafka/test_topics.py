@@ -200,7 +200,7 @@ def test_broker_that_never_answers_means_try_again_later(monkeypatch: pytest.Mon
     with world() as w:
         assert w.admin.broker_count() == 1
         w.answer(DELETE_TOPICS, LOST)
-        monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
+        monkeypatch.setattr(w.admin, "timeout_s", 0.3)
         with pytest.raises(TryAgain, match="DeleteTopics"):
             w.admin.delete_topics(["orders"], unfenced)
 
