@@ -21,42 +21,10 @@ from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
 from airflow_mirror.compat.providers import Providers
-from airflow_mirror.compat.rows import Fate, Noticed, Table, honoured, mapped, no_effect, refused
+from airflow_mirror.compat.rows import TABLES, Fate, Noticed, Table
 from airflow_mirror.errors import InputError
 
-_HANDLER = (
-    "it is code of Java, which can't run here. Records pass as bytes; names are changed by --prefix, or by a policy "
-    "of your own"
-)
-
-OPTIONS = Table(
-    mapped("--consumer.config", "--source", "a file of Java's; may be repeated: a flow for each source, whose group.id "
-           "is its name and where it takes over (start_group); auto.offset.reset and isolation.level as in Java, absent "
-           "latest and read_uncommitted"),
-    mapped("--producer.config", "--target", "a file of Java's"),
-    honoured("--whitelist", "--include", "a name or expression of Java's; `,` means `|`, `*` alone means all topics"),
-    honoured("--include", "--include", "as --whitelist"),
-    honoured("--blacklist", "--exclude", "all other topics; instead of --whitelist, never besides it"),
-    honoured("--exclude", "--exclude", "as --blacklist"),
-    mapped("--num.streams", "--tasks, --processes", "how many copy at once; default: as many as there are cores, "
-           "where it was 1"),
-    mapped("--prefix", "policy='prefix'", "before each topic's name, and nothing in between"),
-    mapped("--preserve.partitions", "partitioning", "true: preserve; false: by_key, as the Java producer chooses; "
-           "absent, where it was false: records keep their partition, unless a topic has another number of them on the "
-           "target: then by_key"),
-    mapped("--preserve.order", "", "always: order within a partition is never lost"),
-    mapped("--abort.on.send.failure", "--abort-on-send-failure", "default true, as it was, unless an option of the Go "
-           "mirror maker is given: the first record that can't be written ends the job, which names it; false is "
-           "refused, because nothing is ever left out"),
-    *no_effect("one connection for each leader of the target, which is what more producers were for", "--num.producers"),
-    *no_effect("what waits between reading and writing is bounded by what is in flight", "--queue.size"),
-    *no_effect("nothing to commit: each acknowledged batch is progress", "--offset.commit.interval.ms"),
-    *no_effect("there is no other consumer by now", "--new.consumer"),
-    refused("--message.handler", _HANDLER),
-    refused("--message.handler.args", _HANDLER),
-    refused("--consumer.rebalance.listener", "it is code of Java, which can't run here. Remove it"),
-    refused("--rebalance.listener.args", "it is code of Java, which can't run here. Remove it"),
-)  # fmt: skip
+OPTIONS = TABLES["options"]
 
 _OURS_TOO = frozenset({"--include", "--exclude"})
 _SWITCHES = frozenset({"--preserve.partitions", "--preserve.order", "--abort.on.send.failure", "--new.consumer"})

@@ -8,83 +8,26 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
 from airflow_mirror.errors import InputError, InvalidField, InvalidSetting
 
-# librdkafka 2.16 without what a program alone can set; a test asks the library itself. First what its clients of every
-# kind take, by type.
-_TEXTS = """
-    bootstrap.servers broker.version.fallback builtin.features client.id client.rack debug https.ca.location https.ca.pem
-    metadata.broker.list plugin.library.paths sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.principal
-    sasl.kerberos.service.name sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
-    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
-    sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name
-    sasl.oauthbearer.token.endpoint.url sasl.password sasl.username ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem
-    ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.engine.id
-    ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password
-    ssl.providers ssl.sigalgs.list topic.blacklist
-"""
-_NUMBERS = """
-    api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl connections.max.idle.ms
-    internal.termination.signal max.in.flight max.in.flight.requests.per.connection message.copy.max.bytes
-    message.max.bytes metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms receive.message.max.bytes
-    reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
-    sasl.kerberos.min.time.before.relogin sasl.oauthbearer.assertion.claim.exp.seconds
-    sasl.oauthbearer.assertion.claim.nbf.seconds socket.blocking.max.ms socket.connection.setup.timeout.ms
-    socket.max.fails socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms
-    topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
-    topic.metadata.refresh.interval.ms
-"""
-_SWITCHES = """
-    allow.auto.create.topics api.version.request enable.metrics.push enable.random.seed
-    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification log.connection.close log.queue
-    log.thread.name sasl.oauthbearer.assertion.claim.jti.include socket.keepalive.enable socket.nagle.disable
-    topic.metadata.refresh.sparse
-"""
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_CHOICES = {
-    "broker.address.family": ("any", "v4", "v6"),
-    "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only", "default"),  # that one is Java's
-    "metadata.recovery.strategy": ("none", "rebootstrap"),
-    "sasl.mechanism": (*_MECHANISMS, "AWS_MSK_IAM"),  # the last one is Java's
-    "sasl.mechanisms": _MECHANISMS,
-    "sasl.oauthbearer.assertion.algorithm": ("RS256", "ES256"),
-    "sasl.oauthbearer.grant.type": ("client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
-    "sasl.oauthbearer.metadata.authentication.type": ("none", "azure_imds"),
-    "sasl.oauthbearer.method": ("default", "oidc", "msk", "gcp"),  # the last two are ours
-    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "ssl.endpoint.identification.algorithm": ("https", "none"),
-    **dict.fromkeys(_SWITCHES.split(), ("true", "false", "t", "f", "1", "0")),
+_FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("librdkafka.toml").read_text("utf-8"))
+_OF_EVERY = _FILE["every_client"]
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    **{name: tuple(values) for name, values in _OF_EVERY["choices"].items()},
+    **dict.fromkeys(_OF_EVERY["switches"], ("true", "false", "t", "f", "1", "0")),
 }
-_ONE = """
-    auto.commit.enable batch.num.messages compression.codec compression.level consume.callback.max.messages
-    coordinator.query.interval.ms delivery.report.only.error enable.auto.offset.store enable.gapless.guarantee
-    enable.partition.eof fetch.error.backoff.ms fetch.message.max.bytes fetch.queue.backoff.ms fetch.wait.max.ms
-    group.protocol.type message.send.max.retries message.timeout.ms offset.store.method offset.store.path
-    offset.store.sync.interval.ms partitioner produce.offset.report queue.buffering.backpressure.threshold
-    queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms queued.max.messages.kbytes
-    queued.min.messages queuing.strategy request.required.acks sticky.partitioning.linger.ms
-"""
-# Ours, and a function that programs give librdkafka. Where it ends in base64 it holds a file for hosts without it.
-_OURS = frozenset(
-    """
-    admin.bootstrap.servers oauth_cb sasl.aws.profile sasl.aws.region sasl.aws.role.arn sasl.aws.role.external.id
-    sasl.aws.role.session.name sasl.aws.sts.region sasl.gcp.key sasl.gcp.key.base64 sasl.kerberos.ccache
-    sasl.kerberos.ccache.base64 sasl.kerberos.keytab.base64
-    """.split()  # noqa: SIM905
-)
 # In the file of a client that Confluent Cloud offers for download, beside the client's own.
 _OF_A_REGISTRY = ("schema.registry.", "basic.auth.")
-NUMBERS = frozenset(_NUMBERS.split())
-EVERY_CLIENT = frozenset(_TEXTS.split()) | NUMBERS | _CHOICES.keys()
-_KNOWN = EVERY_CLIENT | {*_ONE.split()} | _OURS | {*CONSUMER.keys, *PRODUCER.keys}
+NUMBERS = frozenset[str](_OF_EVERY["numbers"])
+EVERY_CLIENT = frozenset[str](_OF_EVERY["texts"]) | NUMBERS | _CHOICES.keys()
+_KNOWN = EVERY_CLIENT.union(*_FILE["others"].values(), CONSUMER.keys, PRODUCER.keys)
 _NEGATIVE = frozenset({"connections.max.idle.ms", "topic.metadata.refresh.interval.ms"})  # -1: never
 _MAY_BE_EMPTY = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})
 _USERS = ("sasl.username", "sasl.oauthbearer.client.id")

@@ -1,9 +1,13 @@
-"""What becomes of a key: the row that every key of the older tools has."""
+"""What becomes of a key: the row that every key of the older tools has. The rows are data, in ``keys.toml``."""
 
 from __future__ import annotations
 
 import enum
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 
 class Fate(enum.Enum):
@@ -93,24 +97,22 @@ class Table:
         return Table(*(row for row in self.rows if row.key not in instead), *rows)
 
 
-def honoured(key: str, becomes: str = "", why: str = "") -> Row:
-    """Return a row of a key that keeps its meaning; by default under its own name."""
-    return Row(key, Fate.HONOURED, becomes or key, why)
+def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the rows of a table of ``keys.toml``, whose head says how they are written."""
+    for kind, fate in (("no_effect", Fate.WITHOUT_EFFECT), ("refused", Fate.REFUSED)):
+        for group in table.get(kind, ()):
+            yield from (Row(key, fate, why=group["why"]) for key in group["keys"])
+    for key, its in table.items():
+        if isinstance(its, list):  # a group
+            continue
+        if "refused" in its:
+            yield Row(key, Fate.REFUSED, why=its["refused"], harmless=tuple(its.get("harmless", ())))
+        elif "mapped" in its:
+            yield Row(key, Fate.MAPPED, its["mapped"], its.get("why", ""))
+        else:
+            yield Row(key, Fate.HONOURED, its["honoured"] or key, its.get("why", ""))
 
 
-def mapped(key: str, becomes: str, why: str = "") -> Row:
-    """Return a row of a key whose meaning another one has."""
-    return Row(key, Fate.MAPPED, becomes, why)
-
-
-def no_effect(why: str, *keys: str) -> list[Row]:
-    """Return rows of keys that need nothing, for one reason."""
-    return [Row(key, Fate.WITHOUT_EFFECT, why=why) for key in keys]
-
-
-def refused(key: str, why: str, *harmless: str) -> Row:
-    """Return a row of a key that can't be kept, unless its value changes nothing.
-
-    :param why: a sentence, or several, without the last full stop; the remedy at the end.
-    """
-    return Row(key, Fate.REFUSED, why=why, harmless=harmless)
+_FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("keys.toml").read_text("utf-8"))
+DEFAULTS: Mapping[str, str] = _FILE.pop("defaults")
+TABLES: Mapping[str, Table] = {name: Table(*_rows(table)) for name, table in _FILE.items()}

@@ -316,7 +316,7 @@ def test_librdkafka_takes_every_number_and_choice_that_is_taken_for_its_own_and_
 
 def test_librdkafka_knows_every_setting_that_is_taken_for_its_own() -> None:
     unknown = []
-    for name in [*known_settings.EVERY_CLIENT, *known_settings._ONE.split(), "no.such"]:
+    for name in [*known_settings.EVERY_CLIENT, *known_settings._FILE["others"]["one"], "no.such"]:
         with pytest.raises(KafkaException) as caught:
             AdminClient({name: "?", "no.such": ""})
         unknown += [name] * (f'No such configuration property: "{name}"' in str(caught.value))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.compat import client_keys
-from airflow_mirror.compat.rows import Fate, Row, Table, mapped, no_effect, refused
+from airflow_mirror.compat.rows import Fate, Row, Table
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "java_keys.tsv"
 TABLES = {"consumer": client_keys.CONSUMER, "producer": client_keys.PRODUCER, "admin": client_keys.ADMIN}
@@ -56,7 +56,7 @@ def test_every_row_says_what_becomes_of_its_key(row: Row) -> None:
 
 
 def test_a_row_of_one_key_wins_over_one_of_many() -> None:
-    table = Table(*no_effect("open", "a.*", "a.b.*"), mapped("a.b.c", "x"), refused("b", "no. Remove it"))
+    table = Table(*(Row(key, Fate.WITHOUT_EFFECT, why="open") for key in ("a.*", "a.b.*", "a.b.c", "b")))
     assert [found and found.key for found in map(table.find, ("a.b.c", "a.b.d", "a.d", "b", "b.c"))] == [
         "a.b.c", "a.b.*", "a.*", "b", None,
     ]  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_row_of_one_key_wins_over_one_of_many() -> None:
 
 def test_a_key_has_one_row() -> None:
     with pytest.raises(ValueError, match="two rows"):
-        Table(*no_effect("x", "a"), *no_effect("y", "a"))
+        Table(Row("a", Fate.HONOURED), Row("a", Fate.MAPPED))
 
 
 @pytest.mark.parametrize(
