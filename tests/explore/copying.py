@@ -29,8 +29,9 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
-from airflow_mirror.jobs.driver import following, prepare, rounds
-from airflow_mirror.jobs.driver.prepare import require_still_ours, wait_until, writer_lease
+from airflow_mirror.jobs.driver import following, held_lease, prepare, rounds
+from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
+from airflow_mirror.jobs.driver.prepare import require_still_ours
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -169,6 +170,7 @@ class World:
         stands_in: tuple[tuple[Any, dict[str, Any]], ...] = (
             (task, {"CopyLoop": loop, "load": load}),
             (steps, {"_WORKERS": 1}),  # which one it is depends on a hash of names, which differs from process to process
+            (held_lease, {"load": load, "ClusterAdmin": _Admin}),
             (prepare, {"load": load, "ClusterAdmin": _Admin, "Ledger": nothing, "require_active": self.require_not_open}),
             (Tail, {"discover": discover}),
             (following, {"Progress": lambda *_: _QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),

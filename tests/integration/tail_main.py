@@ -21,7 +21,8 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.jobs.driver.followers import followers
-from airflow_mirror.jobs.driver.prepare import prepare_to_copy, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
+from airflow_mirror.jobs.driver.prepare import prepare_to_copy, resolve_ranges
 from airflow_mirror.jobs.driver.presence import presence
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile

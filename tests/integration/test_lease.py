@@ -13,7 +13,7 @@ from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
-from airflow_mirror.jobs.driver.prepare import writer_lease
+from airflow_mirror.jobs.driver.held_lease import writer_lease
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient

@@ -35,7 +35,8 @@ from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.extras.readiness.build import night_plan
-from airflow_mirror.jobs.driver.prepare import HeldLease, prepare_to_copy, resolve_ranges, wishes_at_start, writer_lease
+from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
+from airflow_mirror.jobs.driver.prepare import prepare_to_copy, resolve_ranges, wishes_at_start
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.wishes import Wish, wish

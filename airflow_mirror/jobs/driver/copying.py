@@ -17,15 +17,14 @@ from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.crew import Muster
 from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
 from airflow_mirror.jobs.driver.prepare import (
     prepare_to_copy,
     require_still_ours,
     resolve_window,
     shared,
-    wait_until,
     window_book,
     wishes_at_start,
-    writer_lease,
 )
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.reachable import check_reachable

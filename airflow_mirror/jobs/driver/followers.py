@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from airflow_mirror.common.policy import HEARTBEATS
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, taking_in
+from airflow_mirror.jobs.driver.held_lease import HeldLease
+from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.recurring import OnePass, Recurring
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.start_memory import remember

@@ -25,15 +25,9 @@ from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
+from airflow_mirror.jobs.driver.held_lease import HeldLease, wait_until, writer_lease
 from airflow_mirror.jobs.driver.lease_recovery import LeaseRecovery
-from airflow_mirror.jobs.driver.prepare import (
-    CopyJob,
-    HeldLease,
-    prepare_to_copy,
-    require_still_ours,
-    wait_until,
-    writer_lease,
-)
+from airflow_mirror.jobs.driver.prepare import CopyJob, prepare_to_copy, require_still_ours
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from airflow_mirror.errors import LedgerMissing, NeedsHuman, TailReplaced, TryAgain, WritingEnded
-from airflow_mirror.jobs.driver.prepare import HeldLease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.presence import Presence
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.plan import Plan

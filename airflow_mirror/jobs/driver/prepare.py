@@ -1,10 +1,8 @@
-"""The common part of bulk copy and tail: make or load a plan, resolve ranges, hold the lease."""
+"""The common part of bulk copy and tail: make or load a plan, resolve ranges."""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,14 +14,11 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
-from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, MissingRight, WritingEnded
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed
 from airflow_mirror.jobs.request import CopyRequest, JobRequest
-from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
@@ -38,7 +33,6 @@ from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import Fenced
 
 log = logging.getLogger(__name__)
 
@@ -327,150 +321,3 @@ def _offsets_at(
     found = source.offsets_for_time(partitions, time_ms("start", when))
     # -1: every record is older, so the time is at the end of the log.
     return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
-
-
-def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
-    """Wait until tasks that nobody has heard of must have noticed that their lease is lost."""
-    pause_s = safe_at - time.monotonic()
-    if pause_s > 0:
-        status.update("waiting for earlier writers to stop")
-        log.info("waiting %.1f s: earlier tasks of this mirror may still be writing", pause_s)
-        (stopping or threading.Event()).wait(pause_s)
-
-
-class HeldLease:
-    """The writer lease as held by a job's driver, and what is known of who writes under it.
-
-    :ivar token: the lease in the form that is sent to tasks.
-    :ivar safe_at: monotonic time from which nobody writes who began before; infinite while tasks may, under this token.
-    """
-
-    def __init__(self, target: WireCluster, mirror: str) -> None:
-        self._target, self._mirror = target, mirror
-        self.token = lease.take(target, mirror)
-        self.safe_at = time.monotonic() + self.token.wait_s
-        self._lock = threading.Lock()
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether nobody writes who began before."""
-        return time.monotonic() >= self.safe_at
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether tasks may write under the token."""
-        return self.safe_at == float("inf")
-
-    def begin(self) -> LeaseToken:
-        """Return the token for tasks that begin now."""
-        with self._lock:
-            self.safe_at = float("inf")
-            return self.token
-
-    def all_reported(self) -> None:
-        """Note that every task that began under the lease has ended: nobody needs to wait for it."""
-        with self._lock:
-            self.safe_at = time.monotonic()
-
-    def withdraw(self) -> None:
-        """Withdraw the lease, so that every task stops. Those that can't be heard have in :data:`lease.HANDOVER_S`.
-
-        :raises Fenced: another job has taken it, so that they stop as well.
-        """
-        token = self.token
-        try:
-            token = lease.withdraw(self._target, token)
-        except Fenced:
-            self._lose(token)
-            raise
-        self._lose(token)
-
-    def _lose(self, token: LeaseToken) -> None:
-        with self._lock:
-            self.token, self.safe_at = token, min(self.safe_at, time.monotonic() + lease.HANDOVER_S)
-
-    def require_wanted(self) -> None:
-        """Return unless the lease was taken to end all writing. :raises WritingEnded: it was."""
-        if lease.is_writing_ended(self._target, self._mirror):
-            raise WritingEnded(self._mirror)
-
-    def is_forgotten(self) -> bool:
-        """Return whether the coordinator has forgotten the lease, so that no other job has it."""
-        return lease.is_forgotten(self._target, self._mirror)
-
-    def take_back(self, pause: Callable[[float], object]) -> None:
-        """Take the lease back from another job. When this returns, and only then, it is held, and writing is safe.
-
-        :param pause: waits so many seconds; what it raises leaves the lease unused.
-        :raises WritingEnded: it was taken for good. :raises TryAgain: see :func:`.lease.take`.
-        """
-        self.require_wanted()
-        token = lease.take(self._target, self._mirror)
-        wait_s = lease.HANDOVER_S if token.is_first else token.wait_s
-        self.safe_at = max(self.safe_at, time.monotonic() + wait_s)
-        pause(wait_s)
-        self.token = token  # not before: what follows the data would write at once
-
-    def release(self) -> None:
-        """Release the lease, unless a task may still write: then the next job has to wait for it."""
-        if self.is_safe:
-            lease.release(self._target, self.token)
-        else:
-            log.info("the writer lease stays held: a task may still write, and the next job waits until that is over")
-
-
-@contextmanager
-def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
-    """Take the writer lease, renew it, and release it if the block ends without an exception and all tasks reported.
-
-    After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for
-    them.
-    """
-    with WireCluster(load(reference, "target")) as target:
-        held = HeldLease(target, mirror)
-        if held.token.is_first:
-            with ClusterAdmin(load(reference, "target")) as admin:
-                if _renew_every_s(admin) < lease.RENEW_EVERY_S:  # it may have forgotten who held it a moment ago
-                    held.safe_at = time.monotonic() + lease.HANDOVER_S
-        with _kept(held, reference):
-            yield held
-        held.release()
-
-
-@contextmanager
-def _kept(held: HeldLease, reference: str) -> Iterator[None]:
-    """Renew a lease in the background while the block runs."""
-    ended = threading.Event()
-
-    def keep() -> None:
-        every_s = pause_s = 0.0  # unknown
-        while not ended.wait(pause_s):
-            try:
-                with ClusterAdmin(load(reference, "target")) as target:  # separate: connections belong to one thread
-                    if every_s:
-                        lease.renew(target.wire, held.token)
-                    every_s = pause_s = every_s or _renew_every_s(target)
-            except Fenced as e:
-                pause_s = every_s
-                log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
-            except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
-                pause_s = min(lease.RENEW_AGAIN_S, every_s or lease.CONFIRM_EVERY_S)
-                log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
-
-    thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _renew_every_s(target: ClusterAdmin) -> float:
-    """Return how often a lease has to be renewed: three times within what the target's coordinators remember it for."""
-    try:
-        known = [one.get("transactional.id.expiration.ms") for one in target.broker_configs(1).values()]
-    except MissingRight:
-        known = []
-    told_s = (int(entry.value) / 3000 for entry in known if entry is not None and entry.value is not None)
-    return min(lease.RENEW_EVERY_S, next(told_s, lease.RENEW_UNKNOWN_S))

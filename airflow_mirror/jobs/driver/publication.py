@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_mirror.copy.delays import DelayMeter, Delays
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
+from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.metrics.retained import RetainedWatch

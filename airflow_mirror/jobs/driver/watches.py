@@ -7,7 +7,8 @@ from types import TracebackType
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
+from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger

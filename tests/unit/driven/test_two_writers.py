@@ -25,7 +25,7 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.jobs.driver.prepare import HeldLease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.wire.cluster import WireCluster

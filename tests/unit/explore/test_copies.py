@@ -6,8 +6,8 @@ import pytest
 
 from airflow_mirror.copy.spark import attempt
 from airflow_mirror.errors import MirrorCutOver
-from airflow_mirror.jobs.driver import following, prepare
-from airflow_mirror.jobs.driver.prepare import HeldLease
+from airflow_mirror.jobs.driver import following, held_lease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
 from tests.explore import copying
 from tests.explore.copying import TOPIC
 from tests.explore.deviations import freeze, switch
@@ -112,6 +112,6 @@ def test_tail_that_looked_only_before_it_took_its_lease_would_be_found(nth: int,
     else:
         take_back = HeldLease.take_back
         monkeypatch.setattr(
-            HeldLease, "take_back", lambda held, _: take_back(held, lambda s: vars(prepare)["time"].sleep(s))
+            HeldLease, "take_back", lambda held, _: take_back(held, lambda s: vars(held_lease)["time"].sleep(s))
         )
     assert list(slow_to_take(nth).broken) == [OPENED]

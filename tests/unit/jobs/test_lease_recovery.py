@@ -12,8 +12,8 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, NeedsHuman, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver import lease_recovery
+from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.lease_recovery import PAUSES_S, LeaseRecovery
-from airflow_mirror.jobs.driver.prepare import HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.wire.cluster import WireCluster
 from tests.unit.coordinator import Coordinator

@@ -23,8 +23,8 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MissingRight, NeedsHuman, TryAgain
-from airflow_mirror.jobs.driver import following, prepare
-from airflow_mirror.jobs.driver.prepare import HeldLease, writer_lease
+from airflow_mirror.jobs.driver import following, held_lease
+from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.rounds import LOSSES
 from airflow_mirror.jobs.driver.spark_crew import SparkStream, _has_lost
 from airflow_mirror.jobs.driver.turns import Tail
@@ -95,10 +95,10 @@ def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[
     """Say how long the target's coordinators remember an id."""
 
     def say(expires_ms: str | None) -> None:
-        monkeypatch.setattr(prepare, "ClusterAdmin", lambda _: nullcontext(Admin(expires_ms, target)))
+        monkeypatch.setattr(held_lease, "ClusterAdmin", lambda _: nullcontext(Admin(expires_ms, target)))
 
-    monkeypatch.setattr(prepare, "load", lambda *_: None)
-    monkeypatch.setattr(prepare, "WireCluster", lambda _: nullcontext(target))
+    monkeypatch.setattr(held_lease, "load", lambda *_: None)
+    monkeypatch.setattr(held_lease, "WireCluster", lambda _: nullcontext(target))
     say("604800000")
     return say
 
@@ -110,7 +110,7 @@ def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[
 def test_a_lease_is_renewed_three_times_before_its_coordinator_forgets_it(
     target: WireCluster, expires_ms: str | None, every_s: float
 ) -> None:
-    assert prepare._renew_every_s(Admin(expires_ms, target)) == every_s  # type: ignore[arg-type]
+    assert held_lease._renew_every_s(Admin(expires_ms, target)) == every_s  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("expires_ms", "wait_s"), [("604800000", 0.0), ("6000", HANDOVER_S)])

@@ -18,7 +18,8 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.jobs.driver import rounds as module
-from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.driver.held_lease import HeldLease
+from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import said
