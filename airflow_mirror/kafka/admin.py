@@ -9,6 +9,7 @@ broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It d
 from __future__ import annotations
 
 from airflow_mirror.kafka import acls, allowed, cluster, configs, local_name, transactions, tried, users
+from airflow_mirror.kafka import group_offsets as of_positions
 from airflow_mirror.kafka import groups as of_groups
 from airflow_mirror.kafka import offsets as of_offsets
 from airflow_mirror.kafka import quotas as of_quotas
@@ -55,12 +56,12 @@ class ClusterAdmin(AdminSession):
     groups = of_groups.list_groups
     describe_groups = of_groups.describe_groups
     group_states = of_groups.group_states
-    group_offsets = of_groups.group_offsets
-    groups_offsets = of_groups.groups_offsets
-    groups_offsets_apart = of_groups.groups_offsets_apart
-    commit_groups = of_groups.commit_groups
-    commit_group_offsets = of_groups.commit_group_offsets
-    forget_group_offsets = of_groups.forget_group_offsets
+    group_offsets = of_positions.group_offsets
+    groups_offsets = of_positions.groups_offsets
+    groups_offsets_apart = of_positions.groups_offsets_apart
+    commit_groups = of_positions.commit_groups
+    commit_group_offsets = of_positions.commit_group_offsets
+    forget_group_offsets = of_positions.forget_group_offsets
 
     describe_acls = acls.describe_acls
     acls_by_broker = acls.describe_acls_each

@@ -44,8 +44,8 @@ EFFECTS = {
     "DeleteRecordsRequest": "wire/requests.py",
     "DeleteTopicsRequest": "kafka/topics.py",
     "IncrementalAlterConfigsRequest": "kafka/configs.py",
-    "OffsetCommitRequest": "kafka/groups.py",
-    "OffsetDeleteRequest": "kafka/groups.py",
+    "OffsetCommitRequest": "kafka/group_offsets.py",
+    "OffsetDeleteRequest": "kafka/group_offsets.py",
     "ProduceRequest": "wire/requests.py",
     # A transaction: its client is given the check, and the coordinator refuses whoever was taken over.
     "AddOffsetsToTxnRequest": "wire/transactions.py",
@@ -77,7 +77,7 @@ WITHOUT = {
     "wire/transactions.py: write_txn_markers": "copies give a check; what a probe writes is its own",
 }
 # What makes the message of such a request; who sends it has the permit.
-MESSAGES = {"kafka/configs.py: _alteration", "kafka/groups.py: _to_commit", "wire/transactions.py: _markers_body"}
+MESSAGES = {"kafka/configs.py: _alteration", "kafka/group_offsets.py: _to_commit", "wire/transactions.py: _markers_body"}
 # What changes something by another client than ours.
 OTHER_CLIENTS = {
     "extras/drill/clean_up.py": {"delete_consumer_groups"},  # the drill's own group
