@@ -15,7 +15,7 @@ from airflow_mirror.cutover.rollback.run import WayBack, roll_back
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.groups import Translate
+from airflow_mirror.sync.group_translation import Translate
 
 
 def cut_over(

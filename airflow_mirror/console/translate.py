@@ -20,7 +20,8 @@ from airflow_mirror.jobs.planning import plan_to_read
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.sync.groups import GroupMove, GroupReport, translate_groups
+from airflow_mirror.sync.group_translation import GroupMove
+from airflow_mirror.sync.groups import GroupReport, translate_groups
 
 _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset

@@ -45,6 +45,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.sync import groups as sync
+from airflow_mirror.sync.group_translation import GroupMove, Translation, translate_positions
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave
 from airflow_mirror.sync.write_permit import WritePermit
@@ -259,17 +260,17 @@ def _starts_at(partitions: int) -> str:
     return f"{there}, and reads what came since again; in others it begins {reset}"
 
 
-def _require_none_ahead(run: Attempt, moves: Iterable[sync.GroupMove]) -> None:
+def _require_none_ahead(run: Attempt, moves: Iterable[GroupMove]) -> None:
     if not run.request.allow_rewind and (found := sync.ahead(moves)):
         raise GroupAhead(found)
 
 
 def translate(
     run: Attempt, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
-) -> sync.Translation:
-    """Return where the groups continue on the target, as its log is now. Errors as :func:`sync.translate_positions`."""
+) -> Translation:
+    """Return where the groups continue on the target, as its log is now. Errors as :func:`translate_positions`."""
     routes = run.routes
-    return sync.translate_positions(
+    return translate_positions(
         positions,
         run.plan.topics,
         run.source_log.log_starts(routes),
@@ -420,7 +421,7 @@ def _tp(row: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(row["topic"], row["partition"])
 
 
-def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
+def _row(move: GroupMove, ends: Offsets) -> dict[str, Any]:
     return {
         "topic": move.source.topic,
         "partition": move.source.partition,
@@ -434,7 +435,7 @@ def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
     }
 
 
-def _targets(moves: Iterable[sync.GroupMove], groups: Iterable[str]) -> dict[str, list[TopicPartition]]:
+def _targets(moves: Iterable[GroupMove], groups: Iterable[str]) -> dict[str, list[TopicPartition]]:
     """Return the partitions in which each group's position is set."""
     found: dict[str, list[TopicPartition]] = {group: [] for group in groups}
     for move in moves:

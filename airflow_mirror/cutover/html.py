@@ -20,7 +20,7 @@ _OUTCOMES = {
     "undo_failed": "Backing out failed",
     "running": "Running, or interrupted",
 }
-_AS_IT_SHOULD_BE = ("", "commit", "same")  # actions of sync.groups.GroupMove
+_AS_IT_SHOULD_BE = ("", "commit", "same")  # actions of sync.group_translation.GroupMove
 
 
 @dataclass(kw_only=True)

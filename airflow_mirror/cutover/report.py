@@ -94,7 +94,8 @@ class GroupRecord:
     :param settled: why its positions are final: ``empty``, ``at the end`` or ``stood still``.
     :param source_state: Kafka's state of the group on the source when its positions were read.
     :param positions: rows of ``topic, partition, source_offset, target_topic, target_offset, lag, found`` (as in
-        :class:`airflow_mirror.sync.groups.GroupMove`), and ``earlier``, target offsets that this cutover set before.
+        :class:`airflow_mirror.sync.group_translation.GroupMove`), and ``earlier``, target offsets that this cutover set
+        before.
     :param before: rows of ``topic, partition, offset, metadata`` on the target before the commit.
     """
 

@@ -27,7 +27,8 @@ from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.plan.target_configs import try_configs
 from airflow_mirror.sync.configs import sync_configs
-from airflow_mirror.sync.groups import commit_groups, read_positions, translate_positions
+from airflow_mirror.sync.group_translation import translate_positions
+from airflow_mirror.sync.groups import commit_groups, read_positions
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 

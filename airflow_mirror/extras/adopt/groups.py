@@ -9,7 +9,8 @@ from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.sync.groups import GroupMove, GroupReport, Translate, between, commit_groups, read_positions
+from airflow_mirror.sync.group_translation import GroupMove, Translate
+from airflow_mirror.sync.groups import GroupReport, between, commit_groups, read_positions
 
 _NOT_YET = Translated(0, Where.BEYOND)  # the target has nothing of the partition: the mirror has to copy it first
 

@@ -23,7 +23,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import require_exclusive_topics
-from airflow_mirror.sync.groups import Translate, groups_left_behind, read_positions
+from airflow_mirror.sync.group_translation import Translate
+from airflow_mirror.sync.groups import groups_left_behind, read_positions
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.partition import count_data
 

@@ -11,7 +11,7 @@ from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.following.deciding import NOT_COPIED, Standing
-from airflow_mirror.sync.groups import Translate
+from airflow_mirror.sync.group_translation import Translate
 from airflow_mirror.sync.passes import PassReport, Sides, log_offsets, ours, same
 from airflow_mirror.wire import requests
 

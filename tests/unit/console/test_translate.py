@@ -15,7 +15,8 @@ from airflow_mirror.console import translate as command
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import GroupActive
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.groups import GroupMove, GroupReport
+from airflow_mirror.sync.group_translation import GroupMove
+from airflow_mirror.sync.groups import GroupReport
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
 

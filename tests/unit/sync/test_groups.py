@@ -13,7 +13,8 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync import groups as sync
-from airflow_mirror.sync.groups import GroupPlace, Translation, commit_groups, read_positions, translate_positions
+from airflow_mirror.sync.group_translation import Translation, translate_positions
+from airflow_mirror.sync.groups import GroupPlace, commit_groups, read_positions
 from tests.builders import CommitsMany, plan_of
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
