@@ -26,6 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from airflow_mirror.copy.offsets import encoding
+from airflow_mirror.copy.offsets.map import OffsetMap
+
 _BEGIN = re.compile(r"begin@(\d+)@(\d+)")
 _ADOPTED = re.compile(r"adopted@(\d+)")
 _PIECE = re.compile(r"(\d+)-(\d+)x(\d+)")
@@ -169,3 +172,35 @@ def _chain(start: int, pieces: Iterable[Piece]) -> list[Piece]:
             found.append(one)
             reached = one.until
     return found
+
+
+def joinable(several: Iterable[Piece]) -> list[Piece]:
+    """Return the newest pieces down to the first that is large, or of which only a part counts."""
+    found: list[Piece] = []
+    for one in reversed(list(several)):
+        if one.runs > encoding.LARGEST // 2 or one.until != one.end:
+            break
+        found.append(one)
+    return found[::-1]
+
+
+def to_join(several: list[Piece]) -> list[Piece]:
+    """Return the newest pieces that are joined: at least two."""
+    used, runs = list(several[-2:]), sum(one.runs for one in several[-2:])
+    for older in reversed(several[:-2]):
+        if older.runs > 2 * max(runs, 1) or older.runs + runs > encoding.LARGEST:
+            break
+        used.insert(0, older)
+        runs += older.runs
+    return used
+
+
+def cut(piece: OffsetMap, until: int) -> OffsetMap:
+    """Return a piece up to a source offset."""
+    if piece.source_end <= until:
+        return piece
+    one = OffsetMap(piece.source_start, piece.target_start)
+    for segment in piece.segments(piece.source_start, until):
+        one.add(*segment)
+    one.advance(until)
+    return one

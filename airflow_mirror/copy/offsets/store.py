@@ -133,10 +133,9 @@ class MapStore:
                 self._writers.pop(name, None)
                 return None
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
-            small = _small(found.pieces)
             self._writers[name] = _Writer(
-                topic_id=_topic_id(target, one.target_topic), token=found.origin.token, version=version, open=small,
-                leftover=list(found.leftover),
+                topic_id=_topic_id(target, one.target_topic), token=found.origin.token, version=version,
+                open=pieces.joinable(found.pieces), leftover=list(found.leftover),
             )  # fmt: skip
             return end
 
@@ -154,8 +153,7 @@ class MapStore:
         shelf = self._shelf(name)
         if not shelf.was_read:
             shelf.read_on(target)
-        before = shelf.keys(name)
-        topic_id = _topic_id(target, one.target_topic)
+        before, topic_id = shelf.keys(name), _topic_id(target, one.target_topic)
         origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
         self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
         self._writers[name] = _Writer(topic_id=topic_id, token=origin.token, version=origin.version, open=[], leftover=[])
@@ -195,7 +193,7 @@ class MapStore:
             log.warning("offset map of %s: no origin is stored, so that it has to be derived when it is needed", name)
             return
         written = self._write_pieces(target, name, writer, encoding.split(part), check)
-        writer.open = _small([*writer.open, *written])
+        writer.open = pieces.joinable([*writer.open, *written])
         if len(writer.open) < self._many:
             return
         try:
@@ -219,7 +217,7 @@ class MapStore:
         So each run is written again a logarithmic number of times. A crash at any moment loses nothing.
         """
         name = self._name(one.map_key)
-        used = _to_join(writer.open)
+        used = pieces.to_join(writer.open)
         rest = writer.open[: len(writer.open) - len(used)]
         try:
             joined = self._value(target, name, used[0])
@@ -230,7 +228,7 @@ class MapStore:
             writer.open = []
             return
         written = self._write_pieces(target, name, writer, [joined], check)
-        writer.open = _small([*rest, *written])
+        writer.open = pieces.joinable([*rest, *written])
         self._remove(target, name, writer, [one.key for one in used if one.key != written[0].key], check)
 
     # --- records ------------------------------------------------------------------------------------------------------
@@ -293,7 +291,7 @@ class MapStore:
         if not found:
             self._shelf(name).forget()
             raise _Removed(piece.key)
-        return _cut(encoding.decode(found[0].value or b""), piece.until)
+        return pieces.cut(encoding.decode(found[0].value or b""), piece.until)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -326,15 +324,13 @@ class MapStore:
 
     def _consistent(self, look: Callable[[], OffsetMap | None]) -> OffsetMap | None:
         """Return what ``look`` finds, again if pieces were removed meanwhile."""
-        for _ in range(_LOOKS - 1):
+        removed: _Removed | None = None
+        for _ in range(_LOOKS):
             try:
                 return look()
-            except _Removed:
-                pass
-        try:
-            return look()
-        except _Removed as e:
-            raise TryAgain(f"{MAPS}: {e} was removed while it was read") from None
+            except _Removed as e:
+                removed = e
+        raise TryAgain(f"{MAPS}: {removed} was removed while it was read")
 
     def _whole(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
         if found is None:
@@ -401,35 +397,3 @@ def _topic_id(target: WireCluster, topic: str) -> str:
         if not (found := target.topic_id(topic)):
             raise TryAgain(f"{target.role} cluster: no broker describes topic {topic!r}")
     return found
-
-
-def _small(several: Iterable[Piece]) -> list[Piece]:
-    """Return the newest pieces down to the first that is large, or of which only a part counts."""
-    found: list[Piece] = []
-    for one in reversed(list(several)):
-        if one.runs > encoding.LARGEST // 2 or one.until != one.end:
-            break
-        found.append(one)
-    return found[::-1]
-
-
-def _to_join(several: list[Piece]) -> list[Piece]:
-    """Return the newest pieces that are joined: at least two."""
-    used, runs = list(several[-2:]), sum(one.runs for one in several[-2:])
-    for older in reversed(several[:-2]):
-        if older.runs > 2 * max(runs, 1) or older.runs + runs > encoding.LARGEST:
-            break
-        used.insert(0, older)
-        runs += older.runs
-    return used
-
-
-def _cut(piece: OffsetMap, until: int) -> OffsetMap:
-    """Return a piece up to a source offset."""
-    if piece.source_end <= until:
-        return piece
-    one = OffsetMap(piece.source_start, piece.target_start)
-    for segment in piece.segments(piece.source_start, until):
-        one.add(*segment)
-    one.advance(until)
-    return one

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from airflow_mirror.common.partition import TopicPartition
@@ -34,8 +35,7 @@ from airflow_mirror.sync.log_starts.observations import FOREVER, Retention, Seen
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets, ours, same
 from airflow_mirror.wire import requests
-from airflow_mirror.wire.cluster import Ask, WireCluster
-from airflow_mirror.wire.connection import Check
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
 
 log = logging.getLogger(__name__)
@@ -353,9 +353,10 @@ class StartFollower(Pass[StartsReport]):
         for at in range(0, len(tps), _AT_ONCE):
             some = {tp: goals[tp] for tp in tps[at : at + _AT_ONCE]}
             self._right.confirm(wire)
-            done, errors = wire.ask_each(
-                "DeleteRecords", some, _deleting(some, wire.write_timeout_ms, self._right.check), "Delete"
+            delete = partial(
+                requests.delete_records, offsets=some, timeout_ms=wire.write_timeout_ms, check=self._right.check
             )
+            done, errors = wire.ask_each("DeleteRecords", some, delete, "Delete")
             report.moved += len(done)
             report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
             for tp in done:
@@ -386,10 +387,6 @@ def _by_topic(found: Mapping[TopicPartition, T]) -> dict[str, dict[TopicPartitio
     for tp, one in found.items():
         by_topic.setdefault(tp.topic, {})[tp] = one
     return by_topic
-
-
-def _deleting(goals: Offsets, timeout_ms: int, check: Check) -> Ask[int]:
-    return lambda connection, led: requests.delete_records(connection, led, goals, timeout_ms, check)
 
 
 def _offsets(

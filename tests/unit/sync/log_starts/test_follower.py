@@ -103,12 +103,12 @@ def list_offsets(side: Side, led: Any, timestamp: int, isolation: int) -> Iterab
         yield tp, 0, next((at for at in range(log.start, log.end) if log.times[at] >= timestamp), -1)
 
 
-def delete_records(side: Side, led: Any, goals: Any, timeout_ms: int, check: Callable[[], None]) -> Any:
+def delete_records(side: Side, led: Any, offsets: Any, timeout_ms: int, check: Callable[[], None]) -> Any:
     check()
     for tp, _ in led:
-        assert goals[tp] <= side.logs[tp].end
-        side.deleted.append((tp, goals[tp]))
-        side.logs[tp].start = max(side.logs[tp].start, goals[tp])
+        assert offsets[tp] <= side.logs[tp].end
+        side.deleted.append((tp, offsets[tp]))
+        side.logs[tp].start = max(side.logs[tp].start, offsets[tp])
         yield tp, 0, side.logs[tp].start
 
 
