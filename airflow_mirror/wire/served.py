@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.connection import Connection, api_name
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.stream import api_name
 
 # API key -> oldest and newest version that a mirror supports.
 _EVERYBODY = {

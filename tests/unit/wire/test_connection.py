@@ -16,7 +16,7 @@ from queue import Queue
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from airflow_mirror.wire import connection as wire
+from airflow_mirror.wire import stream
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
 from tests.unit.peer import Peer, Talk, connected, settings, whole
@@ -266,7 +266,7 @@ def test_partial_sendmsg_continues_where_it_stopped() -> None:
 
     plain = Stingy()
     buffers = [bytes([i % 251]) * (i % 7) for i in range(3000)]
-    wire._gather(plain, list(buffers))  # type: ignore[arg-type]
+    stream._gather(plain, list(buffers))  # type: ignore[arg-type]
     assert plain.taken == b"".join(buffers)
 
 
@@ -338,7 +338,7 @@ def test_the_tags_of_a_flexible_response_header_are_skipped(tags: bytes) -> None
 def test_small_buffers_are_joined_and_large_ones_not_copied() -> None:
     """Those that are joined share a TLS record."""
     large = memoryview(bytes(50_000))
-    chunks = wire._joined([b"head", b"a" * 100, large, b"b", b"c" * 20_000, b"d"])
+    chunks = stream._joined([b"head", b"a" * 100, large, b"b", b"c" * 20_000, b"d"])
     assert [len(chunk) for chunk in chunks] == [104, 50_000, 1, 20_000, 1]
     assert chunks[1] is large
 

@@ -151,6 +151,7 @@ PARTS = {
 OTHER = {
     "kafka.net.sasl.get_sasl_mechanism",
     "kafka.net.sasl.oauth.AbstractTokenProvider",
+    "kafka.errors.kafka_errors",
     "kafka.protocol.api_key.ApiKey",
     "kafka.protocol.metadata.ApiVersionsResponse",
     "kafka.protocol.producer.WriteTxnMarkersResponse",
