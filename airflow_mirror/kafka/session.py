@@ -9,9 +9,9 @@ that, so it passes a function for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from airflow_mirror.common.closing import Closing
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MirrorError, RequestRefused
 from airflow_mirror.kafka.permit import Permit
@@ -76,7 +76,7 @@ class Unanswered(NamedTuple):
 Failure = Reply[K, T] | Unanswered
 
 
-class AdminSession:
+class AdminSession(Closing):
     """Sends requests to one cluster. Belongs to one thread. Connects at first use, and again after :meth:`close`.
 
     :param config: how to reach the cluster; errors name it by ``config.role``.
@@ -100,12 +100,6 @@ class AdminSession:
         self._cluster.close()
         self.router.forget()
         self._connected = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     @property
     def role(self) -> str:

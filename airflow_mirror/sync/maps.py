@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from airflow_mirror.common.closing import Closing
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.derive import complete
@@ -78,7 +79,7 @@ def mapped_range(source_topic: str, target_topic: str, partition: int) -> CopyRa
     )
 
 
-class OffsetMaps:
+class OffsetMaps(Closing):
     """The maps of one plan. Opens no connection while no topic is mapped."""
 
     def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig) -> None:
@@ -88,12 +89,6 @@ class OffsetMaps:
         self._by_key = plan.mirror.partitioning == "by_key"
         self._source, self._target = WireCluster(source), WireCluster(target)
         self._maps: dict[str, tuple[tuple[int, ...], OffsetMap]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

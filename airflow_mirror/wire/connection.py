@@ -21,7 +21,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from airflow_mirror.common.signals import pause
@@ -128,12 +127,6 @@ class Connection(Stream):
     def in_flight(self) -> int:
         """Number of requests that await their response."""
         return len(self._in_flight) + len(self._early)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Connection {self.address}{' closed' if self.closed else ''}>"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from airflow_mirror.common.addresses import parse_bootstrap
+from airflow_mirror.common.closing import Closing
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.settings import WireSettings
@@ -35,7 +36,7 @@ _TLS_REFUSALS = (
 _NO_LOGIN_HINT = "A SASL listener closes a connection that does not log in without a word: check security.protocol."
 
 
-class Stream:
+class Stream(Closing):
     """A socket to one broker; see the module. Belongs to one thread."""
 
     def __init__(self, host: str, port: int, settings: WireSettings, timeout_s: float) -> None:

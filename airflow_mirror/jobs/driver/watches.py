@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 
+from airflow_mirror.common.closing import Closing
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.driver.held_lease import HeldLease
@@ -20,7 +20,7 @@ from airflow_mirror.wire.cluster import WireCluster
 _PATIENCE_S = 5.0  # for a decision, of which nothing depends on how soon it is made
 
 
-class Watches:
+class Watches(Closing):
     """That the target's topics stay on hold, and that no record returns to where it comes from.
 
     A context manager, which closes the connections. For one thread.
@@ -61,9 +61,7 @@ class Watches:
         """Write the job's notes anew."""
         self._status.update(notes=[*self.hold.notes, *self._gone.values()])
 
-    def __enter__(self) -> Watches:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         for connections in (self._wire, self._target, self._source):
             connections.close()
