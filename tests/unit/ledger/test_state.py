@@ -12,7 +12,7 @@ from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES, in_pieces, whole
 from airflow_mirror.ledger.state import StateLog, state_of
-from airflow_mirror.wire import cluster as wire_cluster
+from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config
@@ -24,7 +24,7 @@ TP = TopicPartition(STATE, 0)
 @pytest.fixture(autouse=True)
 def believing(monkeypatch: pytest.MonkeyPatch) -> None:
     """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    monkeypatch.setattr(wire_cluster, "_UNANIMOUS_S", 0.1)
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kafka.protocol.metadata import MetadataResponse
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MissingRight, RequestRefused, TryAgain
-from airflow_mirror.wire import cluster as cluster_module
+from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic
 from tests.unit.peer import FakeBroker, HangUp
@@ -166,7 +166,7 @@ def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
 def elapsed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return a clock for rumours alone; in a :class:`Backoff` time passes as usual."""
     now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now.s))
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now.s))
     return now
 
 
@@ -186,12 +186,12 @@ def test_unknown_topic_is_believed_once_every_broker_says_so(world: World, elaps
         with pytest.raises(UnknownTopic, match="source cluster, .*'orders-1'"):
             cluster.log_ends([T0])
         # The rumour is as old as the second question.
-        assert elapsed.s - began == cluster_module._UNANIMOUS_S + 1.0 < cluster_module._BELIEVED_S
+        assert elapsed.s - began == metadata._UNANIMOUS_S + 1.0 < metadata._BELIEVED_S
     assert all(METADATA in broker.keys for broker in world.brokers.values())
 
 
 def test_topics_that_exist_are_refreshed_although_others_do_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_UNANIMOUS_S", 0.1)
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
     good = world._metadata
 
     def some(request: Any) -> MetadataResponse:
@@ -234,7 +234,7 @@ def test_hurried_caller_comes_back_until_absence_is_witnessed(world: World, elap
         for _ in range(4):
             with pytest.raises(TryAgain, match="'orders-1'"):
                 cluster.log_ends([T0])
-        elapsed.s += cluster_module._BELIEVED_S - 0.1
+        elapsed.s += metadata._BELIEVED_S - 0.1
         with pytest.raises(
             TryAgain,
             match=r"^source cluster: 2 of 2 broker\(s\) know no topic or partition 'orders-1', for 30 s. One "
@@ -255,7 +255,7 @@ def test_one_witness_alone_is_never_believed_while_there_are_others(world: World
         for _ in range(3):
             with pytest.raises(TryAgain, match="1 of 2"):
                 cluster.topic_id("orders-1")
-            elapsed.s += cluster_module._BELIEVED_S
+            elapsed.s += metadata._BELIEVED_S
     world.brokers[2] = FakeBroker(2)
 
 
@@ -300,7 +300,7 @@ def test_leader_not_knowing_its_partition_yet_is_asked_again(world: World) -> No
 
 
 def test_a_partition_number_that_does_not_exist_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_UNANIMOUS_S", 0.1)
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
     with world.cluster() as cluster, pytest.raises(UnknownTopic, match="orders-1-9"):
         cluster.log_starts([TopicPartition("orders-1", 9)])
 
