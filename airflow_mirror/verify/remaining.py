@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import map_source
+from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
-from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.verify.result import PartitionComparison
 
 
 def verify_rest(
@@ -34,18 +34,9 @@ def verify_rest(
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
         with ClusterAdmin(target) as admin:
             configs = admin.topic_configs(names)
-        held, cleaned = held_topics(plan, configs), cleaned_sides(plan, configs)
+        pair = paired(plan, held_topics(plan, configs), cleaned_sides(plan, configs))
         pairs = [
-            PartitionPair(
-                source_topic=t.source_topic,
-                target_topic=t.target_topic,
-                partition=p,
-                start_offset=max(t.starts.get(p, 0), done.get(tp, 0)),
-                end_offset=ends[tp],
-                mapped=t.mode == MAPPED,
-                held=t.target_topic in held,
-                cleaned_on=cleaned.get(t.target_topic, ()),
-            )
+            pair(tp, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp])
             for t in plan.topics
             for p in range(t.partitions)
             for tp in [TopicPartition(t.source_topic, p)]

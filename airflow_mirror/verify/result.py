@@ -40,24 +40,12 @@ class LogBounds(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionPair:
-    """One partition to compare, with its names on both sides.
-
-    :param start_offset: first offset to compare; None starts where both logs hold records.
-    :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
-    :param mapped: its offsets are mapped; both bounds are the source's.
-    :param held: the target's retention is off, so its log must start where the copy began.
-    :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
-    """
+class BothSides:
+    """One partition, with its names on both sides."""
 
     source_topic: str
     target_topic: str
     partition: int
-    start_offset: int | None = None
-    end_offset: int | None = None
-    mapped: bool = False
-    held: bool = False
-    cleaned_on: Collection[str] = ()
 
     @property
     def source(self) -> TopicPartition:
@@ -68,6 +56,24 @@ class PartitionPair:
     def target(self) -> TopicPartition:
         """The partition on the target."""
         return TopicPartition(self.target_topic, self.partition)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPair(BothSides):
+    """One partition to compare.
+
+    :param start_offset: first offset to compare; None starts where both logs hold records.
+    :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
+    :param mapped: its offsets are mapped; both bounds are the source's.
+    :param held: the target's retention is off, so its log must start where the copy began.
+    :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
+    """
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    mapped: bool = False
+    held: bool = False
+    cleaned_on: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionComparison:
+class PartitionComparison(BothSides):
     """Verdict on one partition.
 
     :param start_offset: first offset compared; the source's if offsets are mapped.
@@ -115,9 +121,6 @@ class PartitionComparison:
     :param cleaned: records that only one side of a compacted topic has; not differences if it is equal.
     """
 
-    source_topic: str
-    target_topic: str
-    partition: int
     start_offset: int
     end_offset: int
     records: int
@@ -132,9 +135,9 @@ class PartitionComparison:
     cleaned: int = 0
 
     def __str__(self) -> str:
-        name = f"{self.source_topic}-{self.partition}"
-        if self.target_topic != self.source_topic:
-            name += f" -> {self.target_topic}-{self.partition}"
+        name = str(self.source)
+        if self.target != self.source:
+            name += f" -> {self.target}"
         verdict = f"{self.records} records equal" if self.equal else str(self.first_difference)
         if self.fillers:
             verdict += f"; {self.fillers} fillers on the target passed over"
@@ -168,11 +171,10 @@ def untouched(found: PartitionComparison, expected: Mapping[TopicPartition, int]
     """
     if found.start_offset < found.end_offset:
         return ""
-    end = min(expected.get(TopicPartition(found.source_topic, found.partition), 0), found.source_log.stable)
+    end = min(expected.get(found.source, 0), found.source_log.stable)
     if end <= found.start_offset:
         return ""
-    name = f"{found.source_topic}-{found.partition}"
-    return f"{name}: the source holds offsets {found.start_offset} to {end - 1}, the target none of them yet"
+    return f"{found.source}: the source holds offsets {found.start_offset} to {end - 1}, the target none of them yet"
 
 
 def evidence(record: Record | None) -> Evidence | None:

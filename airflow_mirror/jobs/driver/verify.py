@@ -33,6 +33,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.ownership import target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
+from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.verify.result import Difference, PartitionComparison, PartitionPair, differences, untouched
@@ -116,22 +117,8 @@ def verify(
             starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, request.level))
     held, cleaned = held_topics(job.plan, configs), cleaned_sides(job.plan, configs)
     with comparing() as (tasks, compare):
-        pairs = [
-            [
-                PartitionPair(
-                    source_topic=r.source_topic,
-                    target_topic=r.target_topic,
-                    partition=r.partition,
-                    start_offset=starts[r.source],
-                    end_offset=ends[r.source],
-                    mapped=r.is_mapped,
-                    held=r.target_topic in held,
-                    cleaned_on=cleaned.get(r.target_topic, ()),
-                )
-                for r in part
-            ]
-            for part in deal(ranges, tasks, ends)
-        ]
+        pair = paired(job.plan, held, cleaned)
+        pairs = [[pair(r.source, starts[r.source], ends[r.source]) for r in part] for part in deal(ranges, tasks, ends)]
         verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
     summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
@@ -167,11 +154,7 @@ def _spot_check(
     """
     stretches = [
         Stretch(
-            source=TopicPartition(v.source_topic, v.partition),
-            target=TopicPartition(v.target_topic, v.partition),
-            start=v.start_offset,
-            end=v.end_offset,
-            may_lack=v.target_topic not in kept,
+            source=v.source, target=v.target, start=v.start_offset, end=v.end_offset, may_lack=v.target_topic not in kept
         )
         for v in verdicts
         if v.source_topic not in mapped
@@ -206,13 +189,12 @@ def _looked_at_again(
     clusters = load(request.source, "source"), load(request.target, "target")
     seen = second_look(places, *clusters, isolation=isolation)
     found = {one.source: f"; {what}" for one, what in zip(places, seen, strict=True)}
-    return [f"{v}{found.get(TopicPartition(v.source_topic, v.partition), '')}" for v in differing]
+    return [f"{v}{found.get(v.source, '')}" for v in differing]
 
 
 def _place_of(verdict: PartitionComparison, at: Difference) -> Place:
     return Place(
-        source=TopicPartition(verdict.source_topic, verdict.partition), source_offset=at.offset,
-        target=TopicPartition(verdict.target_topic, verdict.partition),
+        source=verdict.source, source_offset=at.offset, target=verdict.target,
         target_offset=at.offset if at.target_offset is None else at.target_offset, corrupt=at.kind == "corrupt",
     )  # fmt: skip
 
@@ -242,7 +224,7 @@ def _nothing_compared(
     expected = {tp: min(end, ends[tp]) for tp, end in planned.items() if tp in ends}
     lines = [line for v in verdicts if (line := untouched(v, expected))]
     unseen = [v for v in verdicts if (v.start_offset >= v.end_offset if request.level == "offsets" else not v.records)]
-    lines += [behind[tp] for v in unseen if (tp := TopicPartition(v.source_topic, v.partition)) in behind]
+    lines += [behind[v.source] for v in unseen if v.source in behind]
     if lines or request.level == "offsets" or any(v.records for v in verdicts):
         return lines
     if request.plan or request.only_new or all(v.source_log.start == v.source_log.stable for v in verdicts):
@@ -271,7 +253,7 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
         "bytes": sum(v.bytes for v in verdicts),
         "seconds": round(seconds, 3),
         # Named by the source topic: the cutover reads this, and counts in source offsets.
-        "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
+        "end_offsets": {str(v.source): v.end_offset for v in verdicts},
         "differences": differences(verdicts),
     }
 
@@ -280,8 +262,4 @@ def _proven(
     verdicts: Sequence[PartitionComparison], starts: Mapping[TopicPartition, int]
 ) -> list[tuple[str, int, int, int]]:
     """Return (source topic, partition, start, end) of verified ranges; without compared records nothing is proven."""
-    return [
-        (v.source_topic, v.partition, starts[TopicPartition(v.source_topic, v.partition)], v.end_offset)
-        for v in verdicts
-        if v.equal and v.records
-    ]
+    return [(v.source_topic, v.partition, starts[v.source], v.end_offset) for v in verdicts if v.equal and v.records]
