@@ -8,6 +8,8 @@ broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It d
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from airflow_mirror.kafka import acls, allowed, cluster, configs, local_name, transactions, tried, users
 from airflow_mirror.kafka import group_offsets as of_positions
 from airflow_mirror.kafka import groups as of_groups
@@ -55,8 +57,6 @@ class ClusterAdmin(AdminSession):
 
     groups = of_groups.list_groups
     describe_groups = of_groups.describe_groups
-    group_states = of_groups.group_states
-    group_offsets = of_positions.group_offsets
     groups_offsets = of_positions.groups_offsets
     groups_offsets_apart = of_positions.groups_offsets_apart
     commit_groups = of_positions.commit_groups
@@ -82,3 +82,11 @@ class ClusterAdmin(AdminSession):
 
     scram_users = users.describe_users
     create_scram_users = users.create_users
+
+    def group_states(self, ids: Collection[str]) -> dict[str, str]:
+        """Return Kafka's state name of each group; ``Dead`` for one that does not exist."""
+        return {group: info.state for group, info in self.describe_groups(ids).items()}
+
+    def group_offsets(self, group: str) -> of_positions.Positions:
+        """Return the committed positions of a group; partitions without one are omitted."""
+        return self.groups_offsets([group])[group]

@@ -37,11 +37,6 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def group_offsets(session: AdminSession, group: str) -> Positions:
-    """Return the committed positions of a group; see :func:`groups_offsets`."""
-    return groups_offsets(session, [group])[group]
-
-
 def groups_offsets(
     session: AdminSession, ids: Collection[str], only: Mapping[str, Collection[TopicPartition]] | None = None
 ) -> dict[str, Positions]:

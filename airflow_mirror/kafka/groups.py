@@ -70,11 +70,6 @@ def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, Gr
     )
 
 
-def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
-    """Return Kafka's state name of each group; ``Dead`` for one that does not exist."""
-    return {group: info.state for group, info in describe_groups(session, ids).items()}
-
-
 def _list(session: AdminSession, connection: Connection, *, every: bool = False) -> tuple[int, dict[str, GroupInfo]]:
     """Return a broker's error code, and the groups that it coordinates."""
     from kafka.protocol.admin import ListGroupsRequest as Request
