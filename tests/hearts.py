@@ -26,8 +26,9 @@ import lz4.frame
 
 from airflow_mirror.copy.batches import joining
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
 from airflow_mirror.copy.loop.limits import Buffer, Memory
-from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import MAPPED, CopyRange

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
+from airflow_mirror.copy.loop.counters import COUNTERS
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseLost, MirrorError, SourceGone, TaskUnheard, TryAgain
 from airflow_mirror.wire import heart

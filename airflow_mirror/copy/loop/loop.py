@@ -21,13 +21,14 @@ from itertools import chain
 from typing import Any
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.asked import Commit
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.crew import Crew, Dialler
 from airflow_mirror.copy.loop.limits import Memory, Pace, Throttle
 from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.maps import MapKeeper
 from airflow_mirror.copy.loop.opener import Opened, Opener, Order
-from airflow_mirror.copy.loop.partition import Commit, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
 from airflow_mirror.copy.loop.standstill import Standstill

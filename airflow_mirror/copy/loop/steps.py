@@ -7,9 +7,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
 from airflow_mirror.copy.loop.failures import Judge
 from airflow_mirror.copy.loop.mailbox import Mailbox
-from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import MirrorError

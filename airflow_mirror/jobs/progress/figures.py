@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import total_offsets
 from airflow_mirror.jobs.progress.table import Key, Row

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.copy.delays import Delays
-from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import MAX_ERROR_CHARS

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
 from airflow_mirror.copy.loop.limits import Buffer, Memory
-from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import ENDED, OPEN, TRANSITIONS, Event, State
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening

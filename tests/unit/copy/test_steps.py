@@ -14,8 +14,9 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import steps as steps_module
+from airflow_mirror.copy.loop.asked import Pad
 from airflow_mirror.copy.loop.mailbox import Mailbox
-from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.steps import Steps
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.opening.identical import Opening

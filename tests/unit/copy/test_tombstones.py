@@ -8,8 +8,9 @@ import pytest
 
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.asked import Pad
 from airflow_mirror.copy.loop.limits import Buffer, Memory
-from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import TargetMoved

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import Delays
-from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, InvalidField

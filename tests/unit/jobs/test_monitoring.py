@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from airflow_mirror.copy.delays import Delays
-from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import MEASURED, Figure

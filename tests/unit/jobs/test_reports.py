@@ -22,7 +22,8 @@ from cryptography import x509
 
 from airflow_mirror.copy import reporter as report
 from airflow_mirror.copy.delays import Delays
-from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
+from airflow_mirror.copy.loop.counters import COUNTERS
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Reporter, basis_of, row_of, trusting

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress import figures, keeper, poller, wording
