@@ -14,14 +14,13 @@ from functools import partial
 from typing import Protocol
 
 from airflow_mirror.common.policy import STATE, WISHES
-from airflow_mirror.errors import BrokerError, InputError
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import WISH
-from airflow_mirror.ledger.topic import TopicLog, batch_of, create
+from airflow_mirror.ledger.topic import ReadOn, TopicLog, batch_of, create
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
 
@@ -108,12 +107,11 @@ class StateLog:
         patience_s: float = _PATIENCE_S,
         keys_only: bool = False,
     ) -> None:
-        self._log, self._target, self._topic = TopicLog(target, topic), target, topic
+        self._log = TopicLog(target, topic)
         self._prefixes, self._appender = tuple(prefixes), Appender(self._log, target, create, patience_s)
         self._keys_only = keys_only
         self._values: dict[str, bytes] = {}
-        self._topic_id: str | None = None  # of what was read
-        self._end = 0  # offset of the next record to read
+        self._read = ReadOn()
         self._waiting: dict[str, bytes | None] = {}
         self._sent: dict[str, bytes | None] = {}  # once or more; a broker may have it
 
@@ -123,22 +121,16 @@ class StateLog:
         :raises MissingRight: no READ on it.
         """
         try:
-            self._target.refresh([self._topic])
-            topic_id = self._target.topic_id(self._topic)
-            end = self._log.end()
-            if topic_id != self._topic_id or (end < self._end and self._log.ends_before(self._end)):
-                if self._topic_id is not None:
-                    _LOG.error("topic %s was created again, or has lost its newest records", self._topic)
-                self._values, self._topic_id, self._end = {}, topic_id, self._log.start()
-            for record in self._log.read(self._end, end):
+            for record in self._read.records(self._log, self._again):
                 self._apply(record)
         except UnknownTopic:
-            self._values, self._topic_id = {}, None
-        except BrokerError as e:
-            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._topic_id = None  # somebody deleted records: the next call reads from the start
-            raise
+            self._values, self._read.topic_id = {}, None
         return self._values
+
+    def _again(self) -> None:
+        if self._read.topic_id is not None:
+            _LOG.error("topic %s was created again, or has lost its newest records", self._log.topic)
+        self._values = {}
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
         """See :class:`State`. The topic is created if it is not there.
@@ -161,7 +153,6 @@ class StateLog:
             self._sent = {}
 
     def _apply(self, record: Record) -> None:
-        self._end = record.offset + 1
         key = (record.key or b"").decode(errors="replace")
         if not key.startswith(self._prefixes):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -163,7 +163,49 @@ class TopicLog:
                 raise
             raise self.refused("read", e.code, "Read") from e
 
+    def topic_id(self) -> str:
+        """Return the topic's id, as a broker has it now; "" from brokers before 2.8.
+
+        :raises UnknownTopic: there is no topic.
+        """
+        self._target.refresh([self.topic])
+        return self._target.topic_id(self.topic)
+
     def refused(self, what: str, code: int, operation: str, detail: str | None = None) -> MirrorError:
         """Return the error for a request that was refused for good."""
         asked = f"{self._target.role} cluster, {what} {self.topic}"
         return refusal(asked, code, operation, self.topic, self._target.settings.principal, detail or "")
+
+
+class ReadOn:
+    """Reads a partition once, and then what was appended since.
+
+    :ivar topic_id: of what was read; None: nothing was, or it does not count any more.
+    """
+
+    def __init__(self) -> None:
+        self.topic_id: str | None = None
+        self._end = 0  # offset of the next record to read
+
+    def records(self, log: TopicLog, again: Callable[[], object], max_bytes: int = _FETCH_BYTES) -> Iterator[Record]:
+        """Yield what is there up to the high watermark and was not read yet.
+
+        :param again: called before everything is read again, because the topic was created again, or lost its newest
+            records in an election: what was read counts no more.
+        :raises UnknownTopic: there is no topic. Errors of :meth:`TopicLog.read`: if it is that records were deleted, the
+            next call reads from the start.
+        """
+        topic_id, end = log.topic_id(), log.end()
+        if topic_id != self.topic_id or (end < self._end and log.ends_before(self._end)):
+            start = log.start()
+            again()
+            self.topic_id, self._end = topic_id, start
+        try:
+            for record in log.read(self._end, end, max_bytes):
+                # Record by record: whoever stops in between, or dies with an answer half read, misses none of the rest.
+                self._end = record.offset + 1
+                yield record
+        except BrokerError as e:
+            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self.topic_id = None  # somebody deleted records
+            raise

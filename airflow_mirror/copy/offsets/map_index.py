@@ -7,10 +7,8 @@ from threading import Lock
 
 from airflow_mirror.common.policy import MAPS
 from airflow_mirror.copy.offsets import pieces
-from airflow_mirror.errors import BrokerError
-from airflow_mirror.ledger.topic import TopicLog
+from airflow_mirror.ledger.topic import ReadOn, TopicLog
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.records import Record
 
 _FETCH_BYTES = 1 << 20  # its batches are decompressed beside what a task copies
@@ -27,14 +25,13 @@ class MapIndex:
         self.partition, self._wanted = partition, wanted
         self.closed_until = 0.0
         self._lock = Lock()
-        self._topic_id: str | None = None  # of what was read; None: nothing was
-        self._end = 0  # offset of the next record to read
+        self._read = ReadOn()
         self._maps: dict[str, dict[str, int]] = {}
 
     @property
     def was_read(self) -> bool:
         """False before the first :meth:`read_on`, and after :meth:`forget`."""
-        return self._topic_id is not None
+        return self._read.topic_id is not None
 
     def keys(self, name: str) -> Mapping[str, int]:
         """Return the keys of a map, each with its record's offset, as they were last read."""
@@ -49,7 +46,7 @@ class MapIndex:
     def forget(self) -> None:
         """Read everything at the next call: what was read is not what is there."""
         with self._lock:
-            self._topic_id = None
+            self._read.topic_id = None
 
     def read_on(self, target: WireCluster) -> None:
         """Read to the high watermark; all of it if the topic was created again.
@@ -57,20 +54,11 @@ class MapIndex:
         :raises UnknownTopic: it is not there. :raises MissingRight: no READ on it.
         """
         with self._lock:
-            target.refresh([MAPS])
-            topic_id, log = target.topic_id(MAPS), TopicLog(target, MAPS, self.partition)
-            if topic_id != self._topic_id:
-                self._maps, self._topic_id, self._end = {}, topic_id, log.start()
-            try:
-                for record in log.read(self._end, max_bytes=_FETCH_BYTES):
-                    self._apply(record)
-            except BrokerError as e:
-                if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._topic_id = None  # somebody deleted records
-                raise
+            log = TopicLog(target, MAPS, self.partition)
+            for record in self._read.records(log, self._maps.clear, _FETCH_BYTES):
+                self._apply(record)
 
     def _apply(self, record: Record) -> None:
-        self._end = record.offset + 1
         key = (record.key or b"").decode(errors="replace")
         name = pieces.name_of(key)
         if name is None or not self._wanted(name):

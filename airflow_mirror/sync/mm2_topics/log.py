@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed
+from airflow_mirror.errors import InputError, LeaseLost, LeaseUnconfirmed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.appending import Appender, Batch
-from airflow_mirror.ledger.topic import TopicLog, create
+from airflow_mirror.ledger.topic import ReadOn, TopicLog, create
 from airflow_mirror.plan.mm2_topics import SETTINGS
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.connection import Check
-from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
 
@@ -37,8 +36,7 @@ class TraceLog:
         self._appender = self._new_appender()
         self._sent: list[Record] = []  # once or more; a broker may have it
         self._newest: dict[bytes, bytes] = {}
-        self._topic_id: str | None = None  # of what was read
-        self._end = 0  # offset of the next record to read
+        self._read = ReadOn()
 
     def create(self) -> None:
         """Create the topic unless it is there."""
@@ -49,23 +47,16 @@ class TraceLog:
 
         :raises MissingRight: no READ on it.
         """
-        wire = self._target.wire
         try:
-            wire.refresh([self.topic])
-            topic_id = wire.topic_id(self.topic)
-            if topic_id != self._topic_id:
-                self._newest, self._topic_id, self._end = {}, topic_id, self._log.start()
-            for record in self._log.read(self._end):
-                self._end = record.offset + 1
+            for record in self._read.records(self._log, self._again):
                 if record.key is not None and record.value is not None:
                     self._newest[bytes(record.key)] = bytes(record.value)
         except UnknownTopic:
-            self._newest, self._topic_id = {}, None
-        except BrokerError as e:
-            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._topic_id = None  # somebody deleted records: the next call reads from the start
-            raise
+            self._newest, self._read.topic_id = {}, None
         return self._newest
+
+    def _again(self) -> None:
+        self._newest = {}
 
     def write(self, rows: Iterable[Row], at_ms: int, check: Check) -> None:
         """Append records, in this order. What an earlier call could not settle comes first.
