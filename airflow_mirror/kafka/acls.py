@@ -5,14 +5,18 @@ Brokers before 2.0 do not support resource patterns: each rule applies to one na
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
+from airflow_mirror.errors import RequestRefused
 from airflow_mirror.kafka.model import Acl, ConfigEntry
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.error_codes import ErrorCode
+
+T = TypeVar("T")
 
 # Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
 _RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
@@ -39,6 +43,16 @@ def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
     :raises RequestRefused: with code 54 (SECURITY_DISABLED) if the cluster has no authorizer.
     """
     return session.one("describe ACLs", lambda: _described(session, session.anywhere(), **match), "Describe")
+
+
+def unless_none_is_enforced(describe: Callable[[], T]) -> T | None:
+    """Return what is described of ACLs; None: the cluster has no authorizer, so that everybody may do everything."""
+    try:
+        return describe()
+    except RequestRefused as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        return None
 
 
 def describe_acls_each(session: AdminSession, **match: str | None) -> dict[int, list[Acl]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import MissingRight, RequestRefused
-from airflow_mirror.kafka.acls import describe_acls
+from airflow_mirror.errors import MissingRight
+from airflow_mirror.kafka.acls import describe_acls, unless_none_is_enforced
 from airflow_mirror.kafka.model import COORDINATORS, Acl
 from airflow_mirror.kafka.session import AdminSession, Reply, chunks
 from airflow_mirror.wire import requests
@@ -96,12 +96,10 @@ def hidden_from(session: AdminSession) -> str:
     """
     asked = {uuid.uuid4().hex}
     try:
-        asked |= set(telling_ids(describe_acls(session, resource_type="TRANSACTIONAL_ID"), uuid.uuid4().hex))
+        rules = unless_none_is_enforced(lambda: describe_acls(session, resource_type="TRANSACTIONAL_ID"))
+        asked |= set(telling_ids(rules or (), uuid.uuid4().hex))
     except MissingRight as e:
         return f"ACLs can't be read: {e}"
-    except RequestRefused as e:
-        if e.code != ErrorCode.SECURITY_DISABLED:  # without an authorizer, everybody may do everything
-            raise
 
     def ask() -> Reply[str, str]:
         if _coordinators(session) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

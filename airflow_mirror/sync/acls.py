@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_mirror.errors import InvalidField, NoAuthorizer, RequestRefused
+from airflow_mirror.errors import InvalidField, NoAuthorizer
+from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, granted_freely
@@ -35,7 +36,6 @@ from airflow_mirror.sync.acl_rules import (
 from airflow_mirror.sync.acl_scope import Scope, others
 from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
-from airflow_mirror.wire.error_codes import ErrorCode
 
 PHASES = (EARLY, CUTOVER)
 
@@ -249,23 +249,15 @@ def read_scope(
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:
-    try:
-        return frozenset(source.describe_acls()), []
-    except RequestRefused as e:
-        if e.code != ErrorCode.SECURITY_DISABLED:
-            raise
-        return frozenset(), ["the source has no authorizer: everybody may do everything there, and there is no rule"]
+    if (rules := unless_none_is_enforced(source.describe_acls)) is not None:
+        return frozenset(rules), []
+    return frozenset(), ["the source has no authorizer: everybody may do everything there, and there is no rule"]
 
 
 def _rules_of_target(target: ClusterAdmin) -> frozenset[Acl]:
-    try:
-        return frozenset(target.describe_acls())
-    except RequestRefused as e:
-        if e.code != ErrorCode.SECURITY_DISABLED:
-            raise
-        raise NoAuthorizer(
-            target.role, "no ACL can be written", "Configure an authorizer there, or leave ACLs out."
-        ) from None
+    if (rules := unless_none_is_enforced(target.describe_acls)) is None:
+        raise NoAuthorizer(target.role, "no ACL can be written", "Configure an authorizer there, or leave ACLs out.")
+    return frozenset(rules)
 
 
 def create_rules(
