@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire import requests
@@ -11,31 +11,26 @@ from airflow_mirror.wire import requests
 _USABLE = 4  # the version that tells free disk (KIP-827, brokers from 3.3 on)
 
 
-class Description(NamedTuple):
-    """A cluster's id, and the ids of the brokers that are registered and alive, sorted."""
+def describe_cluster(session: AdminSession) -> Any:
+    """Return what any broker says of its cluster, without topics."""
+    return session.one(
+        "describe cluster", lambda: Reply("", 0, None, requests.metadata(session.anywhere(), [])), "Describe"
+    )
 
-    cluster_id: str
-    brokers: list[int]
 
-
-def describe_cluster(session: AdminSession) -> Description:
-    """Query any broker."""
-
-    def ask() -> Reply[str, Description]:
-        answer = requests.metadata(session.anywhere(), [])
-        return Reply("", 0, None, Description(str(answer.cluster_id), sorted(b.node_id for b in answer.brokers)))
-
-    return session.one("describe cluster", ask, "Describe")
+def broker_ids(session: AdminSession) -> list[int]:
+    """Return the ids of the brokers that are registered and alive, sorted."""
+    return sorted(broker.node_id for broker in describe_cluster(session).brokers)
 
 
 def cluster_id(session: AdminSession) -> str:
     """Return the id that the cluster was formatted with; equal ids mean the same cluster."""
-    return describe_cluster(session).cluster_id
+    return str(describe_cluster(session).cluster_id)
 
 
 def broker_count(session: AdminSession) -> int:
     """Return the number of brokers that are registered and alive."""
-    return len(describe_cluster(session).brokers)
+    return len(broker_ids(session))
 
 
 def usable_bytes(session: AdminSession) -> dict[int, int | None]:
@@ -45,7 +40,7 @@ def usable_bytes(session: AdminSession) -> dict[int, int | None]:
     """
     found = session.each(
         lambda broker: f"read log directories of broker {broker!r}",
-        [str(broker) for broker in describe_cluster(session).brokers],
+        [str(broker) for broker in broker_ids(session)],
         lambda one: _usable(session, one[0]),  # each broker answers only for itself
         "Describe",
         chunk=1,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from airflow_mirror.errors import InputError, MirrorError
-from airflow_mirror.kafka.cluster import describe_cluster
+from airflow_mirror.kafka.cluster import broker_ids
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply
@@ -55,7 +55,7 @@ def broker_configs(session: AdminSession, most: int | None = None) -> dict[int, 
     """Return the settings of each broker by its id, or of so many. Needs DESCRIBE_CONFIGS on the cluster."""
     found = session.each(
         lambda broker: f"read configs of broker {broker!r}",
-        [str(broker) for broker in describe_cluster(session).brokers][:most],
+        [str(broker) for broker in broker_ids(session)][:most],
         # Each broker answers only for itself.
         lambda one: _describe(session, session.wire.connection(int(one[0])), _BROKER, one),
         "DescribeConfigs",
