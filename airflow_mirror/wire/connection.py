@@ -123,11 +123,6 @@ class Connection(Stream):
         """Make :attr:`ends_soon` return False for a while."""
         self._renew_at = time.monotonic() + seconds
 
-    @property
-    def in_flight(self) -> int:
-        """Number of requests that await their response."""
-        return len(self._in_flight) + len(self._early)
-
     def __repr__(self) -> str:
         return f"<Connection {self.address}{' closed' if self.closed else ''}>"
 

@@ -219,7 +219,7 @@ def test_session_is_renewed_with_requests_in_flight(secured: dict[str, Cluster],
             time.sleep(1.2)  # a broker refuses to renew within a second
             following = connection.send(18, 0, [b""])
             connection._renew_at = 0  # the session's end is near
-            assert connection.in_flight == 2
+            assert len(connection._in_flight) == 2
             renewing = connection.send(18, 0, [b""])
             assert connection._renew_at > first
             first = connection._renew_at

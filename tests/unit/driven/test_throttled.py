@@ -109,4 +109,4 @@ def test_a_stop_ends_the_wait_and_nothing_is_sent(
     threading.Timer(0.1, stop.set).start()
     with pytest.raises(StoppedByQuota, match=r"target cluster's broker .* throttled this client \(quota\) for 3600"):
         leader.send(0, 3, [batch()], check=lambda: checked.append("permit"))
-    assert leader.in_flight == 0 and not checked
+    assert not leader._in_flight and not checked

@@ -278,13 +278,13 @@ def test_answers_may_be_collected_in_any_order() -> None:
 
     with connected(script) as (connection, _peer):
         sent = [connection.send(FETCH, 11, [b""]) for _ in range(3)]
-        assert connection.in_flight == 3
+        assert len(connection._in_flight) == 3
         assert [bytes(connection.receive(i)) for i in (sent[2], sent[0], sent[1])] == [
             b"answer 2",
             b"answer 0",
             b"answer 1",
         ]
-        assert connection.in_flight == 0
+        assert not connection._in_flight
         with pytest.raises(ValueError, match="no request with correlation id"):
             connection.receive(sent[0])
         assert not connection.closed
