@@ -19,6 +19,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded, number_of
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.extras.adopt.alignment import Digests, Span
+from airflow_mirror.verify.result import LogBounds
 from airflow_mirror.wire.aborted import told_apart
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -27,18 +28,6 @@ from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
 _TRIES = 5  # how often retention may delete what is about to be read first
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Where a log begins and ends.
-
-    :param stable: its last stable offset. :param end: its high watermark.
-    """
-
-    start: int
-    stable: int
-    end: int
 
 
 @dataclass
@@ -78,20 +67,20 @@ class Log:
     :param aborted: records of aborted transactions. :param undecided: those that may still become one of these.
     """
 
-    bounds: Bounds
+    bounds: LogBounds
     digests: Digests
     offsets: Offsets
     aborted: list[Span]
     undecided: list[Span]
 
 
-def bounds_of(cluster: WireCluster, tp: TopicPartition) -> Bounds:
+def bounds_of(cluster: WireCluster, tp: TopicPartition) -> LogBounds:
     """Return where a log begins and ends now. The end first: behind it nothing counts as held by a transaction."""
     end, stable = cluster.high_watermarks([tp])[tp], cluster.last_stable([tp])[tp]
-    return Bounds(min(cluster.log_starts([tp])[tp], end), min(stable, end), end)
+    return LogBounds(min(cluster.log_starts([tp])[tp], end), min(stable, end), end)
 
 
-def read_log(cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, committed: bool, timed: bool) -> Log:
+def read_log(cluster: WireCluster, tp: TopicPartition, bounds: LogBounds, *, committed: bool, timed: bool) -> Log:
     """Read the records of a log.
 
     :param committed: only those that a read_committed consumer gets; otherwise all, and which of them were aborted.
@@ -107,7 +96,7 @@ def read_log(cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, commit
     return _read(cluster, tp, bounds, committed=committed, timed=timed)
 
 
-def _read(cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, committed: bool, timed: bool) -> Log:
+def _read(cluster: WireCluster, tp: TopicPartition, bounds: LogBounds, *, committed: bool, timed: bool) -> Log:
     offsets, aborted, undecided = Offsets(), list[Span](), list[Span]()
     with tempfile.TemporaryFile() as file:
         for raw, is_aborted in _batches(cluster, tp, bounds, committed=committed):
@@ -124,7 +113,7 @@ def _read(cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, committed
 
 
 def _batches(
-    cluster: WireCluster, tp: TopicPartition, bounds: Bounds, *, committed: bool
+    cluster: WireCluster, tp: TopicPartition, bounds: LogBounds, *, committed: bool
 ) -> Iterator[tuple[RawBatch, bool]]:
     stable = told_apart(read_batches(cluster, tp, bounds.start, bounds.stable, isolation=READ_COMMITTED))
     if committed:
@@ -134,7 +123,7 @@ def _batches(
 
 
 def _take(
-    raw: RawBatch, tp: TopicPartition, role: str, bounds: Bounds, file: IO[bytes], offsets: Offsets, *, timed: bool
+    raw: RawBatch, tp: TopicPartition, role: str, bounds: LogBounds, file: IO[bytes], offsets: Offsets, *, timed: bool
 ) -> None:
     digests = array("Q")
     for record in decoded(raw, tp, role):

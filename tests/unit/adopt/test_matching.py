@@ -12,7 +12,8 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Where
 from airflow_mirror.extras.adopt.alignment import Span
 from airflow_mirror.extras.adopt.matching import Match, match
-from airflow_mirror.extras.adopt.reading import Bounds, Log, Offsets
+from airflow_mirror.extras.adopt.reading import Log, Offsets
+from airflow_mirror.verify.result import LogBounds
 
 TPS = TopicPartition("orders", 0), TopicPartition("A.orders", 0)
 
@@ -25,7 +26,7 @@ def log(records: Sequence[tuple[int, int]], end: int | None = None, start: int =
     gone = [Span(i, i + 1) for i, (offset, _) in enumerate(records) if offset in aborted]
     end = records[-1][0] + 1 if end is None and records else end or start
     digests = np.array([c for _, c in records], dtype=np.uint64)
-    return Log(bounds=Bounds(start, end, end), digests=digests, offsets=offsets, aborted=gone, undecided=[])
+    return Log(bounds=LogBounds(start, end, end), digests=digests, offsets=offsets, aborted=gone, undecided=[])
 
 
 def dense(contents: Sequence[int], start: int = 0) -> Log:

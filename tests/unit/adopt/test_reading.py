@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.extras.adopt.reading import Bounds, bounds_of
+from airflow_mirror.extras.adopt.reading import bounds_of
 from airflow_mirror.extras.adopt.stopped import _open
+from airflow_mirror.verify.result import LogBounds
 
 TP = TopicPartition("orders", 0)
 
@@ -31,7 +32,7 @@ class Busy:
 
 def test_what_was_committed_between_two_questions_is_decided() -> None:
     busy: Any = Busy()
-    assert bounds_of(busy, TP) == Bounds(0, 110, 110)
+    assert bounds_of(busy, TP) == LogBounds(0, 110, 110)
 
 
 def test_no_transaction_is_said_to_be_open_that_is_not() -> None:
