@@ -8,8 +8,8 @@ job may run anywhere, and so may a failover.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from airflow_mirror.common.partition import TopicPartition
@@ -43,7 +43,7 @@ def plan_by_hand(request: CopyRequest) -> Plan:
     :raises InputError: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     mirror = request.mirror
-    with _clusters(request) as (source, target):
+    with ClusterAdmin(load(request.source, "source")) as source, ClusterAdmin(load(request.target, "target")) as target:
         ledger = Ledger(target)
         plan, last = planned(mirror, source, target, ledger, probe=not request.no_probe, by_hand=True)
         with suppress(LedgerMissing):  # whose they are says more than that they hold data
@@ -86,7 +86,7 @@ def plan_to_verify(request: JobRequest) -> Plan:
 
     :raises VerificationFailed: names the topics that the target does not have.
     """
-    with _clusters(request) as (source, target):
+    with ClusterAdmin(load(request.source, "source")) as source, ClusterAdmin(load(request.target, "target")) as target:
         plan = plan_to_read(request.mirror, source, target)
     plan.raise_if_blocked()
     require_target(plan)
@@ -100,15 +100,6 @@ def require_target(plan: Plan) -> None:
     """
     if missing := [t for t in plan.topics if not t.target_exists]:
         raise VerificationFailed([f"{t.source_topic}: the target has no topic {t.target_topic!r}" for t in missing])
-
-
-@contextmanager
-def _clusters(request: JobRequest) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
-    with (
-        ClusterAdmin(load(request.source, "source")) as source,
-        ClusterAdmin(load(request.target, "target")) as target,
-    ):
-        yield source, target
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from airflow_mirror.jobs.metrics.measures import Measure, Spread
@@ -67,8 +68,10 @@ GROUPS_MIN = Figure(f"{PREFIX}group_latency_min_seconds", GAUGE, f"{_MOVE}, leas
 GROUPS_MAX = Figure(f"{PREFIX}group_latency_max_seconds", GAUGE, f"{_MOVE}, most {_LAST}.")
 
 
-def _delays(name: str, text: str, read: Callable[[Measure], Spread | None]) -> tuple[Measured, ...]:
+def _delays(name: str, text: str, field: str) -> tuple[Measured, ...]:
     """Return the figures of a delay: all batches together, and the extremes of the last ones."""
+
+    read: Callable[[Measure], Spread | None] = attrgetter(field)
 
     def total(m: Measure) -> Total | None:
         return None if (spread := read(m)) is None else Total(spread.batches, spread.sum_s)
@@ -85,14 +88,6 @@ def _delays(name: str, text: str, read: Callable[[Measure], Spread | None]) -> t
         Measured(f"{name}_min_seconds", GAUGE, f"{text}, least {recent}", "smallest", least),
         Measured(f"{name}_max_seconds", GAUGE, f"{text}, most {recent}", "largest", most),
     )
-
-
-def _latency(m: Measure) -> Spread | None:
-    return m.latency
-
-
-def _age(m: Measure) -> Spread | None:
-    return m.age
 
 
 MEASURED = (
@@ -119,6 +114,6 @@ MEASURED = (
     Measured("stopped", GAUGE, "Partitions whose copy has stopped with an error", "sum", lambda m: m.stopped),
     Measured("records_total", COUNTER, "Records that this job has copied", "sum", lambda m: m.records),
     Measured("bytes_total", COUNTER, "Bytes of batches that this job has sent", "sum", lambda m: m.bytes),
-    *_delays("replication_latency", "From the timestamp of a batch's newest record to the target's answer", _latency),
-    *_delays("record_age", "From the timestamp of a batch's newest record to its arrival from the source", _age),
+    *_delays("replication_latency", "From the timestamp of a batch's newest record to the target's answer", "latency"),
+    *_delays("record_age", "From the timestamp of a batch's newest record to its arrival from the source", "age"),
 )

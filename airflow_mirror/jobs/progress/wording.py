@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.copy.phase import Phase
+from airflow_mirror.wording import count
 
 _BATCHES = {"passed": "passed", "reencoded": "re-encoded", "merged": "merged", "dropped": "dropped"}
 _OFFSETS = {"padded": "padded", "primed": "primed"}
@@ -25,20 +26,17 @@ def describe(summary: Mapping[str, Any]) -> str:
 
 def _how_far(summary: Mapping[str, Any]) -> str:
     lag, offsets, partitions = summary.get("lag"), summary.get("offsets"), summary.get("partitions") or 0
+    every = count(partitions, "partition")
     if lag is None:
         begins = (summary.get("states") or {}).get(Phase.OPENING) == partitions
-        return (
-            f"{_partitions(partitions)} being opened"
-            if begins
-            else f"the progress of {_partitions(partitions)} is unknown"
-        )
+        return f"{every} being opened" if begins else f"the progress of {every} is unknown"
     if unknown := summary.get("unknown"):
-        return f"{lag:,} offsets behind in {_partitions(partitions - unknown)}, unknown for {unknown:,}"
+        return f"{lag:,} offsets behind in {count(partitions - unknown, 'partition')}, unknown for {unknown:,}"
     if offsets:
-        return f"{percent(offsets - lag, offsets)} of {offsets:,} offsets in {_partitions(partitions)}"
+        return f"{percent(offsets - lag, offsets)} of {offsets:,} offsets in {every}"
     if offsets is None:
-        return f"{lag:,} offsets behind in {_partitions(partitions)}"
-    return f"nothing to copy in {_partitions(partitions)}"
+        return f"{lag:,} offsets behind in {every}"
+    return f"nothing to copy in {every}"
 
 
 def _held(summary: Mapping[str, Any]) -> str:
@@ -53,10 +51,6 @@ def _throttled(summary: Mapping[str, Any]) -> str:
     """Say whose quota holds the copy up, and how long a request waits for it; empty if none does."""
     sides = [f"the {side} by {ms / 1000:.1f} s a request" for side, ms in (summary.get("throttled") or {}).items()]
     return f"throttled by quota: {' and '.join(sides)}" if sides else ""
-
-
-def _partitions(count: int) -> str:
-    return f"{count:,} partition{'s' if count != 1 else ''}"
 
 
 def _how_fast(summary: Mapping[str, Any]) -> str:

@@ -74,8 +74,9 @@ def test_nothing_is_touched_where_the_ledger_is_lost(monkeypatch: pytest.MonkeyP
     touched = list[str]()
     for name in ("create_target_topics", "sync_configs", "remember", "begin"):
         monkeypatch.setattr(by_hand, name, lambda *_, name=name, **__: touched.append(name))
-    clusters = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 0)]})
-    monkeypatch.setattr(by_hand, "_clusters", lambda _: nullcontext(clusters))
+    clusters = {"source": FakeAdmin({"orders": [(0, 500)]}), "target": FakeAdmin({"orders": [(0, 0)]})}
+    monkeypatch.setattr(by_hand, "load", lambda _, role: role)
+    monkeypatch.setattr(by_hand, "ClusterAdmin", lambda role: nullcontext(clusters[role]))
     monkeypatch.setattr(by_hand, "Ledger", Lost)
     for hold in (True, False):
         with pytest.raises(LedgerLost):
