@@ -63,6 +63,8 @@ class Appender:
                 if self._producer is None:
                     self._create()
                     self._producer, self._sequence = self._new_producer(), 0
+                # The same batch under the same sequence until there is an answer: one that was lost had an effect or not,
+                # and the broker takes the next try for a new batch only if it had none.
                 answer = self._log.append(batch.encode(*self._producer, self._sequence), check)
                 if answer is not None and answer.error in _APPENDED:
                     self._sequence += batch.records
@@ -70,7 +72,7 @@ class Appender:
                 if answer is not None:
                     cause = f"the leader answered {answer.error} {answer.message}"
                 if answer is not None and answer.error in _FORGOTTEN:
-                    self._producer = None
+                    self._producer = None  # and a new one, from sequence 0 on: nothing of the old one can come late
             except UnknownTopic as e:
                 self._producer, cause = None, str(e)
             except TryAgain as e:

@@ -65,6 +65,8 @@ def decide(
         sets = change(seen)
         if sets is None:
             return None
+        # Whoever dies before its record is appended has decided nothing; behind that the decision counts, whether this
+        # process hears of it or not. So nothing that depends on it may be done before it was read back.
         verdict = settle(log, fold, fold.decision(sets, seen.versions, until_ms), again)
         if verdict is Verdict.APPLIED:
             return sets
@@ -117,6 +119,7 @@ def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) 
 def _append(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> None:
     """Append a decision and read up to it; without an answer, as far as can be read."""
     offset = log.append(decision.encode())
+    # Not appended again without an answer: it would be a second record of one claim. Reading tells whether it is there.
     while True:
         try:
             catch_up(log, fold)

@@ -142,6 +142,7 @@ class StateLog:
             self._waiting.pop(key, None)  # so that it is the last one again
             self._waiting[key] = value
         while self._sent or self._waiting:
+            # What was sent without an answer is settled first: of two values of a key the older one must not come last.
             if not self._sent:
                 self._sent = {key: self._waiting.pop(key) for key in list(fitting(self._waiting))}
             batch = Batch(partial(batch_of, self._sent), len(self._sent), ", ".join(self._sent))

@@ -119,6 +119,8 @@ class TransactionClient:
         :raises Fenced: another writer took over this transactional id.
         :raises MissingRight: no WRITE on the topic or on the transactional id.
         """
+        # Noted before the first request: whichever of them loses its answer, the next call must not count on a log end
+        # that a marker may still move.
         unsettled, self._unsettled = self._unsettled, True
         if unsettled:
             described = self.describe()
@@ -152,6 +154,8 @@ class TransactionClient:
             )
             return connection.request(request, 1, self._check).error_code, None
 
+        # Before the first record: a batch of a partition that is not in the transaction would be refused, and without the
+        # group its position could not be committed with them. Who dies in between leaves an empty transaction.
         self._add_partition(tp, producer_id, epoch)
         self._ask(f"AddOffsetsToTxn of group {group!r}", add_offsets, producer_id, epoch, topic=group)
 
@@ -176,6 +180,8 @@ class TransactionClient:
             )  # fmt: skip
             return connection.request(request, 2, self._check).topics[0].partitions[0].error_code, None
 
+        # The position belongs to the transaction: until EndTxn it counts for nobody, and who dies before that leaves a
+        # transaction that the next copier's takeover aborts, records and position together.
         what = f"TxnOffsetCommit of group {group!r}"
         self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, GROUP))
         self._end(producer_id, epoch, commit=True)

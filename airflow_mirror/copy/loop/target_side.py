@@ -153,6 +153,8 @@ class TargetSide:
         lane.by_id = known and lane.connection.serves(produce.API_KEY, produce.BY_ID)
         version, ids = (produce.BY_ID, self._ids) if lane.by_id else (produce.API_VERSION, None)
         try:
+            # Each partition knows that its batch is sent (`p.sent`): whether the bytes are executed, this process may
+            # never learn. It dies, or the answer is lost, and the next opening finds out by the target's log end.
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id, ids)
             sent = lane.connection.send(
                 produce.API_KEY, version, buffers, lane.by_id, check=self._check_lease, wait=False

@@ -155,6 +155,8 @@ class MapStore:
             shelf.read_on(target)
         before, topic_id = shelf.keys(name), _topic_id(target, one.target_topic)
         origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
+        # Who dies behind this line leaves an origin and no record: the next opening goes on from it. A record before it
+        # would be one of which nobody knows where its map begins.
         self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
         self._writers[name] = _Writer(topic_id=topic_id, token=origin.token, version=origin.version, open=[], leftover=[])
         # Cleanup only: none of it counts any more.
@@ -176,6 +178,8 @@ class MapStore:
         origin = Origin(whole.source_start, whole.target_start, uuid.uuid4().hex[:16], version)
         writer = _Writer(topic_id=topic_id, token=origin.token, version=version, open=[], leftover=[])
         self._write_pieces(target, name, writer, encoding.split(whole), check)
+        # Pieces without their origin count for nobody, so a death before the last write changes nothing; behind it all of
+        # them count at once, and what was there before is leftover.
         adopted = pieces.adopted_key(name, topic_id, origin, whole.target_log_end)
         self._write(target, name, {adopted: _ORIGIN_VALUE}, check)
         self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
@@ -227,6 +231,8 @@ class MapStore:
             log.warning("pieces of the offset map of %s are left as they are: %s", name, e)
             writer.open = []
             return
+        # The joined piece first: who dies behind it leaves its parts as well, which say the same. The other way round
+        # there would be a gap, and all that lies behind it would be derived again.
         written = self._write_pieces(target, name, writer, [joined], check)
         writer.open = pieces.joinable([*rest, *written])
         self._remove(target, name, writer, [one.key for one in used if one.key != written[0].key], check)

@@ -74,6 +74,7 @@ def open_partition(
                 log_start - 1,
             )  # fmt: skip
         if found.end < start or found.log_start < start:
+            # Read again behind it: what this call has appended, and what somebody else has meanwhile, is told by the log.
             primed = priming.prime(target, mirror, one.target, found.end, start, check, one.target_topic_id)
             found = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
     elif found.end > told.high_watermark:

@@ -64,6 +64,8 @@ def open_mapped(
     mirror, isolation, check = terms.mirror, terms.isolation, terms.check
     check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))
     log_start = told.log_start
+    # With transactions this takes the partition over, before anything is read: it ends an older copier's transaction, and
+    # the log end and the progress that are read behind it can't be moved by that one any more.
     writer = _writer(target, mirror, one, check, transactional=terms.transactional)
     now = _settled(target, one, writer, told.target)
     known = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
@@ -83,6 +85,7 @@ def open_mapped(
         raise retention_lost(one, position, log_start)
     derive.check_last(source, target, one, part if len(part) else known, isolation)
     part.advance(position)
+    # Only what both logs show by now is stored: a map that is behind after a death is derived again from there.
     if part.source_end > known.source_end:
         check()
         store.append(target, one, part, check)

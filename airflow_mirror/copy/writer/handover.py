@@ -29,7 +29,7 @@ class TakenOver(NamedTuple):
 
 def take_over(client: TransactionClient) -> TakenOver:
     """Take over an id with InitProducerId, fencing its current owner."""
-    before = client.describe()
+    before = client.describe()  # before the takeover, which replaces what the last owner has left
     producer_id, epoch = client.init(HELD_MS)
     if before is None:
         return TakenOver(producer_id, epoch, epoch == 0)

@@ -184,6 +184,8 @@ def _mark(
     client: TransactionClient, producer_id: int, epoch: int, wait_s: float, first_mark_ms: int = _FIRST_MARK_MS
 ) -> LeaseToken:
     """Advance the epoch and record it as the mark of a new acquisition."""
+    # The last request of an acquisition. Before it no task can confirm a token, the old ones are fenced, and whoever dies
+    # here leaves a lease under which nobody writes; the next job takes it, and waits.
     mark_ms = first_mark_ms + epoch + 1
     producer_id, epoch = client.init(mark_ms, producer_id, epoch)
     return LeaseToken(

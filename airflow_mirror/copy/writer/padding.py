@@ -172,6 +172,8 @@ class Padder:
             raise TryAgain(
                 f"{tp}: hole [{start}, {end}) was not filled after many steps; the target answers but does not append"
             )
+        # They go where the log ended a moment ago. Who dies behind the write leaves markers that belong there,
+        # and whoever fills the hole next reads the end again.
         wrote = self._write(tp, hold, end - at, guarded=filling.written > 0)
         self._wait_for(tp, at + wrote)
         filling.written += wrote
@@ -192,6 +194,7 @@ class Padder:
         return 1
 
     def _write_directly(self, tp: TopicPartition, hold: _Hold, count: int, *, last: bool) -> int:
+        # Any other marker that is one too many has room in the hole; this one would take the next record's offset.
         if last:
             self._confirm(tp, hold)
         try:
@@ -222,6 +225,8 @@ class Padder:
     def _take_over(self, tp: TopicPartition) -> float:
         """Take over the partition and return the seconds to wait before the first read of its log end."""
         client = TransactionClient(self.target, marker_id(self.mirror, tp), self.check)
+        # First the takeover, then the quiet time, and only then the log end: a last marker that an earlier owner still
+        # had a proof for is in the log by then. The other way round it could come behind the end that was read.
         asked = time.monotonic()
         taken = handover.take_over(client)
         self._holds[tp] = _Hold(client=client, producer_id=taken.producer_id, epoch=taken.epoch, confirmed=asked)

@@ -46,6 +46,8 @@ def prime(
     while at < up_to:
         count = min(FILLERS_PER_BATCH, up_to - at)
         sequence = at % wire_batch.MAX_SEQUENCE
+        # Producer id and sequence follow from partition and offset alone: whoever repeats this, after a lost answer or in
+        # another process, appends nothing twice.
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
         answer = produce_one(target, tp, batch, check=check, topic_id=topic_id)
         if is_denied(answer.error):
@@ -58,6 +60,7 @@ def prime(
                 tp.topic, tp.partition, end, up_to, f"the target's log end is {at} while it is primed to {up_to}",
                 "Another writer appended to it. Stop that writer, delete the topic and start again.",
             )  # fmt: skip
+    # Last. Who dies before it leaves fillers at the front of the log, which the next opening deletes (`restore_start`).
     target.delete_records({tp: up_to}, check)
     return up_to - end
 
