@@ -17,7 +17,7 @@ from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.routing import pipelined
-from airflow_mirror.wire.topology import by_topic
+from airflow_mirror.wire.topology import by_topic, grouped
 
 Positions = dict[TopicPartition, GroupPosition]
 _BATCHED = 8  # OffsetFetch takes many groups from 3.0 on
@@ -144,10 +144,8 @@ def forget_group_offsets(
     topic = Request.OffsetDeleteRequestTopic
 
     def send(connection: Connection, some: list[TopicPartition]) -> dict[TopicPartition, int]:
-        topics = [
-            topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in numbers])
-            for name, numbers in by_topic(some).items()
-        ]
+        its = grouped(some, lambda tp: topic.OffsetDeleteRequestPartition(partition_index=tp.partition))
+        topics = [topic(name=name, partitions=partitions) for name, partitions in its.items()]
         answer = session.newest(connection, Request, (0, 0), permit, group_id=group, topics=topics)
         return dict.fromkeys(some, answer.error_code) if answer.error_code else _codes(answer)
 
@@ -194,7 +192,7 @@ def _fetch(
     def topics(group: str) -> Any:
         if only is None:
             return None
-        return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic(list(only[group])).items()]
+        return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic(only[group]).items()]
 
     if version >= _BATCHED:
         for some in chunks(groups, GROUPS_A_REQUEST):
@@ -273,21 +271,14 @@ def _to_commit(connection: Connection, group: str, positions: Mapping[TopicParti
 
     topic = Request.OffsetCommitRequestTopic
     version = connection.newest(Request.API_KEY, 2, 9)  # 10 uses topic ids
-    topics = [
-        topic(
-            name=name,
-            partitions=[
-                topic.OffsetCommitRequestPartition(
-                    partition_index=p,
-                    committed_offset=positions[TopicPartition(name, p)].offset,
-                    committed_leader_epoch=-1,
-                    committed_metadata=positions[TopicPartition(name, p)].metadata,
-                )
-                for p in numbers
-            ],
-        )
-        for name, numbers in by_topic(list(positions)).items()
-    ]
+
+    def one(tp: TopicPartition) -> Any:
+        return topic.OffsetCommitRequestPartition(
+            partition_index=tp.partition, committed_offset=positions[tp].offset, committed_leader_epoch=-1,
+            committed_metadata=positions[tp].metadata,
+        )  # fmt: skip
+
+    topics = [topic(name=name, partitions=its) for name, its in grouped(positions, one).items()]
     return Request(
         group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1,
         topics=topics, version=version,

@@ -14,7 +14,7 @@ from airflow_mirror.wire import produce
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import RETRIABLE
-from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
+from airflow_mirror.wire.topology import Leader, ProducerState, by_topic, grouped
 
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
@@ -42,20 +42,13 @@ def list_offsets(
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 5)  # 2: isolation (0.11); 4: leader epochs (2.1)
-    asked = Request.ListOffsetsTopic
-    epochs = dict(led)
-    topics = [
-        asked(
-            name=topic,
-            partitions=[
-                asked.ListOffsetsPartition(
-                    partition_index=p, current_leader_epoch=epochs[TopicPartition(topic, p)].epoch, timestamp=timestamp
-                )
-                for p in partitions
-            ],
-        )
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
-    ]
+    asked, leaders = Request.ListOffsetsTopic, dict(led)
+
+    def one(tp: TopicPartition) -> Any:
+        epoch = leaders[tp].epoch
+        return asked.ListOffsetsPartition(partition_index=tp.partition, current_leader_epoch=epoch, timestamp=timestamp)
+
+    topics = [asked(name=topic, partitions=its) for topic, its in grouped(leaders, one).items()]
     response = connection.request(Request(replica_id=-1, isolation_level=isolation, topics=topics), version)
     for answered in response.topics:
         for p in answered.partitions:
@@ -95,21 +88,13 @@ def epoch_ends(
     from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 3)
-    asked = Request.OffsetForLeaderTopic
-    leaders = dict(led)
-    topics = [
-        asked(
-            topic=topic,
-            partitions=[
-                asked.OffsetForLeaderPartition(
-                    partition=p, current_leader_epoch=leaders[tp].epoch, leader_epoch=epochs[tp]
-                )
-                for p in partitions
-                for tp in [TopicPartition(topic, p)]
-            ],
-        )
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
-    ]
+    asked, leaders = Request.OffsetForLeaderTopic, dict(led)
+
+    def one(tp: TopicPartition) -> Any:
+        epoch = leaders[tp].epoch
+        return asked.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=epoch, leader_epoch=epochs[tp])
+
+    topics = [asked(topic=topic, partitions=its) for topic, its in grouped(leaders, one).items()]
     response = connection.request(Request(replica_id=-1, topics=topics), version)
     for answered in response.topics:
         for p in answered.partitions:
@@ -124,16 +109,11 @@ def delete_records(
 
     version = connection.newest(Request.API_KEY, 0, 1)
     asked = Request.DeleteRecordsTopic
-    topics = [
-        asked(
-            name=topic,
-            partitions=[
-                asked.DeleteRecordsPartition(partition_index=p, offset=offsets[TopicPartition(topic, p)])
-                for p in partitions
-            ],
-        )
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
-    ]
+
+    def one(tp: TopicPartition) -> Any:
+        return asked.DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp])
+
+    topics = [asked(name=topic, partitions=its) for topic, its in grouped(dict(led), one).items()]
     response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), version, check)
     for answered in response.topics:
         for p in answered.partitions:
@@ -145,10 +125,8 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
     from kafka.protocol.admin import DescribeLogDirsRequest as Request
 
     version = connection.newest(Request.API_KEY, 1, 4)
-    topics = [
-        Request.DescribableLogDirTopic(topic=topic, partitions=partitions, version=version)
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
-    ]
+    asked = Request.DescribableLogDirTopic
+    topics = [asked(topic=topic, partitions=its, version=version) for topic, its in by_topic(dict(led)).items()]
     response = connection.request(Request(topics=topics, version=version), version)
     # Before v3 a principal without the right gets an empty response.
     refused = getattr(response, "error_code", 0) or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -181,11 +159,11 @@ def write_refusals(connection: Connection, tps: list[TopicPartition]) -> Iterato
 
     version = connection.newest(Request.API_KEY, 3, produce.API_VERSION)
     asked = Request.TopicProduceData
-    batch = asked.PartitionProduceData
-    topics = [
-        asked(name=topic, partition_data=[batch(index=p, records=produce.INVALID) for p in partitions])
-        for topic, partitions in by_topic(tps).items()
-    ]
+
+    def one(tp: TopicPartition) -> Any:
+        return asked.PartitionProduceData(index=tp.partition, records=produce.INVALID)
+
+    topics = [asked(name=topic, partition_data=its) for topic, its in grouped(tps, one).items()]
     message = Request(transactional_id=None, acks=produce.ACKS_ALL, timeout_ms=_PROBE_TIMEOUT_MS, topic_data=topics)
     response = connection.request(message, version)
     for answered in response.responses:
@@ -197,22 +175,15 @@ def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[Topic
     """DescribeProducers v0: the producers that the leader knows, in no particular order."""
     from kafka.protocol.admin import DescribeProducersRequest as Request
 
-    topics = [
-        Request.TopicRequest(name=topic, partition_indexes=partitions)
-        for topic, partitions in by_topic([tp for tp, _ in led]).items()
-    ]
+    topics = [Request.TopicRequest(name=topic, partition_indexes=its) for topic, its in by_topic(dict(led)).items()]
     response = connection.request(Request(topics=topics), 0)
     for answered in response.topics:
         for p in answered.partitions:
             states = [
                 ProducerState(
-                    s.producer_id,
-                    s.producer_epoch,
-                    s.last_sequence,
-                    s.last_timestamp,
-                    s.current_txn_start_offset,
+                    s.producer_id, s.producer_epoch, s.last_sequence, s.last_timestamp, s.current_txn_start_offset,
                     s.coordinator_epoch,
-                )  # fmt: skip
+                )
                 for s in p.active_producers
-            ]
+            ]  # fmt: skip
             yield TopicPartition(answered.name, p.partition_index), p.error_code, states

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from airflow_mirror.common.partition import TopicPartition
+
+T = TypeVar("T")
 
 
 class Leader(NamedTuple):
@@ -61,9 +63,14 @@ def id_of(topic_id: str) -> uuid.UUID:
     return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
 
 
-def by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions by topic, as requests need them."""
-    grouped: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, as requests need them."""
+    return grouped(partitions, lambda tp: tp.partition)
+
+
+def grouped(partitions: Iterable[TopicPartition], made: Callable[[TopicPartition], T]) -> dict[str, list[T]]:
+    """Return what is made of each partition, by topic."""
+    found: dict[str, list[T]] = {}
     for tp in partitions:
-        grouped.setdefault(tp.topic, []).append(tp.partition)
-    return grouped
+        found.setdefault(tp.topic, []).append(made(tp))
+    return found
