@@ -109,6 +109,8 @@ class CopyLoop:
             self._retries.now(self.partitions)
             while not should_stop() and not self._ended() and not self._aborted:
                 self._step()
+            # What was copied since the last look may be of a topic that was created again. The look comes before the
+            # draining, which waits for its answer: a process that ends here without it is caught by the next opening.
             self._watch.look(self.partitions, now=True)
             self._drain()
         return self.partitions
@@ -259,6 +261,8 @@ class CopyLoop:
     def _drain(self) -> None:
         """Wait for requests in flight, whose responses show whether more was appended than counted; end transactions."""
         self._steps.cut_short()
+        # Death in here loses nothing: an open transaction is aborted by the next opening, which then begins at its start,
+        # and a batch whose response nobody read is in the target's log end, or is sent again.
         deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
         due = self.partitions
         while self._clock() < deadline:
@@ -269,6 +273,8 @@ class CopyLoop:
                 break
             self._await_answers(_IDLE_S)
             due = self._take_touched()
+        # Maps last: only what was acknowledged is in them. Death before they are stored makes the next start walk both
+        # logs from where the last stored part ends.
         deadline = self._clock() + _MAPS_S
         self._await_maps(deadline)  # the maps being stored lack what was mapped since
         self._maps.store(self.partitions)
@@ -283,7 +289,8 @@ class CopyLoop:
 
     def _open_due(self) -> None:
         """Open the partitions whose pause is over. The loop leaves them alone until a thread reports them open."""
-        # Skip partitions that a thread still pads, or whose map it still stores.
+        # Skip partitions that a thread still pads, or whose map it still stores: opening reads the target's end, and the
+        # end of the map, and either would move behind its back.
         due = self._retries.take_due(lambda p: not self._steps.has(p) and not self._maps.has(p))
         size = max(1, -(-len(due) // self._openers.size))
         for first in range(0, len(due), size):

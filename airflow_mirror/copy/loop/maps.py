@@ -52,6 +52,8 @@ class MapKeeper:
 
     def _job(self, p: PartitionCopy, part: OffsetMap, _source: WireCluster, target: WireCluster) -> None:
         assert self._store is not None
+        # Only what was acknowledged is in a part. Death before this call costs a walk over both logs, death behind it
+        # nothing; a part that was stored and whose answer was lost is stored again, with the same content.
         stored = store_map(self._store, target, p.range, part, self._check)
         self._mailbox.post(partial(self._done, p, p.generation, None if stored else part))
 

@@ -66,6 +66,7 @@ class Steps:
             future = worker.begin(p.range.target, p.producer_id, p.epoch)
         else:
             future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
+        # Marked before the result can arrive, so that no turn of the loop sends a batch beside the step.
         p.sent()
         self._under_way.add(p)
         taken = partial(self._take, p, step, p.generation)
@@ -73,7 +74,7 @@ class Steps:
 
     def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, generation: int, future: Future[Any]) -> None:
         self._under_way.discard(p)
-        if p.generation != generation:
+        if p.generation != generation:  # failed meanwhile: what the step did is found by the opening that follows
             return
         try:
             result = future.result()
