@@ -198,7 +198,7 @@ def test_a_group_with_members_refuses_offsets_until_they_left(
 
 def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin: Any) -> None:
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
-        admin.describe_acls("TOPIC")
+        admin.describe_acls(resource_type="TOPIC")
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
         admin.create_acls([rule("t", "WRITE", "DENY")], unfenced)
 
@@ -252,8 +252,8 @@ def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
     allow = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
     root.create_acls([deny, allow], unfenced)
     root.create_acls([deny], unfenced)
-    wait_for(lambda: root.describe_acls("TOPIC") == sorted([allow, deny]))
-    assert root.describe_acls("TOPIC", "orders", "MATCH") == sorted([allow, deny])
+    wait_for(lambda: root.describe_acls(resource_type="TOPIC") == sorted([allow, deny]))
+    assert root.describe_acls(resource_type="TOPIC", name="orders", pattern_type="MATCH") == sorted([allow, deny])
     assert root.describe_acls(name="orders", permission="DENY") == [deny]
     assert root.delete_acls([deny], unfenced) == [deny] and root.delete_acls([deny], unfenced) == []
     wait_for(lambda: root.describe_acls() == [allow])
@@ -270,7 +270,7 @@ def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any
     wait_for(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)
     for refused in (
-        lambda: alice.describe_acls("TOPIC"),
+        lambda: alice.describe_acls(resource_type="TOPIC"),
         lambda: alice.create_acls(rules, unfenced),
         lambda: alice.delete_acls(rules, unfenced),
         lambda: alice.topics(["secret"]),
