@@ -77,14 +77,14 @@ def groups_offsets_apart(
 
 
 def commit_groups(
-    session: AdminSession, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Check
+    session: AdminSession, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], permit: Permit
 ) -> dict[str, GroupCommit]:
     """Set positions of many groups. Each request is sent once; the failure of one group does not concern the others.
 
     Requests don't wait for each other's answers, and all coordinators work at the same time. When this returns, each
     request was answered, or its connection was reset.
 
-    :param check: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
+    :param permit: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
     """
     commits = {group: GroupCommit() for group in wanted}
     _ = session.wire  # the first contact has its own time limit and errors
@@ -93,7 +93,7 @@ def commit_groups(
         commits[one.key].error = session.error(one.code, one.text, _setting(one.key), "Read", one.key)
         commits[one.key].refused |= wanted[one.key].keys()
     at_each = [
-        _commit_at(session, node_id, {group: wanted[group] for group in its}, check, commits)
+        _commit_at(session, node_id, {group: wanted[group] for group in its}, permit, commits)
         for node_id, its in by_broker.items()
     ]
     for _ in zip_longest(*at_each):  # in turn: while one coordinator is waited for, the others have requests to serve

@@ -304,25 +304,18 @@ class MemoryAdmin:
 
     # --- ACLs ---
 
-    def describe_acls(
-        self, resource_type: str | None = None, name: str | None = None, pattern_type: str | None = None,
-        principal: str | None = None, host: str | None = None, operation: str | None = None,
-        permission: str | None = None,
-    ) -> list[Acl]:  # fmt: skip
+    def describe_acls(self, **match: str | None) -> list[Acl]:
         """See ClusterAdmin; the broker with the lowest id is asked."""
-        fields = {
-            "resource_type": resource_type, "name": name, "pattern_type": pattern_type, "principal": principal,
-            "host": host, "operation": operation, "permission": permission,
-        }  # fmt: skip
-        what = " ".join(["describe ACLs", *(v for v in fields.values() if v)])
-        return self._ask(what, lambda: self._rules(1, **fields), touching("acl", resource_type or "*"))
+        what = " ".join(["describe ACLs", *(value for value in match.values() if value)])
+        return self._ask(what, lambda: self._rules(1, **match), touching("acl", match.get("resource_type") or "*"))
 
-    def acls_by_broker(self, resource_type: str | None = None) -> dict[int, list[Acl]]:
+    def acls_by_broker(self, **match: str | None) -> dict[int, list[Acl]]:
         """See ClusterAdmin."""
+        kind = match.get("resource_type")
         return self._ask(
-            f"describe ACLs {resource_type or ''} at each broker",
-            lambda: {broker: self._rules(broker, resource_type=resource_type) for broker in self.cluster.brokers},
-            touching("acl", resource_type or "*"),
+            f"describe ACLs {kind or ''} at each broker",
+            lambda: {broker: self._rules(broker, **match) for broker in self.cluster.brokers},
+            touching("acl", kind or "*"),
         )  # fmt: skip
 
     def create_acls(self, rules: Collection[Acl], permit: Permit) -> None:

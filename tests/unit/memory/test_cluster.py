@@ -54,14 +54,14 @@ def test_one_broker_hears_of_a_rule_later_than_the_others() -> None:
     c = cluster(brokers=2, clock=clock, rules=Rules(open_by_default=True, news_s={2: 1.0}))
     admin, producer = MemoryAdmin(c), Producer(c)
     admin.create_acls([DENY], unfenced)
-    assert admin.acls_by_broker("TOPIC") == {1: [DENY], 2: []} and admin.describe_acls() == [DENY]
+    assert admin.acls_by_broker(resource_type="TOPIC") == {1: [DENY], 2: []} and admin.describe_acls() == [DENY]
     behind = TopicPartition("orders", 1)  # its leader is broker 2
     assert producer.write(behind, b"still") == 0
     assert c.writable("User:app") == ["orders"] and list(admin.wire.write_answers([TP, behind]).values()) == [29, 2]
     with pytest.raises(MissingRight):
         producer.write(TP, b"no more")
     clock.advance(1.001)
-    assert admin.acls_by_broker("TOPIC") == {1: [DENY], 2: [DENY]} and c.writable("User:app") == []
+    assert admin.acls_by_broker(resource_type="TOPIC") == {1: [DENY], 2: [DENY]} and c.writable("User:app") == []
     with pytest.raises(MissingRight):
         producer.write(behind, b"no more")
     assert [(tp, value) for _, tp, _, value in c.written] == [(behind, b"still")]

@@ -11,6 +11,7 @@ import pytest
 
 import airflow_mirror
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.session import AdminSession
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import StateLog
 from airflow_mirror.wire.cluster import WireCluster
@@ -31,6 +32,9 @@ CODE = [
 ]  # fmt: skip
 PAIRS = [(ClusterAdmin, MemoryAdmin), (WireCluster, MemoryWire), (Ledger, MemoryLedger), (StateLog, MemoryState)]
 
+# What the requests of kafka/ are made with, which nobody else asks for.
+ENGINE = {name for name in dir(AdminSession) if not name.startswith("_")} - {"close", "role", "wire"}
+
 
 def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
@@ -44,7 +48,7 @@ def asked() -> set[str]:
 @pytest.mark.parametrize(("real", "view"), PAIRS[:2])
 def test_view_has_all_that_is_asked(real: Any, view: Any) -> None:
     made = view(MemoryCluster())
-    assert {name for name in public(real) & asked() if not hasattr(made, name)} == set()
+    assert {name for name in (public(real) & asked()) - ENGINE if not hasattr(made, name)} == set()
 
 
 @pytest.mark.parametrize(("real", "view"), PAIRS)
