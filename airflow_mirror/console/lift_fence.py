@@ -12,7 +12,8 @@ from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.intent import line
-from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, lift_unexplained, unexplained
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
+from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore

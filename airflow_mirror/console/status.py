@@ -26,7 +26,7 @@ from airflow_mirror.console.clusters import HELP, add_target, config_of, target_
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
-from airflow_mirror.cutover.lifting import told_unexplained
+from airflow_mirror.cutover.other_fences import told_unexplained
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.extras.drill.store import is_over

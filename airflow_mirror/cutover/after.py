@@ -13,8 +13,8 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.lifting import intent_of
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.admin import ClusterAdmin

@@ -13,7 +13,7 @@ from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.foreseen import require_alone_in_ledger, require_possible
 from airflow_mirror.cutover.groups import require_free_groups
-from airflow_mirror.cutover.lifting import described
+from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail

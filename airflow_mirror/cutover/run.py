@@ -20,8 +20,9 @@ from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.heartbeat import require_over
-from airflow_mirror.cutover.lifting import Raised, locked
+from airflow_mirror.cutover.lifting import locked
 from airflow_mirror.cutover.preview import Preview, judge
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest

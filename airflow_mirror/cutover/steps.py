@@ -24,10 +24,11 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.intent import fence_text
-from airflow_mirror.cutover.lifting import Raised, alone, described, require_first
 from airflow_mirror.cutover.open_transactions import look_for_unseen
+from airflow_mirror.cutover.other_fences import described, require_first
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.raised import Raised, alone
 from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.writers import (
     require_no_writer,

@@ -15,9 +15,9 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent, by_key, fence_text
-from airflow_mirror.cutover.lifting import intent_of
 from airflow_mirror.cutover.mirror_only_fence import spare
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.errors import FenceGone, FenceNotSwapped
 from airflow_mirror.kafka.model import Acl
 

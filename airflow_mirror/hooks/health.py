@@ -24,7 +24,7 @@ def facts_of(
     :param mirror: as it should be copied; the tail may differ. :param plan: its last one.
     :param told: is told, as a logger's ``info`` is, what could not be looked for.
     """
-    from airflow_mirror.cutover.lifting import told_unexplained
+    from airflow_mirror.cutover.other_fences import told_unexplained
     from airflow_mirror.cutover.platform import Platform
     from airflow_mirror.jobs.health.gathering import gather
 

@@ -11,7 +11,8 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.failover import run as failing_over
 from airflow_mirror.cutover.failover.returned import fence_returned
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.lifting import lift_leftover_fence, lift_unexplained, unexplained
+from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.rollback.run import way_back

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, UP, fence_state
 from airflow_mirror.cutover.failover.run import FailoverReport
 from airflow_mirror.cutover.guard import GRACE_S
-from airflow_mirror.cutover.lifting import LIFT_PATIENCE_S
+from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS

@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import lifting
+from airflow_mirror.cutover import other_fences
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, go_up
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import ClusterUnreachable, FencedByAnother, MirrorError, MissingRight, RequestRefused
@@ -71,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins)
     monkeypatch.setattr(gathering, "gather", one.gather)
-    monkeypatch.setattr(lifting, "unexplained", one.left)
+    monkeypatch.setattr(other_fences, "unexplained", one.left)
     monkeypatch.setattr(health, "last_plan", lambda *_: one.plan)
     return one
 

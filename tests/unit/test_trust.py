@@ -34,6 +34,7 @@ SOURCES = {
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
     ("console/main.py", "parser", "import_module(f'airflow_mirror.console.{COMMANDS[name][0]}')"): "a table",
+    ("console/main.py", "every", "import_module(f'airflow_mirror.console.{module}')"): "likewise",
     ("console/home.py", "hooks_of", "import_module(f'airflow_mirror.hooks.{module}')"): "a word in its callers",
     ("cutover/fence.py", "fence_of", "function_at(str(fence))"): "the caller's",
     ("cutover/foreseen.py", "_fence", "fence_of(request.fence)"): "what was asked for: an operator's field, or --fence",

@@ -32,8 +32,9 @@ from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, not
 from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.lifting import Raised, handed_over_by
+from airflow_mirror.cutover.lifting import handed_over_by
 from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of

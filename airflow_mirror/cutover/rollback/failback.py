@@ -30,8 +30,8 @@ from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.lifting import Raised
 from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of
 from airflow_mirror.cutover.rollback.export import Exported, export, read_back

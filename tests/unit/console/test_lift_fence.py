@@ -14,7 +14,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import clusters
 from airflow_mirror.console import lift_fence as command
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover import lifting, report_store
+from airflow_mirror.cutover import lifting, other_fences, report_store
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
 from airflow_mirror.cutover.fence import AclFence, CallableFence, _named, name_of
@@ -272,7 +272,7 @@ def test_fence_that_goes_up_while_rules_are_looked_at_explains_them(
     ACLS.add(rule("orders", "WRITE", "DENY"))
     sides = (Cluster(ClientConfig({"bootstrap.servers": "b:1"}, role)) for role in ("source", "target"))
     on = Platform(*(Side(one) for one in sides))  # type: ignore[arg-type]
-    assert lifting.unexplained(on, "flow") == [] and seen
+    assert other_fences.unexplained(on, "flow") == [] and seen
 
 
 def test_fences_of_other_mirrors_are_told_from_ones_own(target: Target) -> None:

@@ -20,7 +20,7 @@ from airflow_mirror.cutover.decision import (
     stand_behind_open,
 )
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
-from airflow_mirror.cutover.lifting import described, lift_unexplained, told_unexplained, unexplained
+from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,

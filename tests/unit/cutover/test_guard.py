@@ -389,7 +389,7 @@ def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: p
     def away(*_: Any, **__: Any) -> Any:
         raise TryAgain("no broker answered")
 
-    monkeypatch.setattr("airflow_mirror.cutover.lifting.LIFT_PATIENCE_S", 0.0)
+    monkeypatch.setattr("airflow_mirror.cutover.raised.LIFT_PATIENCE_S", 0.0)
     with monkeypatch.context() as gone:
         gone.setattr(world.source, "delete_acls", away)
         world.seconds(30)

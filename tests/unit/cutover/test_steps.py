@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover import lifting, steps
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import (
     CLOSED,
@@ -33,6 +33,7 @@ from airflow_mirror.cutover.decision import go_up as decide_up
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.run import recover
@@ -532,7 +533,7 @@ def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, 
         open_behind(after)
         if next_ends == "not kept":
             assert after.up is not None
-            raised = lifting.Raised.of(after.on, "flow", after.up, after.fence, after.report)
+            raised = Raised.of(after.on, "flow", after.up, after.fence, after.report)
             assert raised.close().phase == CLOSED
 
     seconds = list[Attempt]()

@@ -1,0 +1,109 @@
+"""Rules at the source that are not this attempt's: other mirrors' fences, the site's own, and what nothing explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from airflow_mirror.common.policy import COLON
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.intent import Intent, line
+from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.raised import intent_of
+from airflow_mirror.errors import (
+    FencedByAnother,
+    FenceStands,
+    MirrorError,
+)
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.plan import ledger_store as plans
+
+
+def unexplained(on: Platform, mirror: str) -> list[Acl]:
+    """Return rules of a mirror's fences that nothing decided explains: what keeps everybody out, and what names them.
+
+    A request of a process that is long gone may have come late. What a fence has found there before is the site's own.
+
+    :raises PlanNotKept: the ledger has lost the mirror's plan. :raises FencedByAnother: they may be another mirror's.
+    """
+    values = on.target.ledger.values()
+    there = decision.fence_state(values, mirror)
+    plan_hash = there.plan if there is not None else plans.last_hash(values, mirror)
+    if plan_hash is None:
+        return []
+    topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
+    intent = None if there is None else intent_of(on.target, mirror, there)
+    known: set[Acl] = set()
+    name, held = "", frozenset[str]() if intent is None else intent.held
+    if intent is not None and there is not None and not there.is_over:
+        known, name = set(intent.deny), name_of(mirror, there.run, there.id)
+    found = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    if found and decision.fence_state(on.target.ledger.values(), mirror) != there:
+        return unexplained(on, mirror)  # a fence went up, or came down, while we looked
+    return found
+
+
+def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> list[str]:
+    """Return such rules as readable lines, for who looks at a mirror; where they can't be told, that is no alarm.
+
+    :param log: takes what is said quietly, as loggers do: a source that is away, has no authorizer, or does not list its
+        rules; fences of other mirrors, which may be about the same topics.
+    """
+    try:
+        return [line(one) for one in unexplained(on, mirror)]
+    except MirrorError as e:
+        log("rules of the source that no record explains were not looked for: %s", e)
+        return []
+
+
+def described(run: Attempt) -> Intent:
+    """Return what raising a run's fence changes, if no other fence stands in its way.
+
+    A rule that keeps everybody out is taken for the site's own, and stays. Where an earlier fence of the mirror did not
+    find it there, it may be a late request of that fence's, and nobody would ever lift it.
+
+    :raises FencedByAnother: :raises FenceStands: something does. Errors as of :meth:`.fence.Fence.intent`.
+    """
+    intent, before = run.fence.intent(run.topics), run.before
+    if not isinstance(run.fence, AclFence):
+        return intent
+    run.others = run.fence.others(run.mirror.name)
+    run.fence.require_no_other(run.mirror.name, run.topics)
+    if before is not None and before.kind == AclFence.kind:
+        earlier = intent_of(run.on.target, run.mirror.name, before)
+        if late := sorted(intent.held.intersection(earlier.topics) - earlier.held):
+            cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
+            raise FenceStands(run.mirror.name, before.run, cause)
+    return intent
+
+
+def require_first(run: Attempt) -> None:
+    """Return unless another mirror's fence, named at the source by now, may be about a run's topics.
+
+    Its rules are the same as ours, and whoever lifts first would open both. Ours is named and has no rule yet: so of two
+    that see each other neither has one, and of two of which one sees the other that one alone steps back.
+
+    :raises FencedByAnother: it is, or our ledger does not know. It is decided before that no rule there is ours.
+    """
+    if not isinstance(run.fence, AclFence):
+        return
+    for other in sorted(set(run.fence.others(run.mirror.name)).difference(run.others)):
+        mirror, _, attempt = other.split(COLON)
+        there, topics = decision.fence_state(run.life.values(), mirror), set(run.topics)
+        if there is not None and there.id == attempt:
+            topics.intersection_update(intent_of(run.on.target, mirror, there).topics)
+        if topics:
+            assert run.up is not None
+            run.intent = replace(run.intent, held=frozenset(run.intent.topics), bare=frozenset())
+            run.up = decision.change_intent(run.life, run.mirror.name, run.up, run.intent.value())
+            raise FencedByAnother(run.source.role, sorted(topics), [other])
+
+
+def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:
+    """Remove such rules, because a person said so; return those that were there.
+
+    :raises CutoverTakenOver: a fence of the mirror stands by now.
+    """
+    return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror))

@@ -1,0 +1,256 @@
+"""A fence that is decided about: what its lifting needs, and how it is lifted, step by step.
+
+The order is that of :mod:`.lifting`; everybody who ends a fence goes through here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.attempt import Attempt, Log
+from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.fence import AclFence, Fence, name_of
+from airflow_mirror.cutover.groups import restore_groups
+from airflow_mirror.cutover.intent import Intent, fence_text
+from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import (
+    CutoverTakenOver,
+    FenceNotLifted,
+    InputError,
+    MirrorCutOver,
+    TryAgain,
+)
+from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.plan.direction import FAILOVER, direction
+
+_LOG = logging.getLogger("airflow_mirror.cutover")
+# After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
+LIFT_PATIENCE_S = 20.0
+
+
+@dataclass(kw_only=True)
+class Raised:
+    """A fence that is decided about, and what its lifting needs.
+
+    :param fence: by which it is lifted. :param intent: what it has changed.
+    :param report: of that attempt; None: it has left none, so it has moved no group.
+    :param rows: what was undone, or was not.
+    """
+
+    on: Platform
+    mirror: str
+    state: FenceState
+    fence: Fence
+    intent: Intent
+    report: CutoverReport | None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be undone, with the cause."""
+        return [f"{row['step']}: {row['error']}" for row in self.rows if not row["ok"]]
+
+    @classmethod
+    def of(
+        cls, on: Platform, mirror: str, state: FenceState, given: Fence | None, report: CutoverReport | None
+    ) -> Raised:
+        """Return it as the ledger has it.
+
+        :raises InputError: another fence was given than is up. :raises PlanNotKept: the ledger has lost the plan.
+        :raises LedgerNewer: a newer version decided it.
+        """
+        fence, intent = fence_for(state.kind, state.name, given, on.source), intent_of(on.target, mirror, state)
+        return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
+
+    @classmethod
+    def by(cls, run: Attempt) -> Raised:
+        """Return the fence that a run has decided, as its own process knows it."""
+        assert run.up is not None
+        return cls(
+            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
+        )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """The name that it has at the source."""
+        return name_of(self.mirror, self.state.run, self.state.id)
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has changed, for people."""
+        return fence_text(self.fence.kind, self.intent)
+
+    def lift_rules(self, permit: Permit) -> None:
+        """Lift it; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
+
+        :raises FenceNotLifted: names what is still in place. :raises CutoverTakenOver: it is somebody else's by now.
+        """
+        source = self.on.source
+        deadline = source.clock.monotonic() + LIFT_PATIENCE_S
+        while True:
+            try:
+                self.fence.lift(self.intent, self.name, permit)
+                return
+            except CutoverTakenOver:
+                raise
+            except TryAgain as e:
+                if source.clock.monotonic() > deadline:
+                    raise FenceNotLifted(source.admin.role, self.lines, str(e)) from e
+                source.clock.sleep(0.5)
+
+    def begin(self, lifter: str) -> bool:
+        """Decide that it is lifted; return whether it is so by now, and there is something to undo.
+
+        :raises CutoverTakenOver: another attempt's fence is decided about by now, or another process owns it.
+        :raises Undecided: nobody knows.
+        """
+        found = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
+        if found is None:
+            raise CutoverTakenOver(self.state.run)
+        self.state = found
+        return found.stands
+
+    def undo(self, log: Log = _LOG) -> bool:
+        """Do what was decided: lift the fence, restore the groups, and decide that it is done. Return whether all is.
+
+        Producers come first. What fails is in the report, and does not keep the rest from being done. While brokers don't
+        answer for a group it stays decided that the fence is being lifted: whoever goes on restores the group as well.
+
+        :raises CutoverTakenOver: somebody else goes on with it.
+        """
+        report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
+        unanswered = list[TryAgain]()
+
+        def attempt(step: str, do: Callable[[], str]) -> None:
+            row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
+            try:
+                row["what"] = do()
+            except CutoverTakenOver:
+                raise
+            except Exception as e:
+                if isinstance(e, TryAgain):
+                    unanswered.append(e)
+                row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
+            self.rows.append(row)
+            log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
+
+        attempt("fence", lambda: self._lifted(permit))
+        if report is not None and report.groups:
+            attempt("commit_groups", lambda: self._restored(report, permit))
+        if report is not None and any(step.name == "stop_writers" for step in report.steps):
+            lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
+            attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
+        if self.rows[0]["ok"] and not unanswered:
+            attempt("decision", self._ended)
+        done = not self.failures
+        if report is not None:
+            if report.undone[-len(self.rows) :] != self.rows:  # a guard tries every second while a coordinator is away
+                report.undone += self.rows
+            report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
+        return done
+
+    def close(self, end_writing: Callable[[], object] = lambda: None) -> FenceState:
+        """Lift the fence of an open target; return what is decided then.
+
+        :param end_writing: returns when no mirror can write any more to what applications use from now on. Called once
+            it is decided: who looks at the fence later begins nothing behind it.
+        :raises CutoverTakenOver: something else is decided by now. :raises FenceNotLifted: names what is in place.
+        """
+        ledger = self.on.target.ledger
+        self.state = decision.begin_closing(ledger, self.mirror, self.state, self.on.new_id())
+        end_writing()
+        self._lifted(decision.permit(ledger, self.mirror, self.state))
+        self._ended()
+        return self.state
+
+    def take_back(self) -> None:
+        """Undo what was raised in vain. Where another fence stands, also another mirror's, the same rules are that one's.
+
+        :raises CutoverTakenOver: one does; only the name is taken back, unless it is that one's as well.
+        """
+        acl, ledger = self.fence if isinstance(self.fence, AclFence) else None, self.on.target.ledger
+        unowned = decision.nobodys(ledger, self.mirror, self.state)
+
+        def nobodys() -> None:
+            unowned()
+            if acl is not None and acl.others(self.mirror):
+                raise CutoverTakenOver(self.state.run)
+
+        try:
+            self.fence.lift(self.intent, self.name, nobodys)
+        except CutoverTakenOver:
+            there = decision.fence_state(ledger.values(), self.mirror)
+            if acl is not None and (there is None or there.is_over or there.id != self.state.id):
+                acl.forget(self.name)
+            raise
+
+    def _lifted(self, permit: Permit) -> str:
+        self.lift_rules(permit)
+        self.is_down()
+        return "fence lifted"
+
+    def _restored(self, report: CutoverReport, permit: Permit) -> str:
+        """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then."""
+        ledger = self.on.target.ledger
+
+        def shut() -> None:
+            permit()
+            if (now := direction(ledger.values(), self.mirror)) is not None and now.by == FAILOVER:
+                raise MirrorCutOver(self.mirror, [], now.at)
+
+        try:
+            return restore_groups(self.on.target, report, shut)
+        except MirrorCutOver as e:
+            return f"left where they are: {e}"
+
+    def is_down(self) -> None:
+        """Note in the report that it is."""
+        if self.report is not None and self.report.fence is not None:
+            self.report.fence.lifted, self.report.fence.kept = time.time(), False
+
+    def _ended(self) -> str:
+        self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)
+        return f"it is decided that it is {self.state.phase}"
+
+
+def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
+    """Return what a decided fence has changed, by the topics of the plan that it pins. Errors as :meth:`Raised.of`."""
+    return Intent.of(state.intent, [t.source_topic for t in target.plan(mirror, state.plan, state.revision).topics])
+
+
+def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
+    """Return the fence that was raised.
+
+    What is decided about ACLs is complete, whatever fence is given now; any other fence has to be given again. If a fence
+    of another kind lifted it, it would count as lifted and still be up.
+
+    :raises InputError: the fence can't be built.
+    """
+    if given is not None and given.kind == kind:
+        return given
+    if kind == AclFence.kind:
+        return AclFence(source.admin, clock=source.clock)
+    got = "none" if given is None else f"one of kind {given.kind!r}"
+    raise InputError(
+        f"the fence that is up is of kind {kind!r} ({name or 'nobody says which'}), and {got} was given. "
+        "Pass the fence that was used: airflow-mirror lift-fence --fence package.module.function, or fence= of "
+        "LiftFenceOperator. The ledger's word is not enough: whoever may write there could name any function."
+    )
+
+
+def alone(raised: Raised, *, opened: bool) -> Permit:
+    """Return what takes a decision's place where the ledger can't be asked: at the source only this fence is named.
+
+    A callable fence has no name there: nobody but who knows its callable lifts it.
+
+    :param opened: also if its opening is announced.
+    """
+    fence = raised.fence
+    return fence.alone(raised.mirror, raised.name, opened=opened) if isinstance(fence, AclFence) else unfenced
