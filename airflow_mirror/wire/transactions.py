@@ -20,9 +20,9 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import FENCED, RETRIABLE, Fenced, meaning, refusal
+from airflow_mirror.wire.markers import markers_body, markers_error
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
-from airflow_mirror.wire.varint import unsigned
 
 T = TypeVar("T")
 
@@ -351,8 +351,8 @@ def write_txn_markers(
         raise ValueError(f"count={count}: at least one marker")
     asked = f"{cluster.role} cluster, WriteTxnMarkers ({count}) to {tp}"
     connection = cluster.connection(cluster.leader(tp).node_id)
-    body = _markers_body(tp, producer_id, epoch, count, coordinator_epoch, commit)
-    code = _markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, True, check))
+    body = markers_body(tp, producer_id, epoch, count, coordinator_epoch, commit)
+    code = markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, True, check))
     if code == 0:
         return
     if code in RETRIABLE:
@@ -372,34 +372,3 @@ def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: 
     """
     states = cluster.describe_producers([tp])[tp]
     return max([0, *(s.coordinator_epoch for s in states if s.producer_id == producer_id)])
-
-
-def _markers_body(
-    tp: TopicPartition, producer_id: int, epoch: int, count: int, coordinator_epoch: int, commit: bool
-) -> bytes:
-    """Encode a WriteTxnMarkers v1 body of ``count`` equal markers: one is encoded, its bytes are repeated."""
-    from kafka.protocol.producer import WriteTxnMarkersRequest as Request
-
-    marker = Request.WritableTxnMarker
-    one = Request(
-        markers=[
-            marker(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                transaction_result=commit,
-                topics=[marker.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
-                coordinator_epoch=coordinator_epoch,
-            )
-        ]
-    )
-    encoded = one.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
-    return unsigned(count + 1) + bytes(encoded[1:-1]) * count + b"\0"
-
-
-def _markers_error(body: memoryview) -> int:
-    """Return the first error of a response, 0 if every marker was written."""
-    from kafka.protocol.producer import WriteTxnMarkersResponse
-
-    response = WriteTxnMarkersResponse.decode(body, version=1)
-    codes = [p.error_code for marker in response.markers for topic in marker.topics for p in topic.partitions]
-    return next((code for code in codes if code), 0)

@@ -53,7 +53,7 @@ EFFECTS = {
     "EndTxnRequest": "wire/transactions.py",
     "InitProducerIdRequest": "wire/transactions.py",
     "TxnOffsetCommitRequest": "wire/transactions.py",
-    "WriteTxnMarkersRequest": "wire/transactions.py",
+    "WriteTxnMarkersRequest": "wire/markers.py",
 }
 # What only asks, or logs in.
 QUESTIONS = {
@@ -77,7 +77,7 @@ WITHOUT = {
     "wire/transactions.py: write_txn_markers": "copies give a check; what a probe writes is its own",
 }
 # What makes the message of such a request; who sends it has the permit.
-MESSAGES = {"kafka/configs.py: _alteration", "kafka/group_offsets.py: _to_commit", "wire/transactions.py: _markers_body"}
+MESSAGES = {"kafka/configs.py: _alteration", "kafka/group_offsets.py: _to_commit", "wire/markers.py: markers_body"}
 # What changes something by another client than ours.
 OTHER_CLIENTS = {
     "extras/drill/clean_up.py": {"delete_consumer_groups"},  # the drill's own group

@@ -375,22 +375,6 @@ class MapStore:
         return end
 
 
-class NoMaps(MapStore):
-    """Keeps nothing: of a copy that nobody goes on with."""
-
-    def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
-        """Return None: there is none."""
-        return None
-
-    resume = load
-
-    def begin(self, target: WireCluster, one: CopyRange, source_start: int, target_start: int, check: Check) -> None:
-        """Do nothing."""
-
-    def append(self, target: WireCluster, one: CopyRange, part: OffsetMap, check: Check) -> None:
-        """Do nothing."""
-
-
 def _topic_id(target: WireCluster, topic: str) -> str:
     """Return the id of a target topic; "" where topics have none.
 

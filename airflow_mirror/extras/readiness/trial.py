@@ -20,7 +20,7 @@ from airflow_mirror.common.policy import COLON, scratch_topic
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.copy.offsets.store import NoMaps
+from airflow_mirror.copy.offsets.no_maps import NoMaps
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.writer import lease

@@ -22,7 +22,8 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import ConnectionLost, Fenced
-from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers
+from airflow_mirror.wire.markers import markers_body
+from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, write_txn_markers
 from tests.unit.peer import FakeBroker, HangUp
 
 FIND, INIT, ADD, END, MARKERS, DESCRIBE, OFFSET_FETCH = 10, 22, 24, 26, 27, 65, 9
@@ -237,7 +238,7 @@ def test_many_equal_markers_are_encoded_as_the_schema_says(count: int) -> None:
         coordinator_epoch=3,
     )
     expected = bytes(WriteTxnMarkersRequest(markers=[one] * count).encode(version=1))
-    assert _markers_body(TP, 2**40, 7, count, 3, True) == expected
+    assert markers_body(TP, 2**40, 7, count, 3, True) == expected
 
 
 def test_direct_markers_are_sent_once_despite_a_lost_answer(broker: FakeBroker, cluster: WireCluster) -> None:
