@@ -11,7 +11,7 @@ from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.health import facts_of
 from airflow_mirror.hooks.remembered import last_plan
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, number
+from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.plan.findings import BLOCK
 
@@ -41,11 +41,11 @@ class CheckMirrorOperator(MirrorOperator):
     :param min_free_bytes: what each broker of the target must have free, where it tells (templated).
     :param warn_only: checks whose findings are warnings (templated).
     :param begins_beside: the tail is started by a DAG that is turned on together with this one: where it was never
-        started, the DAG's first run skips instead of failing.
+        started, the DAG's first run skips instead of failing (templated).
     """
 
     template_fields: Sequence[str] = (
-        "mirror", "max_lag_s", "max_lag_records", "min_headroom_s", "min_free_bytes", "warn_only",
+        "mirror", "max_lag_s", "max_lag_records", "min_headroom_s", "min_free_bytes", "warn_only", "begins_beside",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +56,7 @@ class CheckMirrorOperator(MirrorOperator):
         min_headroom_s: float | str = 6 * 3600.0,
         min_free_bytes: int | str = 10_000_000_000,
         warn_only: Sequence[str] | str = ("paused", "transactions", "left_out", "notes", "fence"),
-        begins_beside: bool = False,
+        begins_beside: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,7 +92,7 @@ class CheckMirrorOperator(MirrorOperator):
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
 
     def _let_it_begin(self, context: Context) -> None:
-        if self.begins_beside and context["ti"].get_previous_dagrun() is None:
+        if flag("begins_beside", self.begins_beside) and context["ti"].get_previous_dagrun() is None:
             raise AirflowSkipException("the tail was never started, and this is the first look; the next one judges")
 
     def _limits(self) -> Limits:

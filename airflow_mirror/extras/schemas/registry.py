@@ -96,7 +96,7 @@ class Registry:
 
         :raises TryAgain: it does not answer. :raises BrokerError: it refuses.
         """
-        where = f"schemas/ids/{schema_id}" if isinstance(schema_id, int) else f"schemas/guids/{quote(schema_id)}"
+        where = f"/schemas/ids/{schema_id}" if isinstance(schema_id, int) else f"/schemas/guids/{quote(schema_id)}"
         found = self._get(where)
         if found is None:
             return None
@@ -113,7 +113,7 @@ class Registry:
             place = str(one["subject"]), int(one["version"])
             if place in above:
                 continue
-            its = self._get(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            its = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
             parts.append((one["name"], None if its is None else self._content(its, {*above, place})))
         return kind, text, sorted(parts, key=lambda part: str(part[0]))
 
@@ -121,7 +121,7 @@ class Registry:
         import requests
 
         try:
-            answer = self._session.get(f"{self.url}/{path}", timeout=_TIMEOUT_S, allow_redirects=False)
+            answer = self._session.get(f"{self.url}{path}", timeout=_TIMEOUT_S, allow_redirects=False)
         except requests.RequestException as e:
             raise TryAgain(f"the {self.role}'s schema registry does not answer: {type(e).__name__}") from None
         if answer.status_code == 404 and _code(answer) in _NO_SCHEMA:

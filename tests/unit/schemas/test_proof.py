@@ -121,7 +121,7 @@ def test_registry_that_is_away_or_refuses_proves_nothing(world: World, monkeypat
     world.write("orders", [payload(1)])
     for status in (401, 302, 500):  # of a redirect no answer is believed, and no secret goes there
         world.here.status = status
-        with pytest.raises(BrokerError, match=f"source's schema registry for schemas/ids/1.*{status}"):
+        with pytest.raises(BrokerError, match=f"source's schema registry for /schemas/ids/1.*{status}"):
             world.prove()
     monkeypatch.setattr(registries, "_TIMEOUT_S", 0.2)
     with pytest.raises(TryAgain, match="target's schema registry does not answer"):
