@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.cutover.platform import Platform
+    from airflow_mirror.cutover.report import CutoverReport
+
 __all__ = ["WatchCutoverSensor"]
 
 
@@ -26,7 +29,8 @@ class WatchCutoverSensor(BaseSensorOperator):
 
     Fails at once, and without a retry, when the old source is written to, or its kept fence is gone. A group that does
     not read on is no failure: its application may be switched tomorrow. The log names it at each look, and so does the
-    result. Nothing is remembered between looks, so it frees its slot meanwhile (``mode="reschedule"``).
+    result. The last look also names who else has not come to the target, and who is still on the source. Nothing is
+    remembered between looks, so it frees its slot meanwhile (``mode="reschedule"``).
 
     :param mirror: a Mirror, a dict of its fields, or a path (templated).
     :param watch_s: seconds since the opening of the target; 0 looks once (templated).
@@ -61,11 +65,25 @@ class WatchCutoverSensor(BaseSensorOperator):
                 on = Platform.of(*admins)
                 report = ReportStore(on.target.reports(mirror.name), mirror.name, directory.name, None).load()
                 found = look_after(on, report, time.time())
-            for line in found.lines():
+                waiting = self._waiting(on, report) if found.seconds >= watch_s else []
+            for line in [*found.lines(), *(f"waited for: {one}" for one in waiting)]:
                 self.log.info("%s", line)
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / "after.json"
-            write_json(path, found.to_dict())
+            write_json(path, {**found.to_dict(), "waiting": waiting})
             found.raise_if_wrong()
-        value = compact({**found.to_dict(), "path": str(path)}, full=str(path))
+        value = compact({**found.to_dict(), "waiting": waiting, "path": str(path)}, full=str(path))
         return PokeReturnValue(is_done=found.seconds >= watch_s, xcom_value=value)
+
+    def _waiting(self, on: Platform, report: CutoverReport | None) -> list[str]:
+        """Return who has not come to the target yet. What can't be read is no fault of the cutover, and is said."""
+        from airflow_mirror.errors import MirrorError
+        from airflow_mirror.extras.clients.inventory import look
+
+        assert report is not None  # who has none has nothing to look after
+        try:
+            plan = on.target.plan(report.mirror, report.plan_hash)
+            found = look(plan, on.source.admin, on.target.admin, report)
+        except MirrorError as e:
+            return [f"nobody knows: {e}"]
+        return [*found.waiting, *(f"not seen: {line}" for line in found.unseen)]

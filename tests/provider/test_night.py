@@ -44,9 +44,7 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
     monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made.plan, None))
     monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
-    monkeypatch.setattr(
-        "airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *a, **k: made.kept.append(plan)
-    )
+    monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *a, **k: made.kept.append(plan))
     monkeypatch.setattr("airflow_mirror.extras.readiness.build.night_plan", night_plan)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.after import After, GroupAfter
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -30,7 +33,10 @@ def found(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> 
     looks: list[After] = []
     monkeypatch.setattr("airflow_mirror.cutover.after.look_after", lambda *_: looks.pop(0))
     monkeypatch.setattr("airflow_mirror.cutover.report_store.reports_of", lambda *_: None)
-    monkeypatch.setattr(ReportStore, "load", lambda _: None)
+    monkeypatch.setattr(ReportStore, "load", lambda _: CutoverReport(mirror="m", plan_hash="p"))
+    monkeypatch.setattr(Side, "plan", lambda *_: None)
+    who = SimpleNamespace(waiting=["group 'g' has not come to the target"], unseen=["groups: no"])
+    monkeypatch.setattr("airflow_mirror.extras.clients.inventory.look", lambda *_: who)
     monkeypatch.setattr(ClusterAdmin, "cluster_id", lambda _: "c")
     return looks
 
@@ -43,6 +49,7 @@ def test_sensor_is_done_when_its_time_is_over(
     found += [seen(599.0), seen(600.0)]
     assert [sensor.poke(context).is_done for _ in range(2)] == [False, True]
     kept = json.loads((report_dir(Mirror.from_dict(mirror), "manual__1") / "after.json").read_text())
+    assert kept["waiting"] == ["group 'g' has not come to the target", "not seen: groups: no"]
     assert kept["seconds"] == 600.0 and kept["groups"] == [{"group": "g", "state": "Stable", "committed": True, "lag": 0}]
 
 
