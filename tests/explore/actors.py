@@ -164,7 +164,7 @@ def tail(w: World, name: str, plan: Plan = PLAN, **when: Any) -> Actor:
         try:
             while not task.is_over and s.now < until:
                 presence._require(side.ledger, me)
-                if jobs.stop_asked(side.state(SIGN.below(mirror.name)).read(), me):
+                if jobs.stop_requested_by(side.state(SIGN.below(mirror.name)).read(), me):
                     break
                 s.clock.sleep(_LOOK_EVERY_S)
         finally:

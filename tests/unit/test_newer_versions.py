@@ -190,7 +190,7 @@ def test_sign_that_can_not_be_read_is_still_a_sign_of_life(value: bytes) -> None
 
 @pytest.mark.parametrize("value", STRANGE, ids=repr)
 def test_request_to_stop_is_heard_whoever_wrote_it(value: bytes) -> None:
-    assert Heartbeat(kept_as("job/m/mine/stop", value), ME).stop_asked() == "somebody"
+    assert Heartbeat(kept_as("job/m/mine/stop", value), ME).stop_requested_by() == "somebody"
 
 
 def test_fence_whose_changes_can_not_all_be_read_is_not_undone_in_part() -> None:
@@ -290,7 +290,7 @@ def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:
     Heartbeat(state, ME).give(RUNNING)
     watch = Watch(state)
     assert watch.status(ME) == RUNNING and (sign := watch.sign(ME)) is not None and sign.number == 1
-    assert Heartbeat(state, ME).stop_asked() == "ann"
+    assert Heartbeat(state, ME).stop_requested_by() == "ann"
     Heartbeat(state, ME).forget_others()
     assert active_tail(every("m", **MORE)[0], "m") == ME
 

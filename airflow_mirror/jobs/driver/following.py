@@ -28,7 +28,7 @@ from airflow_mirror.jobs.driver.followers import followers
 from airflow_mirror.jobs.driver.held_lease import HeldLease, wait_until, writer_lease
 from airflow_mirror.jobs.driver.lease_recovery import LeaseRecovery
 from airflow_mirror.jobs.driver.prepare import CopyJob, prepare_to_copy, require_still_ours
-from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
 from airflow_mirror.jobs.driver.tail_states import Event, State
@@ -99,7 +99,7 @@ def _as_decided(job: CopyJob, ended: WritingEnded | None) -> Outcome:
 
 
 def _copy(
-    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, there: Presence,
+    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, there: TailHeartbeat,
     publication: Publication, muster: Muster,
 ) -> Tail:  # fmt: skip
     with writer_lease(request.target, job.mirror.name) as held:
@@ -126,7 +126,7 @@ def _follow(
     tail: Tail,
     job: CopyJob,
     held: HeldLease,
-    there: Presence,
+    there: TailHeartbeat,
     request: TailRequest,
     status: StatusFile,
     publication: Publication,
@@ -172,7 +172,7 @@ def _turn_s(request: TailRequest, *, told: bool) -> float:
 
 
 def _copy_on(
-    crew: Crew, start: Callable[[], Stream], tail: Tail, there: Presence, held: HeldLease, progress: Progress,
+    crew: Crew, start: Callable[[], Stream], tail: Tail, there: TailHeartbeat, held: HeldLease, progress: Progress,
     watches: Watches, status: StatusFile,
 ) -> None:  # fmt: skip
     """Let one stream copy, and after a pause, a lost lease or task or a change of the crew the next one, until the end.
@@ -253,7 +253,7 @@ def _is_withdrawn(held: HeldLease, tail: Tail) -> bool:
     return not held.is_in_use
 
 
-def _rest_while_paused(tail: Tail, there: Presence, watches: Watches, status: StatusFile) -> None:
+def _rest_while_paused(tail: Tail, there: TailHeartbeat, watches: Watches, status: StatusFile) -> None:
     """Return once the mirror is not paused (any more), or the tail has to end; meanwhile keep topics on hold.
 
     The lease stays held, so that nobody else begins to copy. What follows the data goes on following: it is never set
@@ -272,7 +272,7 @@ def _rest_while_paused(tail: Tail, there: Presence, watches: Watches, status: St
         tail.on(Event.RESUME)
 
 
-def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
+def _supervise(tail: Tail, there: TailHeartbeat, progress: Progress, watches: Watches) -> None:
     """Wait until asked to stop or rest, or the stream has ended; meanwhile discover partitions, and watch."""
     assert tail.stream is not None
     stream = tail.stream

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from airflow_mirror.errors import LedgerMissing, NeedsHuman, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver.held_lease import HeldLease
-from airflow_mirror.jobs.driver.presence import Presence
+from airflow_mirror.jobs.driver.presence import TailHeartbeat
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.plan import Plan
 
@@ -35,7 +35,7 @@ class LeaseRecovery:
     :param stopping: set if the tail has to end.
     """
 
-    def __init__(self, there: Presence, held: HeldLease, status: StatusFile, stopping: threading.Event) -> None:
+    def __init__(self, there: TailHeartbeat, held: HeldLease, status: StatusFile, stopping: threading.Event) -> None:
         self._there, self._held, self._status, self._stopping = there, held, status, stopping
         self._tries, self._back_at = 0, float("-inf")
 

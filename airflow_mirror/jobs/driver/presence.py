@@ -50,7 +50,7 @@ _KEEP_EVERY_S = 30.0
 _PATIENCE_S = 5.0  # for one write, after which it listens again
 
 
-class Presence:
+class TailHeartbeat:
     """See the module. Use :func:`presence`.
 
     :param me: what was decided; None without a ledger: nothing is given, nothing heard.
@@ -172,7 +172,7 @@ class Presence:
         return False
 
     def _listen(self, heartbeat: Heartbeat) -> None:
-        if not self._told and (by := heartbeat.stop_asked()) is not None:
+        if not self._told and (by := heartbeat.stop_requested_by()) is not None:
             self._tell(f"stopping: {by} asked for that")
         self._hear(heartbeat.wishes())
 
@@ -203,7 +203,7 @@ def _require(ledger: Ledger, me: ActiveTail) -> None:
 @contextmanager
 def presence(
     job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, known_as: str = ""
-) -> Iterator[Presence]:
+) -> Iterator[TailHeartbeat]:
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
     Without a ledger a tail that was started by hand copies on, and says so. It hears no wishes then: it does not begin
@@ -236,7 +236,7 @@ def presence(
                 require_not_paused(state, me.name)
             log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
             known = None
-    there = Presence(known, request.target, status, stopping, wishes, lambda: plan)
+    there = TailHeartbeat(known, request.target, status, stopping, wishes, lambda: plan)
     there.start()
     try:
         yield there

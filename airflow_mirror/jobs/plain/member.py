@@ -79,7 +79,7 @@ def judge(values: Mapping[str, bytes], tail: ActiveTail | None, status: str, wat
         return Verdict.END
     if status == RUNNING:
         return Verdict.GOES_ON
-    if (by := active.stop_asked(values, tail)) is not None:
+    if (by := active.stop_requested_by(values, tail)) is not None:
         log.info("stopping with the tail: %s asked for that", by)
         return Verdict.END
     sign = watch.sign(tail)
@@ -314,6 +314,6 @@ def lives(mirror: str, target: str) -> bool:
         return tail is not None and Watch(state_of(admin, SIGN.below(mirror))).settled(tail) == RUNNING
 
 
-def turn_aside(stopping: threading.Event) -> None:
+def sleep_jitter(stopping: threading.Event) -> None:
     """Wait a moment, each process another one."""
     stopping.wait(random.uniform(0, _TURN_ASIDE_S))

@@ -21,7 +21,7 @@ from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.plain.crew import PlainCrew, dealing_crew
-from airflow_mirror.jobs.plain.member import Member, Verdict, lives, turn_aside
+from airflow_mirror.jobs.plain.member import Member, Verdict, lives, sleep_jitter
 from airflow_mirror.jobs.plain.workers import Workers, cores, workers
 from airflow_mirror.jobs.request import BulkRequest, TailRequest
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -62,7 +62,7 @@ def follow(request: TailRequest, status: StatusFile, *, stopping: threading.Even
             if verdict is Verdict.END:
                 return member.outcome()
             request = replace(request, replaces=lost)
-            turn_aside(stopping)
+            sleep_jitter(stopping)
 
 
 def _be_the_tail(

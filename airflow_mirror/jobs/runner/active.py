@@ -237,9 +237,9 @@ class Heartbeat:
             values |= kind.put(me.fields(), me.name, me.job)  # again, if it was taken for dead
         self._state.write(values)
 
-    def stop_asked(self) -> str | None:
+    def stop_requested_by(self) -> str | None:
         """Return who asked this job to stop; None if nobody did."""
-        return stop_asked(self._state.read(), self._me)
+        return stop_requested_by(self._state.read(), self._me)
 
     def wishes(self) -> Wishes:
         """Return what is wished of the mirror. :raises LedgerNewer: it can't be read."""
@@ -351,7 +351,7 @@ def left_by(job: JobId) -> tuple[str, ...]:
     return tuple(kind.key(job.name, job.job) for kind in (SIGN, STOP, job.said_as) if kind is not None)
 
 
-def stop_asked(values: Mapping[str, bytes], tail: JobId) -> str | None:
+def stop_requested_by(values: Mapping[str, bytes], tail: JobId) -> str | None:
     """Return who asked a job to stop; None if nobody did.
 
     :param values: the state's.

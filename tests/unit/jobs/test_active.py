@@ -304,9 +304,12 @@ def test_tails_of_other_mirrors_are_their_own(ledger: MemoryLedger, state: Unrea
 
 def test_who_asks_for_a_stop_is_heard(state: Unreachable) -> None:
     one, another = tail(), tail()
-    assert Heartbeat(state, one).stop_asked() is None
+    assert Heartbeat(state, one).stop_requested_by() is None
     ask_to_stop(state, one.name, one.job, "a task on host b")
-    assert Heartbeat(state, one).stop_asked() == "a task on host b" and Heartbeat(state, another).stop_asked() is None
+    assert (
+        Heartbeat(state, one).stop_requested_by() == "a task on host b"
+        and Heartbeat(state, another).stop_requested_by() is None
+    )
 
 
 def test_a_new_tail_removes_what_old_ones_left(state: Unreachable, clock: Clock) -> None:
@@ -316,7 +319,7 @@ def test_a_new_tail_removes_what_old_ones_left(state: Unreachable, clock: Clock)
     ask_to_stop(state, old.name, old.job, "somebody")
     ask_to_stop(state, new.name, new.job, "somebody else")
     Heartbeat(state, new).forget_others()
-    assert Heartbeat(state, new).stop_asked() == "somebody else" and len(state.read()) == 1
+    assert Heartbeat(state, new).stop_requested_by() == "somebody else" and len(state.read()) == 1
 
 
 def test_own_process_is_what_a_tail_names() -> None:

@@ -15,7 +15,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAgain
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
@@ -56,7 +56,7 @@ class Target:
         )
 
     @contextmanager
-    def tail(self, replaces: str = "") -> Iterator[Presence]:
+    def tail(self, replaces: str = "") -> Iterator[TailHeartbeat]:
         asked = request(TailRequest, replaces=replaces)
         with presence(self.job, asked, StatusFile(None), self.stopping) as there:
             yield there

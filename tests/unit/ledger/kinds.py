@@ -32,7 +32,7 @@ from airflow_mirror.jobs.runner.active import (
     active_tail,
     left_by,
     said,
-    stop_asked,
+    stop_requested_by,
 )
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
@@ -155,7 +155,7 @@ KINDS = [
     Kind({"job/m/bulk/bulk": said_by(BULK)}, lambda v: said(records.BULK, v, "m")),
     Kind({"job/m/p/member": said_by(JobId(name="m", job="p", processes=2))},
          lambda v: said(records.MEMBER, v, "m")),
-    Kind({"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_asked(v, ME)),
+    Kind({"job/m/mine/stop": b'{"v": 1, "by": "ann"}'}, lambda v: stop_requested_by(v, ME)),
     Kind(written_by(lambda one: wish(one, "m", "rate", Wish(by="ann", at="noon"))),
          lambda v: Wishes.of(v, "m")),
     Kind(written_by(lambda one: reports.write(one, "run/m/1", {"state": RUNNING, "lag": 4})),
