@@ -40,11 +40,15 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
         made.tried = trial_s, tasks
         return made.night
 
+    def keep_on(_: object, plan: Plan, *more: object, dag: str) -> None:
+        assert dag == "kafka_migration", "whose readers see the mirror"
+        made.kept.append(plan)
+
     monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
     monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made.plan, None))
     monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", lambda _, plan, *a, **k: made.kept.append(plan))
+    monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", keep_on)
     monkeypatch.setattr("airflow_mirror.extras.readiness.build.night_plan", night_plan)
     return made
 
