@@ -218,3 +218,20 @@ def test_unknown_topic_fails_the_plan_without_retry(airflow: AirflowStandalone, 
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert instance(airflow, run, "plan")["try_number"] == 1, "wrong input is not retried"
     assert "NothingMatches: topics=['no.such.topic']" in airflow.log(DAG, run, "plan")
+
+
+def test_run_that_is_to_plan_ends_green_behind_its_plan(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    source, target = world
+    create(source.admin_properties(), "only.planned", 1)
+    run = airflow.trigger(DAG, conf("only-planned", ["only.planned"], ["none"], mode="plan", trial_s=0))
+    assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run)
+    states = airflow.task_states(DAG, run)
+    done = {"plan", "is_copy_wanted", "lift_fence", "outcome"}
+    assert {task for task, state in states.items() if state == "success"} == done
+    assert {state for task, state in states.items() if task not in done} == {"skipped"}
+    with ClusterAdmin(ClientConfig(target.admin_properties(), "target")) as admin:
+        assert "only.planned" not in admin.topic_names()
+    with pytest.raises(AirflowError, match="topics"):  # nobody moves everything by a click
+        airflow.trigger(DAG, {key: value for key, value in conf("all", [], ["none"]).items() if key != "topics"})
