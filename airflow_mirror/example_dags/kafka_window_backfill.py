@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Param
 
 from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.timetable import BackfillTimetable
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
@@ -51,8 +52,8 @@ with DAG(
     "kafka_window_backfill",
     description="Copy topics by time windows, each once",
     doc_md=__doc__,
-    # A cron string alone would give windows of no length.
-    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    # A cron string alone would give windows of no length, and a run by itself each day.
+    schedule=BackfillTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

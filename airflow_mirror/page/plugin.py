@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_mirror.example_dags.timetable import BackfillTimetable
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -34,9 +36,10 @@ def _shown(name: str, destination: str, **more: object) -> dict[str, Any]:
 
 
 class MirrorPlugin(AirflowPlugin):
-    """An entry in the navigation, a tab of runs and tasks, a strip at Home, and what these ask."""
+    """An entry in the navigation, a tab of runs and tasks, a strip at Home, and what these ask; and a timetable."""
 
     name = "airflow_mirror"
+    timetables = [BackfillTimetable]
     fastapi_apps = [{"app": _Later(), "url_prefix": f"/{PREFIX}", "name": "airflow_mirror"}]
     react_apps = [
         _shown("Mirrors", "nav", url_route="mirrors", nav_top_level=True),

@@ -27,6 +27,7 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
 from jinja2 import Environment, StrictUndefined
 from jinja2.nativetypes import NativeEnvironment
 
@@ -277,6 +278,14 @@ def test_windows_have_a_length(bag: Any) -> None:
     dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(bag.dags["kafka_window_backfill"]))
     window = dag.timetable.infer_manual_data_interval(run_after=pendulum.datetime(2026, 5, 1, 10, 20, tz="UTC"))
     assert (window.end - window.start).total_seconds() == 86_400
+    daily = dag.iter_dagrun_infos_between(
+        pendulum.datetime(2026, 3, 1, tz="UTC"), pendulum.datetime(2026, 3, 3, tz="UTC")
+    )
+    assert [one.logical_date and one.logical_date.day for one in daily] == [1, 2, 3], "a backfill has its days"
+    asked = {"last_automated_data_interval": None, "restriction": TimeRestriction(dag.start_date, None, catchup=False)}
+    assert dag.timetable.next_dagrun_info(**asked) is None, (
+        "and the scheduler none: turned on, it copies nothing by itself"
+    )
     # As Airflow asks before it makes the runs of a backfill with its default: leave out what has run.
     _validate_backfill_params(dag, False, window.start, window.end, ReprocessBehavior.NONE)
 
