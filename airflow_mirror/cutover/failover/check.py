@@ -130,8 +130,7 @@ class Check:
             f"mirror {name!r} can't be failed over with these rights on the target",
             f"{some(map(str, self.lacking), 10, '; ')}. Nothing was changed",
             "Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose "
-            "principal "
-            "has them. With force, what needs them fails behind the decision, and stays to be done.",
+            "principal has them. With force, what needs them fails behind the decision, and stays to be done.",
         )  # fmt: skip
 
     def lines(self) -> list[str]:
