@@ -71,11 +71,11 @@ def test_backfill_with_airflows_defaults_copies_days_in_order(
     source, target = world
     create(source.admin_properties(), "daily", 1, **{"retention.ms": "-1"})
     for day in range(3):
-        fill(source.properties("alice"), "daily", 100, seed=day, at_ms=DAY_MS + day * 24 * HOUR_MS + HOUR_MS)
+        fill(source.properties("alice"), "daily", 100, seed=day, at_ms=DAY_MS + (31 + day) * 24 * HOUR_MS + HOUR_MS)
     made = airflow.api(
         "POST", "backfills",
         {
-            "dag_id": DAG, "from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-03T00:00:00Z", "max_active_runs": 10,
+            "dag_id": DAG, "from_date": "2026-04-01T00:00:00Z", "to_date": "2026-04-03T00:00:00Z", "max_active_runs": 10,
             "dag_run_conf": {**CONF, "name": "daily", "topics": ["daily"]}, "reprocess_behavior": "none",
         },
     )  # fmt: skip
