@@ -12,8 +12,8 @@ from airflow_mirror.wire.error_codes import ErrorCode
     _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _API_VERSIONS, _DELETE_RECORDS,
     _INIT_PRODUCER_ID, _OFFSET_FOR_LEADER_EPOCH, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _WRITE_MARKERS,
     _TXN_OFFSET_COMMIT, _DESCRIBE_LOG_DIRS, _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS,
-    _LIST_TRANSACTIONS, _DESCRIBE_ACLS,
-) = 0, 1, 2, 3, 9, 10, 18, 21, 22, 23, 24, 25, 26, 27, 28, 35, 61, 65, 66, 29  # fmt: skip
+    _LIST_TRANSACTIONS, _DESCRIBE_ACLS, _DESCRIBE_CONFIGS,
+) = 0, 1, 2, 3, 9, 10, 18, 21, 22, 23, 24, 25, 26, 27, 28, 35, 61, 65, 66, 29, 32  # fmt: skip
 _NONE = (0, -1)
 
 
@@ -84,7 +84,7 @@ RELEASES = {
                 _OFFSET_FOR_LEADER_EPOCH: _NONE, _ADD_PARTITIONS: (0, 0), _ADD_OFFSETS: (0, 0), _END_TXN: (0, 0),
                 _WRITE_MARKERS: (0, 0), _TXN_OFFSET_COMMIT: (0, 0), _DESCRIBE_LOG_DIRS: _NONE,
                 _DESCRIBE_PRODUCERS: _NONE, _DESCRIBE_TRANSACTIONS: _NONE, _LIST_TRANSACTIONS: _NONE,
-                _DESCRIBE_ACLS: (0, 0),
+                _DESCRIBE_ACLS: (0, 0), _DESCRIBE_CONFIGS: _NONE,
             },
             verifies=False, takes_append_time=False, newest_codec=codec.LZ4, renumbers=True,
             invalid_record=ErrorCode.CORRUPT_MESSAGE, names_transactions=False, always_stable=False, stable_in_log=True,

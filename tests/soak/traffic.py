@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaException, Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config
@@ -55,6 +56,11 @@ class Traffic:
             while wire.last_stable(partitions) != wire.log_ends(partitions):
                 assert time.monotonic() < deadline, "a transaction on the source did not end"
                 time.sleep(0.1)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Return where the source's logs end."""
+        with WireCluster(config(self._source)) as wire:
+            return wire.log_ends([tp for t in self.topics for tp in t.all_partitions()])
 
     def resume(self) -> None:
         """Go on."""

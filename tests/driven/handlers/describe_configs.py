@@ -1,4 +1,4 @@
-"""DescribeConfigs 0 to 4: what a topic is set to. Left out: brokers, synonyms, most settings; no retention is applied."""
+"""DescribeConfigs 1 to 4: what a topic is set to. Left out: brokers, synonyms, most settings; no retention is applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.driven.broker import Broker
     from tests.driven.validation import TopicConfig
 
-KEY, SERVED = 32, (0, 4)
+KEY, SERVED = 32, (1, 4)
 _Result = Response.DescribeConfigsResult
 _TOPIC, _DEFAULT = 2, 5  # a type of resource, and the source of a value
 
