@@ -10,9 +10,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
-from airflow_mirror.console.request import last_plan
+from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.extras.schemas.proof import SchemaProof, prove
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -26,7 +26,8 @@ none: binary data begins with a 0, too. Run it before a cutover. Only reads.
 A registry is an address, or a file of properties: schema.registry.url, basic.auth.user.info, bearer.auth.token,
 ssl.ca.location, ssl.certificate.location, ssl.key.location.
 
-Exit status: 0 each is the same; 1 one is missing or another schema, or a registry does not answer; 2 wrong input.
+Exit status: 0 each is the same; 1 one is missing or another schema, none was found to compare, or a registry does not
+answer; 2 wrong input.
 
 examples:
   airflow-mirror schemas --target dst.properties --mirror dc1-to-dc2 \\
@@ -56,13 +57,17 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     here, there = (Registry.of(role, getattr(arguments, f"{role}_registry")) for role in ("source", "target"))
     plan = last_plan(arguments)
-    with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
+    with (
+        target_of(arguments) as target,
+        ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source,
+    ):
+        require_planned(plan, source, target)
         found = prove(plan, source, here, there, max(1, arguments.records))
     if arguments.json:
         print(json.dumps(found.to_dict(), indent=1))
     else:
         _show(found)
-    return int(bool(found.wrong))
+    return int(bool(found.wrong or not found.rows))
 
 
 def _show(found: SchemaProof) -> None:
@@ -72,6 +77,7 @@ def _show(found: SchemaProof) -> None:
         table.add_row(row.topic, row.part, str(row.id), some(row.subjects, 3) or "by its GUID alone", row.verdict)
     console.print(table if found.rows else "no record carries the id of a schema that the source's registry knows")
     ids = f"{count(len(found.rows), 'id')} in {count(found.records, 'record')}"
-    console.print(f"{ids}; {len(found.wrong)} of them missing or different on the target")
+    wrong = f"{len(found.wrong)} of them missing or different on the target"
+    console.print(f"{ids}; {wrong if found.rows else 'nothing is proven'}")
     if found.without:
         console.print(f"without ids: {some(found.without)}")

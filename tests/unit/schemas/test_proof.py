@@ -31,16 +31,17 @@ GUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
 class World:
-    """A source with a topic of one partition, and a registry on either side."""
+    """Two clusters, of which the source has topics of one partition, and a registry on either side."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.source = stack.enter_context(DrivenCluster("source"))
+        self.source, self.target = (stack.enter_context(DrivenCluster(role)) for role in ("source", "target"))
         self.here, self.there = stack.enter_context(driven()), stack.enter_context(driven())
         self.source.create("orders")
         self.source.create("plain")
         self.plan: Plan = plan_of(
             Mirror(name="m", source="s", target="t"),
             *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in ("orders", "plain")),
+            source_cluster_id=self.source.cluster_id, target_cluster_id=self.target.cluster_id,
         )  # fmt: skip
 
     def write(self, topic: str, values: list[bytes]) -> None:
@@ -151,16 +152,21 @@ def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: Wo
         Registry.of("target", "registry:8081")
 
 
+@pytest.fixture
+def words(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(command, "last_plan", lambda _: world.plan)
+    monkeypatch.setattr(command, "target_of", lambda _: ClusterAdmin(world.target.config))
+    monkeypatch.setattr(command, "config_of", lambda *_: world.source.config)
+    registries = ["--source-registry", world.here.url, "--target-registry", world.there.url]
+    return ["schemas", "--target", "t", "--mirror", "m", *registries]
+
+
 def test_command_ends_with_one_where_a_schema_is_missing(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: World, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.write("orders", [payload(1), payload(2)])
     world.both(1, USER, "orders-value", 1)
     world.here.register(2, REFERS, "orders-value", 2)
-    monkeypatch.setattr(command, "last_plan", lambda _: world.plan)
-    monkeypatch.setattr(command, "config_of", lambda *_: world.source.config)
-    words = ["schemas", "--target", "t", "--mirror", "m", "--source-registry", world.here.url]
-    words += ["--target-registry", world.there.url]
     assert main(words) == 1
     said = capsys.readouterr().out
     assert (
@@ -171,3 +177,20 @@ def test_command_ends_with_one_where_a_schema_is_missing(
     world.there.register(2, REFERS, "orders-value", 2)
     assert main([*words, "--json"]) == 0
     assert [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["same", "same"]
+
+
+def test_command_that_has_compared_nothing_proves_nothing(
+    world: World, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.write("orders", [payload(1)])
+    world.there.register(1, USER, "orders-value", 1)  # the source's registry is another one, or empty
+    assert main(words) == 1
+    assert "0 ids in 1 record; nothing is proven" in capsys.readouterr().out
+
+
+def test_command_asks_no_other_cluster_than_the_planned_ones(
+    world: World, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "config_of", lambda *_: world.target.config)
+    assert main(words) == 2
+    assert "was planned for" in capsys.readouterr().err and not world.here.asked
