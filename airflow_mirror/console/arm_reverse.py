@@ -7,7 +7,7 @@ import json
 import logging
 from typing import Any
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, add_yes, command
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.rollback.arm import arm, cutover_of
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     p = command(commands, "arm-reverse", _TEXT, _run)
     add_target(p)
     add_mirror(p, "mirror", "the mirror that was cut over")
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    add_source(p, "the plan of that cutover")
     p.add_argument(
         "--exclude-topic", action="append", default=[], metavar="TOPIC",
         help="not this topic: it stays on the old source as it is; may be repeated",
@@ -48,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with target_of(arguments) as target:
         report_of, plan = cutover_of(arguments.mirror, Side(target))
-        with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
+        with ClusterAdmin(planned_source(arguments, plan.mirror)) as source:
             found = arm(
                 Platform.of(source, target),
                 report_of,

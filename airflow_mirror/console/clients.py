@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
     p = command(commands, "clients", _TEXT, _run)
     add_target(p)
     add_mirror(p)
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    add_source(p)
     p.add_argument(
         "--broker-file", type=Path, nargs="+", default=(), metavar="FILE",
         help="a source broker's request log, or its metrics as Prometheus reads them: who is too old for Kafka 4",
@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
     before: list[str] | None = None
     with (
         target_of(arguments) as target,
-        ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source,
+        ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
         require_planned(plan, source, target)
         while True:

@@ -23,6 +23,19 @@ def add_target(parser: argparse._ActionsContainer, *, required: bool = True) -> 
     parser.add_argument("--target", required=required, metavar="CLUSTER", help=f"the target cluster: {HELP}")
 
 
+def add_source(parser: argparse._ActionsContainer, plan: str = "the mirror's plan") -> None:
+    """Add ``--source``, of a command whose mirror was planned. :param plan: whose source it is if nothing is given."""
+    parser.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in {plan})")
+
+
+def planned_source(arguments: argparse.Namespace, mirror: Mirror) -> ClientConfig:
+    """Return the settings of ``--source``, or of the source that a planned mirror names.
+
+    :raises InputError: it names nothing that is there.
+    """
+    return config_of(arguments.source or mirror.source, "source")
+
+
 def add_both(parser: argparse.ArgumentParser) -> None:
     """Add ``--source`` and ``--target``, of a command that takes a Mirror."""
     group = parser.add_argument_group("clusters")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from airflow_mirror.console.clusters import config_of, target_of
+from airflow_mirror.console.clusters import config_of, planned_source, target_of
 from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
@@ -105,7 +105,7 @@ def _add(p: argparse.ArgumentParser) -> None:
 def _cut_over(arguments: argparse.Namespace) -> int:
     signer = _begin(arguments)
     plan = _plan(arguments)
-    source, target = config_of(arguments.source or plan.mirror.source, "source"), config_of(arguments.target, "target")
+    source, target = planned_source(arguments, plan.mirror), config_of(arguments.target, "target")
     request = replace(_request(arguments, plan), keep_fence=not arguments.lift_fence_afterwards)
     with connected(request, source, target) as clusters:
         require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import add_source, add_target, config_of, target_of
 from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     p = command(commands, "lift-fence", _TEXT, _run)
     add_target(p)
     add_mirror(p)
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    add_source(p, "the plan of that cutover")
     add_home(p, "reports that the target has lost or can't tell")
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION",

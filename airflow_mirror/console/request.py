@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from dataclasses import fields
 
-from airflow_mirror.console.clusters import HELP, add_fence, add_target, config_of, open_by_default, target_of
+from airflow_mirror.console.clusters import add_fence, add_source, add_target, config_of, open_by_default, target_of
 from airflow_mirror.console.command import add_json, add_mirror
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
@@ -34,7 +34,7 @@ def add_request(p: argparse.ArgumentParser) -> None:
     """Add the options of a cutover, and of what it would meet."""
     add_target(p)
     add_mirror(p)
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    add_source(p)
     add_fence(p)
     p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
     limits = p.add_argument_group("seconds")

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.extras.schemas.proof import SchemaProof, prove
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
     p = command(commands, "schemas", _TEXT, _run)
     add_target(p)
     add_mirror(p)
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    add_source(p)
     for role in ("source", "target"):
         p.add_argument(
             f"--{role}-registry",
@@ -59,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = last_plan(arguments)
     with (
         target_of(arguments) as target,
-        ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source,
+        ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
         require_planned(plan, source, target)
         found = prove(plan, source, here, there, max(1, arguments.records))

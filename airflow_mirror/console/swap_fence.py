@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.clusters import add_source, add_target, config_of, target_of
 from airflow_mirror.console.command import add_mirror, add_yes, command
 from airflow_mirror.console.lift_fence import source_of
 from airflow_mirror.cutover.decision import fence_state
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     p = command(commands, "swap-fence", _TEXT, _run)
     add_target(p)
     add_mirror(p)
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    add_source(p, "the plan of that cutover")
     p.add_argument(
         "--principal", metavar="TYPE:NAME",
         help="whom to spare (default: whom the source's connection logs in as, if that says it)",

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
-from airflow_mirror.console.clusters import HELP, add_target, reference
+from airflow_mirror.console.clusters import add_source, add_target, reference
 from airflow_mirror.console.command import add_mirror, command, name_of
 from airflow_mirror.console.request import last_plan, require_planned, way_of
 from airflow_mirror.jobs.driver.arguments import request_of
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
         "--reverse-of", type=name_of, metavar="MIRROR",
         help="what is copied back to this mirror's source, before a rollback. --source and --target are the mirror's own",
     )  # fmt: skip
-    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    add_source(p)
     add_options(p, VerifyRequest, "plan", "no_probe", "report", "job_dir")
 
 

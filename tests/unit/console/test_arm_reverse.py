@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))
     monkeypatch.setattr(arm_reverse, "target_of", cluster)
-    monkeypatch.setattr(arm_reverse, "config_of", lambda name, _: name)
+    monkeypatch.setattr("airflow_mirror.console.clusters.config_of", lambda name, _: name)
     monkeypatch.setattr(arm_reverse, "ClusterAdmin", cluster)
     monkeypatch.setattr(arm_reverse, "cutover_of", lambda name, _: (f"report of {name}", plan))
     monkeypatch.setattr(arm_reverse, "arm", arm)

@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(command, "last_plan", lambda _: SimpleNamespace(mirror=SimpleNamespace(name="m", source="s")))
     monkeypatch.setattr(command, "target_of", lambda _: nullcontext())
     monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext())
-    monkeypatch.setattr(command, "config_of", lambda *_: None)
+    monkeypatch.setattr(command, "planned_source", lambda *_: None)
     monkeypatch.setattr(command, "require_planned", lambda *_: None)
     monkeypatch.setattr(command, "reports_of", lambda *_: SimpleNamespace(read=dict))
     monkeypatch.setenv("COLUMNS", "120")

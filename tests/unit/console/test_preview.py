@@ -50,7 +50,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(requests, "target_of", lambda _: nullcontext())
     monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: made.state)
-    monkeypatch.setattr(command, "config_of", lambda name, _: name)
+    for module in ("clusters", "preview"):
+        monkeypatch.setattr(f"airflow_mirror.console.{module}.config_of", lambda name, _: name)
     monkeypatch.setattr(command, "connected", made.connected)
     monkeypatch.setattr(command, "require_planned", lambda *_: None)
     monkeypatch.setattr(command, "preview_cutover", lambda *_: made.found)

@@ -156,7 +156,7 @@ def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: Wo
 def words(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(command, "last_plan", lambda _: world.plan)
     monkeypatch.setattr(command, "target_of", lambda _: ClusterAdmin(world.target.config))
-    monkeypatch.setattr(command, "config_of", lambda *_: world.source.config)
+    monkeypatch.setattr(command, "planned_source", lambda *_: world.source.config)
     registries = ["--source-registry", world.here.url, "--target-registry", world.there.url]
     return ["schemas", "--target", "t", "--mirror", "m", *registries]
 
@@ -191,6 +191,6 @@ def test_command_that_has_compared_nothing_proves_nothing(
 def test_command_asks_no_other_cluster_than_the_planned_ones(
     world: World, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "config_of", lambda *_: world.target.config)
+    monkeypatch.setattr(command, "planned_source", lambda *_: world.target.config)
     assert main(words) == 2
     assert "was planned for" in capsys.readouterr().err and not world.here.asked
