@@ -15,7 +15,7 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.raised import intent_of
-from airflow_mirror.cutover.report import DONE, CutoverReport
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS
@@ -93,14 +93,14 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
     :param now: seconds since the epoch.
     :raises InputError: it has not finished. :raises TryAgain: a cluster does not answer.
     """
-    if report is None or report.fence is None or report.outcome != DONE or report.fence.opened is None:
+    if report is None or (opened := report.opened_at) is None:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
     cut, source = report.cut, on.source.admin
     there = source.wire.log_ends(cut)
     state = fence_state(on.target.ledger.values(), report.mirror)
     intent = None if state is None or state.id != report.id else intent_of(on.target, report.mirror, state)
     return After(
-        mirror=report.mirror, seconds=max(0.0, now - report.fence.opened),
+        mirror=report.mirror, seconds=max(0.0, now - opened),
         moved={tp: there[tp] - end for tp, end in cut.items() if there[tp] != end},
         fence="open" if intent is None or state is None or state.phase != OPENED else _fence(state.kind, intent, source),
         copied_by="" if intent is None else intent.copied_by, groups=_groups(report, on.target.admin),
@@ -116,16 +116,10 @@ def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:
 def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:
     names = [group.group for group in report.groups]
     states, positions = target.group_states(names), target.groups_offsets(names)
-    moved = {group.group: group.on_target for group in report.groups}
-    ends = target.wire.log_ends({tp for then in moved.values() for tp in then})
+    ends = target.wire.log_ends({tp for group in report.groups for tp in group.on_target})
     found = list[GroupAfter]()
-    for group, then in moved.items():
-        now = {tp: position.offset for tp, position in positions.get(group, {}).items()}
-        found.append(
-            GroupAfter(
-                group=group, state=states[group],
-                committed=any(now.get(tp, offset) != offset for tp, offset in then.items()),
-                lag=sum(max(0, ends[tp] - now.get(tp, offset)) for tp, offset in then.items()),
-            )
-        )  # fmt: skip
+    for group in report.groups:
+        now = positions.get(group.group, {})
+        lag = sum(max(0, ends[tp] - (now[tp].offset if tp in now else given)) for tp, given in group.on_target.items())
+        found.append(GroupAfter(group=group.group, state=states[group.group], committed=group.has_moved(now), lag=lag))
     return found

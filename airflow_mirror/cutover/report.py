@@ -17,6 +17,7 @@ from airflow_mirror.common.files import replace_file
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import REPORT
 
@@ -116,6 +117,10 @@ class GroupRecord:
         """The offsets that it was given on the target, by target partition."""
         return {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in self.positions}
 
+    def has_moved(self, now: Mapping[TopicPartition, GroupPosition]) -> bool:
+        """Whether one of the group's positions on the target is another one than it was given."""
+        return any(tp in now and now[tp].offset != offset for tp, offset in self.on_target.items())
+
 
 @dataclass(kw_only=True)
 class CutoverReport:
@@ -179,6 +184,11 @@ class CutoverReport:
     def is_fenced(self) -> bool:
         """True while the source is, or may be, fenced by this cutover."""
         return self.fence is not None and self.fence.lifted is None
+
+    @property
+    def opened_at(self) -> float | None:
+        """When a finished cutover opened the target; seconds since the epoch. None: it has not finished."""
+        return None if self.fence is None or self.outcome != DONE else self.fence.opened
 
     @property
     def cut(self) -> dict[TopicPartition, int]:

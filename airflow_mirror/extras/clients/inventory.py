@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.report import DONE, CutoverReport
+from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.errors import BrokerError, ClusterUnreachable
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.groups import groups
@@ -106,11 +106,8 @@ class Inventory:
     @property
     def waiting(self) -> list[str]:
         """Who has not moved yet, a line each; empty before the target is open."""
-        return (
-            [line for line in [*(r.waiting for r in self.readers), *(w.waiting for w in self.writers)] if line]
-            if self.opened_ms
-            else []
-        )
+        lines = [*(one.waiting for one in self.readers), *(one.waiting for one in self.writers)]
+        return [line for line in lines if line] if self.opened_ms else []
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -153,9 +150,8 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
 
 def opened_at(report: CutoverReport | None) -> int:
     """Return when a finished cutover opened the target, in ms since the epoch; 0: none did."""
-    if report is None or report.outcome != DONE or report.fence is None or report.fence.opened is None:
-        return 0
-    return round(report.fence.opened * 1000)
+    opened = None if report is None else report.opened_at
+    return 0 if opened is None else round(opened * 1000)
 
 
 def _with_target(
@@ -166,7 +162,7 @@ def _with_target(
     offsets = to.ask("committed offsets on the target", lambda: target.groups_offsets(names))
     there = to.ask("producers of the target", lambda: target.wire.describe_producers(_partitions(plan, "target")))
     ids = to.ask("transactional ids of the target", target.transactional_ids)
-    given = {one.group: one.on_target for one in report.groups} if report is not None else {}
+    given = {} if report is None else {one.group: one for one in report.groups}
     wrote = producers(there or {}, ids or {}, ())
     came = {one.transactional_id for one in wrote}
     readers = [
@@ -182,13 +178,13 @@ def _with_target(
 
 def _arrived(
     group: str, states: Mapping[str, str], offsets: Mapping[str, Mapping[TopicPartition, GroupPosition]],
-    given: Mapping[str, Mapping[TopicPartition, int]],
+    given: Mapping[str, GroupRecord],
 ) -> str:  # fmt: skip
     if GroupInfo(group, states.get(group, "Dead"), "").has_members:
         return READS
-    now, then = offsets.get(group, {}), given.get(group, {})
-    moved = any(position.offset != then.get(tp, position.offset) for tp, position in now.items())
-    return COMMITTED if moved or (now and not then) else NOT_YET
+    now, then = offsets.get(group, {}), given.get(group)
+    moved = then.has_moved(now) if then is not None and then.positions else bool(now)
+    return COMMITTED if moved else NOT_YET
 
 
 def _writer(one: Producer, opened_ms: int) -> Writer:
