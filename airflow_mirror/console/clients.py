@@ -94,7 +94,8 @@ def _show(found: Inventory, old: list[str]) -> None:
     console.print(writers if found.writers else "no partition leader remembers a producer of these topics")
     if found.opened_ms:
         console.print(f"{found.newcomers} producer(s) without a transactional id have written to the target")
-        console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else "nobody is waited for")
+        nobody = "nobody that could be seen is waited for" if found.unseen else "nobody is waited for"
+        console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else nobody)
     for head, lines in (("too old for Kafka 4", old), ("not seen", [*found.unseen, UNTOLD])):
         if lines:
             console.print(f"{head}:\n{listed(lines)}")

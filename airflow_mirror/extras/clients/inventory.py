@@ -18,11 +18,10 @@ from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.errors import BrokerError, ClusterUnreachable
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.groups import groups
-from airflow_mirror.extras.readiness.look import said
+from airflow_mirror.extras.readiness.look import ask_groups, said, transactional_ids
 from airflow_mirror.extras.readiness.producers import Producer, producers
 from airflow_mirror.extras.readiness.waves import Wave
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.model import Plan
@@ -122,17 +121,14 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     """
     to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
     wave = Wave(topics=tuple(t.source_topic for t in plan.topics), ties={})
-    every = to.ask("groups", lambda: source.groups(every=True)) or []
-    peopled = [one.group_id for one in every if one.protocol_type in CONSUMERS and one.has_members]
-    described = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
-    every = [replace(d, group_type=one.group_type) if (d := described.get(one.group_id)) else one for one in every]
-    names = [one.group_id for one in every if one.protocol_type in CONSUMERS]
-    offsets = to.ask("committed offsets", lambda: source.groups_offsets(names)) or {}
+    every, offsets = ask_groups(to, source)
     reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
     known = [one for one in groups(every, (), reads, [wave]) if one.topics]
     who = to.ask("clients of groups", lambda: clients_of(source.config, [one.name for one in known if one.alive])) or {}
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(_partitions(plan, "source")))
-    ids = to.ask("transactional ids of producers (since Kafka 3.0)", source.transactional_ids) or {}
+    # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
+    hidden = list[str]()
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     wrote = producers(states or {}, ids, [wave])
     opened_ms = opened_at(report)
     inventory = Inventory(
@@ -144,8 +140,8 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
         writers=[_writer(one, opened_ms) for one in wrote if not one.is_mirror],
     )  # fmt: skip
     if opened_ms:
-        inventory = _with_target(inventory, plan, target, report, to)
-    return replace(inventory, unseen=said(to.unknown))
+        inventory = _with_target(inventory, plan, target, report, to, hidden)
+    return replace(inventory, unseen=[*said(to.unknown), *hidden])
 
 
 def opened_at(report: CutoverReport | None) -> int:
@@ -155,13 +151,14 @@ def opened_at(report: CutoverReport | None) -> int:
 
 
 def _with_target(
-    inventory: Inventory, plan: Plan, target: ClusterAdmin, report: CutoverReport | None, to: Questions
-) -> Inventory:
+    inventory: Inventory, plan: Plan, target: ClusterAdmin, report: CutoverReport | None, to: Questions,
+    hidden: list[str],
+) -> Inventory:  # fmt: skip
     names = [one.group for one in inventory.readers]
     states = to.ask("groups of the target", lambda: target.group_states(names))
     offsets = to.ask("committed offsets on the target", lambda: target.groups_offsets(names))
     there = to.ask("producers of the target", lambda: target.wire.describe_producers(_partitions(plan, "target")))
-    ids = to.ask("transactional ids of the target", target.transactional_ids)
+    ids = to.ask("transactional ids of the target", lambda: transactional_ids(target, hidden, "the target"))
     given = {} if report is None else {one.group: one for one in report.groups}
     wrote = producers(there or {}, ids or {}, ())
     came = {one.transactional_id for one in wrote}

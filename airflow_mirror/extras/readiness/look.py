@@ -73,13 +73,7 @@ def look(
 
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = moment()
-    groups = to.ask(GROUPS, lambda: source.groups(every=True)) or []
-    # What its members say of it: a list has no members.
-    peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
-    known_by = to.ask("members of groups", lambda: source.describe_groups(peopled)) or {}
-    groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
-    readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
-    positions = to.ask(COMMITTED, lambda: source.groups_offsets(readers)) or {}
+    groups, positions = ask_groups(to, source)
     configs = to.ask(CONFIGS, lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
@@ -89,7 +83,7 @@ def look(
     expires = to.ask(EXPIRES, lambda: logs.expiring(source, ends, limits, at_ms))
     states = to.ask(PRODUCERS, lambda: source.wire.describe_producers(logs.begins(plan))) or {}
     hidden = list[str]()
-    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: _transactional_ids(source, hidden)) or {}
+    ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     names = source.topic_names()
     modes = to.ask("modes of the Schema Registry", lambda: _modes(source)) if REGISTRY_TOPIC in names else None
     pause(max(0.0, begun_s + watch_s - time.monotonic()))
@@ -108,10 +102,28 @@ def said(unknown: Mapping[str, MirrorError]) -> list[str]:
     return [f"{what}: {error}" for what, error in unknown.items()]
 
 
-def _transactional_ids(source: ClusterAdmin, hidden: list[str]) -> dict[int, str]:
-    ids = source.transactional_ids()
-    if why := source.transactions_hidden():
-        hidden.append(f"some transactional ids of producers, perhaps: {why}")
+def ask_groups(
+    to: Questions, cluster: ClusterAdmin
+) -> tuple[list[GroupInfo], Mapping[str, Mapping[TopicPartition, GroupPosition]]]:
+    """Return the groups of a cluster, of every kind, and committed positions of those that read as consumers do."""
+    groups = to.ask(GROUPS, lambda: cluster.groups(every=True)) or []
+    # What its members say of it: a list has no members.
+    peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
+    known_by = to.ask("members of groups", lambda: cluster.describe_groups(peopled)) or {}
+    groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
+    readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
+    return groups, to.ask(COMMITTED, lambda: cluster.groups_offsets(readers)) or {}
+
+
+def transactional_ids(cluster: ClusterAdmin, hidden: list[str], of: str = "producers") -> dict[int, str]:
+    """Return the transactional id of each producer id that has one.
+
+    :param hidden: takes a line where some may be missing. :param of: whose, for that line.
+    :raises ApiNotServed: brokers before 3.0.
+    """
+    ids = cluster.transactional_ids()
+    if why := cluster.transactions_hidden():
+        hidden.append(f"some transactional ids of {of}, perhaps: {why}")
     return ids
 
 

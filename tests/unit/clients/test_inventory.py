@@ -32,6 +32,7 @@ class Side:
         self.offsets: dict[str, int] = {}
         self.wrote: list[ProducerState] = []
         self.ids: dict[int, str] = {}
+        self.hidden = ""
         self.away: set[str] = set()
 
     def groups(self, *, every: bool) -> list[GroupInfo]:
@@ -54,6 +55,9 @@ class Side:
 
     def transactional_ids(self) -> dict[int, str]:
         return self.ids
+
+    def transactions_hidden(self) -> str:
+        return self.hidden
 
     def writes(self, producer_id: int, at_ms: int, name: str = "", txn_start: int = -1) -> None:
         self.wrote.append(ProducerState(producer_id, 0, 5, at_ms, txn_start))
@@ -140,3 +144,14 @@ def test_what_could_not_be_read_ticks_nobody_off(sides: tuple[Side, Side]) -> No
     new.away.add("producers")
     found = look(sides, report())
     assert [one.on_target for one in found.writers] == [""] and found.unseen == ["producers of the target: no"]
+
+
+def test_ids_that_may_be_hidden_are_told_of_either_side(sides: tuple[Side, Side]) -> None:
+    old, new = sides
+    old.writes(11, 990_000)  # its id is hidden: it looks like a producer without one
+    old.hidden, new.hidden = "lacks Describe", "brokers refuse"
+    found = look(sides, report())
+    assert found.waiting == [] and found.unseen == [
+        "some transactional ids of producers, perhaps: lacks Describe",
+        "some transactional ids of the target, perhaps: brokers refuse",
+    ]
