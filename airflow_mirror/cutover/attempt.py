@@ -168,14 +168,10 @@ class Attempt:
         """The plan's source topics, sorted."""
         return sorted({t.source_topic for t in self.plan.topics})
 
-    @cached_property  # asked for each partition behind the fence
+    @property
     def routes(self) -> Mapping[TopicPartition, TopicPartition]:
         """Target partition by source partition, for all topics of the plan."""
-        return {
-            TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)
-            for t in self.plan.topics
-            for p in range(t.partitions)
-        }
+        return self.plan.routes
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import Planned
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.ledger.records import AMENDMENT, PLAN
@@ -264,6 +265,15 @@ class Plan(Judged):
     def holes(self) -> int:
         """Estimated number of offsets without a record that will be filled."""
         return sum(t.holes.count for t in self.topics if t.holes and t.mode == "identical")
+
+    @cached_property  # a cutover asks for each partition behind the fence
+    def routes(self) -> Mapping[TopicPartition, TopicPartition]:
+        """Target partition by source partition, of all topics."""
+        return {
+            TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)
+            for t in self.topics
+            for p in range(t.partitions)
+        }
 
     def topic(self, source_topic: str) -> TopicPlan:
         """Return the plan of one source topic; KeyError if it has none."""

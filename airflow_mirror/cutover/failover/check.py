@@ -259,7 +259,7 @@ def lost(on: Side, plan: Plan, now_ms: int) -> Losses:
     seen = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read())
     copied = copied_to(target, plan)
     committed = plan.mirror.isolation == "read_committed"
-    partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
+    partitions = list(plan.routes)
     first = losses(seen, copied, partitions, (), now_ms, committed=committed)
     short = [one.source for one in sorted(first.partitions, key=lambda one: -one.missing)[:_LOOKED_INTO] if one.missing]
     return losses(seen, copied, partitions, _dense(target, plan, short), now_ms, committed=committed)

@@ -125,7 +125,7 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
     known = [one for one in groups(every, (), reads, [wave]) if one.topics]
     who = to.ask("clients of groups", lambda: clients_of(source.config, [one.name for one in known if one.alive])) or {}
-    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(_partitions(plan, "source")))
+    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(plan.routes))
     # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
     hidden = list[str]()
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
@@ -157,7 +157,7 @@ def _with_target(
     names = [one.group for one in inventory.readers]
     states = to.ask("groups of the target", lambda: target.group_states(names))
     offsets = to.ask("committed offsets on the target", lambda: target.groups_offsets(names))
-    there = to.ask("producers of the target", lambda: target.wire.describe_producers(_partitions(plan, "target")))
+    there = to.ask("producers of the target", lambda: target.wire.describe_producers(plan.routes.values()))
     ids = to.ask("transactional ids of the target", lambda: transactional_ids(target, hidden, "the target"))
     given = {} if report is None else {one.group: one for one in report.groups}
     wrote = producers(there or {}, ids or {}, ())
@@ -214,11 +214,3 @@ def clients_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[st
             raise BrokerError(f"describe group {group!r}", e.args[0].code(), e.args[0].name()) from e
         found[group] = sorted(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
     return found
-
-
-def _partitions(plan: Plan, side: str) -> list[TopicPartition]:
-    return [
-        TopicPartition(t.source_topic if side == "source" else t.target_topic, p)
-        for t in plan.topics
-        for p in range(t.partitions)
-    ]
