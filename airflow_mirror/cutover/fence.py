@@ -134,16 +134,14 @@ class AclFence:
         :raises FenceUnproven: a broker does not list it.
         """
         self._source.create_acls([_named(name, _FENCED)], permit)
-        deadline = self._clock.monotonic() + READ_BACK_S
-        while without := [
-            broker
-            for broker, acls in sorted(self._source.acls_by_broker(resource_type="GROUP").items())
-            if _named(name, _FENCED) not in acls
-        ]:
-            if self._clock.monotonic() > deadline:
-                left = [f"broker {broker} does not list the fence's name" for broker in without]
-                raise FenceUnproven(self._source.role, READ_BACK_S, left)
-            self._clock.sleep(_RETRY_S)
+
+        def without() -> list[str]:
+            listed = self._source.acls_by_broker(resource_type="GROUP")
+            lacking = [broker for broker, acls in sorted(listed.items()) if _named(name, _FENCED) not in acls]
+            return [f"broker {broker} does not list the fence's name" for broker in lacking]
+
+        if left := self._read_back(without):
+            raise FenceUnproven(self._source.role, READ_BACK_S, left)
 
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
@@ -166,14 +164,15 @@ class AclFence:
         self._source.delete_acls(denying, permit)
         self._source.delete_acls(allowing, permit)
         ours = {*denying, *allowing}
+
         # The controller has deleted them, but each broker learns of it a moment later. Until then they are in force
         # there, and the next fence, which asks any one of them, would treat them as somebody else's.
-        deadline = self._clock.monotonic() + READ_BACK_S
-        while left := ours & set(chain(*self._source.acls_by_broker(resource_type="TOPIC").values())):
-            if self._clock.monotonic() > deadline:
-                lines = [line(acl) for acl in sorted(left)]
-                raise FenceNotLifted(self._source.role, lines, f"they are still listed after {READ_BACK_S:.0f} s")
-            self._clock.sleep(_RETRY_S)
+        def listed() -> list[str]:
+            there = chain(*self._source.acls_by_broker(resource_type="TOPIC").values())
+            return [line(acl) for acl in sorted(ours.intersection(there))]
+
+        if left := self._read_back(listed):
+            raise FenceNotLifted(self._source.role, left, f"they are still listed after {READ_BACK_S:.0f} s")
         self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], permit)
 
     def is_up(self, intent: Intent) -> bool:
@@ -195,17 +194,16 @@ class AclFence:
         self._source.create_acls([*intent.instead_deny, *intent.instead_allow], permit)
         self._source.delete_acls(intent.taken_away, permit)
         gone = set(intent.deny)
-        deadline = self._clock.monotonic() + READ_BACK_S
-        while True:
+
+        def open_at() -> list[str]:
             permit()  # somebody may lift it while brokers are waited for
             listed = self._source.acls_by_broker(resource_type="TOPIC")
             without = {broker: [acl for acl in acls if acl not in gone] for broker, acls in listed.items()}
-            if not (open_at := [broker for broker, acls in sorted(without.items()) if not intent.is_shut(acls)]):
-                break
-            if self._clock.monotonic() > deadline:
-                left = [f"without the DENY for everybody, broker {broker} would let others write" for broker in open_at]
-                raise FenceUnproven(self._source.role, READ_BACK_S, left)
-            self._clock.sleep(_RETRY_S)
+            lacking = [broker for broker, acls in sorted(without.items()) if not intent.is_shut(acls)]
+            return [f"without the DENY for everybody, broker {broker} would let others write" for broker in lacking]
+
+        if left := self._read_back(open_at):
+            raise FenceUnproven(self._source.role, READ_BACK_S, left)
         self._source.delete_acls(sorted(gone), permit)
 
     def forget(self, name: str) -> None:
@@ -276,6 +274,13 @@ class AclFence:
     def remove(self, acls: Collection[Acl], permit: Permit) -> list[Acl]:
         """Remove rules that no fence explains; return those that were there."""
         return self._source.delete_acls(acls, permit)
+
+    def _read_back(self, left: Callable[[], list[str]]) -> list[str]:
+        """Ask the brokers until nothing is left to wait for; return what is left when the time is over."""
+        deadline = self._clock.monotonic() + READ_BACK_S
+        while (found := left()) and self._clock.monotonic() <= deadline:
+            self._clock.sleep(_RETRY_S)
+        return found
 
     def _names(self) -> list[tuple[str, str]]:
         found = self._source.describe_acls(resource_type="GROUP", principal=_NOBODY)
