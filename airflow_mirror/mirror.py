@@ -51,6 +51,7 @@ ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy 
 TARGET_KINDS = (
     "msk", "msk-express", "msk-serverless", "confluent-cloud", "event-hubs", "aiven", "redpanda", "google",
 )  # fmt: skip
+SHORTEST_HOLD_MS = 3_600_000  # of hold_retention_ms: less is no time to migrate in
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _REPLICAS = whole(1, "not a replica count", "Use a whole number of brokers, or None.", most=32767)
 _FROM_ZERO = whole(0, "not a whole number from 0", "Give a number such as 2000000000.", optional=False)
@@ -131,7 +132,8 @@ class Mirror:
     log_start_delay_s: float = knob(86_400.0, seconds(60, 10**9), "seconds that pass in between")
     hold_retention_ms: int | None = knob(
         None, whole(
-            3_600_000, "no time to migrate in", "Give milliseconds from 3600000 (an hour), or None: nothing is deleted."
+            SHORTEST_HOLD_MS, "no time to migrate in",
+            f"Give milliseconds from {SHORTEST_HOLD_MS} (an hour), or None: nothing is deleted.",
         ),
         "retention.ms of the target's topics while the mirror writes, where the target refuses -1; no record of the "
         "source may be that old (airflow_mirror.plan.finite_hold); without it -1, for ever",

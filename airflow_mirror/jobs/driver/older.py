@@ -32,6 +32,7 @@ from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.mirror import SHORTEST_HOLD_MS
 from airflow_mirror.plan.ownership import decided
 from airflow_mirror.sync.log_starts.deciding import retention_of
 from airflow_mirror.sync.log_starts.observations import FOREVER
@@ -39,7 +40,6 @@ from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_HOLD_MS = 3_600_000  # that a Mirror takes
 # Of one job: several would write to the same place.
 _OF_ONE = ("--job-dir", "--metrics-file", "--metrics-port", "--plan", "--mirror")
 
@@ -173,7 +173,7 @@ def hold_retention_ms(job: TailRequest) -> int | None:
         )  # fmt: skip
         return None
     held_ms = max((ms + int(values[name].get("segment.ms") or 0) for name, ms in kept_ms.items()), default=0)
-    return max(_SHORTEST_HOLD_MS, held_ms * 6 // 5) if kept_ms else None
+    return max(SHORTEST_HOLD_MS, held_ms * 6 // 5) if kept_ms else None
 
 
 def _changed(job: TailRequest, **fields: Any) -> TailRequest:
