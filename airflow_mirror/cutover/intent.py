@@ -9,7 +9,7 @@ plan would not have touched.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
@@ -72,6 +72,19 @@ class Intent:
             for host, its in sorted(self.replaced.items())
             for topic in sorted(its)
         ]
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything is changed."""
+        return bool(self.deny or self.allow or self.spared)
+
+    def without(self, topics: Collection[str]) -> Intent:
+        """Return the intent that changes nothing on some of the topics."""
+        return replace(self, held=self.held | set(topics), bare=self.bare - set(topics)) if topics else self
+
+    def without_rules(self) -> Intent:
+        """Return the intent that changes nothing."""
+        return Intent(topics=self.topics, held=frozenset(self.topics))
 
     def is_shut(self, listed: Sequence[Acl]) -> bool:
         """Return whether these rules keep everybody out; of a fence that was swapped, everybody but whom it spares."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
-from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, name_of
 from airflow_mirror.cutover.intent import Intent, line
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.raised import intent_of
-from airflow_mirror.errors import (
-    FencedByAnother,
-    FenceStands,
-    MirrorError,
-)
+from airflow_mirror.cutover.raised import intent_of, of_another
+from airflow_mirror.errors import FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import ledger_store as plans
+
+_ON_THE_WAY_S = 2.0  # from the last look of a fence that is named to its rules
 
 
 def unexplained(on: Platform, mirror: str) -> list[Acl]:
@@ -69,8 +65,7 @@ def described(run: Attempt) -> Intent:
     intent, before = run.fence.intent(run.topics), run.before
     if not isinstance(run.fence, AclFence):
         return intent
-    run.others = run.fence.others(run.mirror.name)
-    run.fence.require_no_other(run.mirror.name, run.topics)
+    run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics)
     if before is not None and before.kind == AclFence.kind:
         earlier = intent_of(run.on.target, run.mirror.name, before)
         if late := sorted(intent.held.intersection(earlier.topics) - earlier.held):
@@ -79,26 +74,20 @@ def described(run: Attempt) -> Intent:
     return intent
 
 
-def require_first(run: Attempt) -> None:
-    """Return unless another mirror's fence, named at the source by now, may be about a run's topics.
+def require_no_other(on: Platform, fence: AclFence, mirror: str, topics: Collection[str], run: str = "") -> list[str]:
+    """Return the fences of other mirrors that stand at the source, if none is about some of these topics.
 
-    Its rules are the same as ours, and whoever lifts first would open both. Ours is named and has no rule yet: so of two
-    that see each other neither has one, and of two of which one sees the other that one alone steps back.
+    A fence is named some time before its rules are there. Which topics it is about only our own ledger tells: where the
+    decision is in another target's, its rules are waited for.
 
-    :raises FencedByAnother: it is, or our ledger does not know. It is decided before that no rule there is ours.
+    :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
-    if not isinstance(run.fence, AclFence):
-        return
-    for other in sorted(set(run.fence.others(run.mirror.name)).difference(run.others)):
-        mirror, _, attempt = other.split(COLON)
-        there, topics = decision.fence_state(run.life.values(), mirror), set(run.topics)
-        if there is not None and there.id == attempt:
-            topics.intersection_update(intent_of(run.on.target, mirror, there).topics)
-        if topics:
-            assert run.up is not None
-            run.intent = replace(run.intent, held=frozenset(run.intent.topics), bare=frozenset())
-            run.up = decision.change_intent(run.life, run.mirror.name, run.up, run.intent.value())
-            raise FencedByAnother(run.source.role, sorted(topics), [other])
+    others = fence.others(mirror)
+    fence.require_no_other(mirror, topics, run)
+    if any(of_another(on, other) is None for other in others):
+        on.source.clock.sleep(READ_BACK_S + _ON_THE_WAY_S)
+        fence.require_no_other(mirror, topics, run)
+    return others
 
 
 def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:

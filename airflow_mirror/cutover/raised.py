@@ -1,16 +1,18 @@
-"""A fence that is decided about: what its lifting needs, and how it is lifted, step by step.
+"""A fence that is decided about: how its rules come and go, step by step, and what its lifting needs.
 
-The order is that of :mod:`.lifting`; everybody who ends a fence goes through here.
+The order of lifting is that of :mod:`.lifting`; everybody who raises or ends a fence goes through here.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt, Log
@@ -22,6 +24,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import (
     CutoverTakenOver,
+    FencedByAnother,
     FenceNotLifted,
     InputError,
     MirrorCutOver,
@@ -87,16 +90,48 @@ class Raised:
         """What it has changed, for people."""
         return fence_text(self.fence.kind, self.intent)
 
-    def lift_rules(self, permit: Permit) -> None:
+    def claim(self, before: Collection[str], permit: Permit) -> None:
+        """Name it at the source, and look for another mirror's fence of the same second, which may be about its topics.
+
+        Their rules are the same, and whoever lifts first would open both. Ours is named and has no rule yet: so of two
+        that see each other neither has one, and of two of which one sees the other that one alone steps back.
+
+        :param before: other mirrors' fences that :func:`.other_fences.require_no_other` has found to be no obstacle.
+        :raises FencedByAnother: there is one, or it may be about any topic. Only the name of this one is there.
+        :raises CutoverTakenOver: it is not to be any more; the name is taken back.
+        """
+        if not isinstance(self.fence, AclFence):
+            return
+        with self._taken_back():
+            self.fence.claim(self.name, permit)
+        for other in self.fence.others(self.mirror):
+            decided = of_another(self.on, other)
+            if decided is None:
+                topics = set[str]() if other in before else set(self.intent.topics)
+            else:
+                there, intent = decided
+                topics = set[str]() if there.is_over else set(self.intent.topics).intersection(intent.topics)
+            if topics:
+                raise FencedByAnother(self.on.source.admin.role, sorted(topics), [other])
+
+    def raise_rules(self, permit: Permit) -> None:
+        """Raise it. :raises CutoverTakenOver: it is not to be any more; what was raised by then is taken back."""
+        with self._taken_back():
+            self.fence.raise_(self.intent, self.name, permit)
+            permit()  # a request may have come to the broker after somebody else has undone this attempt
+
+    def lift_rules(self, permit: Permit, *, by_ledger: bool = False) -> None:
         """Lift it; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
 
+        :param by_ledger: the ledger can be asked: what other mirrors' fences need stays. Else the fence has to end.
         :raises FenceNotLifted: names what is still in place. :raises CutoverTakenOver: it is somebody else's by now.
         """
         source = self.on.source
         deadline = source.clock.monotonic() + LIFT_PATIENCE_S
         while True:
             try:
-                self.fence.lift(self.intent, self.name, permit)
+                needed = self._needed() if by_ledger else ()
+                self.fence.lift(self.intent.without(needed), self.name, permit)
                 return
             except CutoverTakenOver:
                 raise
@@ -191,8 +226,31 @@ class Raised:
                 acl.forget(self.name)
             raise
 
+    @contextmanager
+    def _taken_back(self) -> Iterator[None]:
+        try:
+            yield
+        except CutoverTakenOver:
+            self.take_back()
+            raise
+
+    def _needed(self) -> set[str]:
+        """Return the topics whose rules are another mirror's fence's, though we have decided to make the same ones.
+
+        This attempt may have died on the way to its first rule, and the other one not have seen it. A name is there
+        before the first rule: where ours is not, no rule is ours. Where both are, the other one's rules stay while it is
+        not being lifted itself: whoever lifts last lifts them.
+        """
+        if not isinstance(self.fence, AclFence) or not (others := self.fence.others(self.mirror)):
+            return set()
+        if self.name not in self.fence.standing(self.mirror):
+            return set(self.intent.topics)
+        decided = [found for other in others if (found := of_another(self.on, other)) is not None]
+        stand = [intent for there, intent in decided if there.phase in (decision.UP, decision.OPENED)]
+        return {acl.name for intent in stand for acl in intent.deny}
+
     def _lifted(self, permit: Permit) -> str:
-        self.lift_rules(permit)
+        self.lift_rules(permit, by_ledger=True)
         self.is_down()
         return "fence lifted"
 
@@ -223,6 +281,16 @@ class Raised:
 def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
     """Return what a decided fence has changed, by the topics of the plan that it pins. Errors as :meth:`Raised.of`."""
     return Intent.of(state.intent, [t.source_topic for t in target.plan(mirror, state.plan, state.revision).topics])
+
+
+def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:
+    """Return what our ledger has decided about another mirror's fence; None: nothing, so it may be about any topic.
+
+    :param other: as the source names it, ``mirror:run:attempt``.
+    """
+    mirror, _, attempt = other.split(COLON)
+    there = decision.fence_state(on.target.ledger.values(), mirror)
+    return None if there is None or there.id != attempt else (there, intent_of(on.target, mirror, there))
 
 
 def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:

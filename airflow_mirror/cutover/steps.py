@@ -25,7 +25,7 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.open_transactions import look_for_unseen
-from airflow_mirror.cutover.other_fences import described, require_first
+from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.raised import Raised, alone
@@ -39,6 +39,7 @@ from airflow_mirror.cutover.writers import (
 )
 from airflow_mirror.errors import (
     CutoverTakenOver,
+    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
@@ -106,14 +107,12 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     run.save()
     raised = Raised.by(run)
     try:
-        if isinstance(run.fence, AclFence):
-            run.fence.claim(raised.name, run.permit)
-            require_first(run)
-        run.fence.raise_(intent, raised.name, run.permit)
-        run.permit()  # a request may have come to the broker after somebody else has undone this attempt
-    except CutoverTakenOver:
-        raised.take_back()
+        raised.claim(run.others, run.permit)
+    except FencedByAnother:
+        run.intent = intent.without_rules()  # whoever lifts ours would lift the other's, which are the same
+        run.up = decision.change_intent(run.life, run.mirror.name, up, run.intent.value())
         raise
+    raised.raise_rules(run.permit)
     return {"fence": fence_text(run.fence.kind, intent)}
 
 

@@ -4,9 +4,11 @@ Producers that nobody has told write to it from its first second on, and no mirr
 asks it every second. What is kept of it is what a finished cutover with a kept fence leaves: the target is open, and the
 source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back finds it there.
 
-1. It is decided that this fence stands behind an open target, and what it changes: no guard lifts it.
-2. Its report is kept on the target, with the cut in the place of the fenced ends.
-3. Its name goes to the source, then the fence; each request is permitted by that decision.
+1. It is decided that this fence stands behind an open target: no guard lifts it. Then its name goes to the source, and
+   it is looked for other mirrors' fences on the same topics: they would have the same rules. While there is one, this one
+   waits, and has none.
+2. It is decided what it changes, and its report is kept on the target, with the cut in the place of the fenced ends.
+3. The fence is raised; each request is permitted by that decision.
 4. It is proven: every live broker lists it, the ends stand still, no transaction holds a partition. No leader is asked
    before the fence, as a cutover does: that would cost seconds, and some partitions have no leader yet.
 5. Behind it is read what the source took, and where its groups stand. Only then the report says that no transaction is
@@ -27,12 +29,13 @@ from typing import Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.attempt import Attempt, Log
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, stand_behind_open
+from airflow_mirror.cutover.decision import OPENED, FenceState, change_intent, fence_state, permit, stand_behind_open
 from airflow_mirror.cutover.failover.after import beyond, counted, require_source
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.open_transactions import look_for_unseen
+from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
@@ -44,6 +47,7 @@ from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
     CutoverTakenOver,
+    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceUnproven,
@@ -117,7 +121,7 @@ def watch(
                 its = fence_of(fence, admin, open_by_default)
                 on = Platform.of(admin, target)
                 return fence_returned(on, mirror, its, answered=answered, signer=signer, log=log)
-        except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
+        except (TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
             now, what = time.monotonic(), type(e).__name__
             if what != said or now - said_at >= _SAY_EVERY_S:
                 log.info("not fenced yet, %.0f s by now: %s", now - begun, e)
@@ -158,14 +162,8 @@ def fence_returned(
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned)(noted)
-    still = permit(life, mirror, raised.state)
-    try:
-        if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
-            raised.fence.raise_(raised.intent, raised.name, still)
-        still()  # a request may have come to the broker after somebody has lifted it
-    except CutoverTakenOver:
-        raised.take_back()
-        raise
+    if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
+        raised.raise_rules(permit(life, mirror, raised.state))
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     _prove(on, plan, raised, kept, limits or Limits(), log)
     assert report.fence.proven is not None
@@ -184,20 +182,37 @@ def fence_returned(
 
 
 def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> Raised:
-    """Decide that the fence stands behind an open target, unless that is decided; return it as it is decided."""
+    """Decide that the fence stands behind an open target, and what it changes, unless that is decided; return it.
+
+    What it changes is decided once it was looked for others: who finds it decided, after a death, may raise it.
+    """
     name, run, life = plan.mirror.name, RUN + failed_over.attempt, on.target.ledger
     there = fence_state(life.values(), name)
-    if there is None or there.run != run:
-        topics, me = [t.source_topic for t in plan.topics], on.new_id()
-        intent = fence.intent(topics)
+    if there is not None and there.run == run:
+        raised = Raised.of(on, name, there, fence, None)
+        if raised.intent.has_rules or there.phase != OPENED:
+            return raised
+    topics, me, others = [t.source_topic for t in plan.topics], on.new_id(), list[str]()
+    intent = fence.intent(topics)
+    if isinstance(fence, AclFence):
+        others = require_no_other(on, fence, name, topics, run)
+    mine = FenceState(
+        run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
+        name=fence.kind, intent=intent.without_rules().value(), phase=OPENED,
+    )  # fmt: skip
+    raised = Raised.of(on, name, stand_behind_open(life, name, mine, failed_over), fence, None)
+    if raised.intent.has_rules or raised.state.phase != OPENED:
+        return raised  # somebody was faster; what was described may be rules of another process that stands by
+    try:
+        raised.claim(others, permit(life, name, raised.state))
+        raised.intent, raised.state = intent, change_intent(life, name, raised.state, intent.value())
+    except CutoverTakenOver:  # by another process that stands by as well, or by whoever lifts
+        return _decided(on, plan, failed_over, fence)
+    except FencedByAnother:
         if isinstance(fence, AclFence):
-            fence.require_no_other(name, topics, run)
-        mine = FenceState(
-            run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
-            name=fence.kind, intent=intent.value(), phase=OPENED,
-        )  # fmt: skip
-        there = stand_behind_open(life, name, mine, failed_over)
-    return Raised.of(on, name, there, fence, None)
+            fence.forget(raised.name)
+        raise
+    return raised
 
 
 def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverReport:
