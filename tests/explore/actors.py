@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.failover import run as failing_over
 from airflow_mirror.cutover.failover.returned import fence_returned
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.rollback.run import way_back
+from airflow_mirror.cutover.steps import STEPS, walk
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
+    CutoverCancelled,
+    FencedByAnother,
     FenceGone,
     FenceLeaks,
+    FenceStands,
     FenceUnproven,
     LeaseUnconfirmed,
     MirrorError,
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(poll_s=1.0, quiet_s=1.0, quiet_at_most_s=0.0, max_fence_s=60.0)
 _WRITES_A_CONFIRMATION = 2
+_HOLDS_S = 20.0  # for which a rival's fence stands
 _GIVES_UP_S = 150.0  # of who stands by until a source returns
 _LOOK_EVERY_S, _TAIL_S = 2.0, 40.0  # of a tail's driver; when somebody ends it
 
@@ -83,6 +92,11 @@ def lift(w: World, name: str, *, run: str = "", include_retained: bool = False, 
 def lift_back(w: World, name: str, **when: Any) -> Actor:
     """`airflow-mirror lift-fence` of the reverse mirror."""
     return w.s.add(Actor(name, lambda: lift_leftover_fence(w.platform().turned(), REVERSE.mirror.name), **when))
+
+
+def lift_rival(w: World, name: str, **when: Any) -> Actor:
+    """`airflow-mirror lift-fence` of the other mirror that fences the same topics."""
+    return w.s.add(Actor(name, lambda: lift_leftover_fence(w.platform(), OTHER.mirror.name), **when))
 
 
 def lift_what_nothing_explains(w: World, name: str, **when: Any) -> Actor:
@@ -134,7 +148,7 @@ def returned(w: World, name: str, **when: Any) -> Actor:
             on = w.platform()
             try:
                 return fence_returned(on, MIRROR.name, AclFence(on.source.admin, clock=on.clock), limits=LIMITS)
-            except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen):
+            except (TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen):
                 if w.s.now > until:
                     raise
                 w.s.clock.sleep(3.0)
@@ -198,6 +212,33 @@ def _copy(w: World, plan: Plan, token: LeaseToken) -> str:
                     )  # fmt: skip
                     at[tp] += 1
             w.s.clock.sleep(lease.CONFIRM_EVERY_S / _WRITES_A_CONFIRMATION)
+
+
+def rival(w: World, name: str, **when: Any) -> Actor:
+    """Another mirror fences the same topics, by the first step of a cutover, stands for a while, and backs out."""
+
+    def hold(run: Attempt) -> dict[str, Any]:
+        w.rivals.append(run)
+        w.s.clock.sleep(_HOLDS_S)
+        w.rivals.remove(run)
+        raise CutoverCancelled("the rival has had enough")
+
+    def body() -> str:
+        on, of = w.platform(), OTHER.mirror.name
+        run = Attempt(
+            request=CutoverRequest(plan=OTHER, limits=LIMITS), before=fence_state(on.target.ledger.values(), of),
+            clusters=Clusters(on=on, fence=AclFence(on.source.admin, clock=on.clock), verify=lambda _: []),
+            report=CutoverReport(mirror=of, plan_hash=OTHER.hash),
+            kept=ReportStore(on.target.reports(of), of, "o", None), stop=on.event(),
+        )  # fmt: skip
+        with on.guarded(of, None, "", "acl") as run.require_guard, on.signs_of_life(run.report):
+            try:
+                walk(run, [STEPS[0], replace(STEPS[1], do=hold)])
+            except (CutoverCancelled, FencedByAnother, FenceStands, FenceUnproven) as e:
+                return type(e).__name__
+        raise AssertionError("it never holds for good")
+
+    return w.s.add(Actor(name, body, **when))
 
 
 def another_mirror(w: World, name: str, **when: Any) -> Actor:

@@ -12,7 +12,7 @@ from tests.explore import actors
 from tests.explore.deviations import REST, Deviation
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
-from tests.explore.world import REVERSE, World
+from tests.explore.world import OTHER, REVERSE, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -176,6 +176,23 @@ def other(w: World) -> None:
     actors.owner(w, "B", "r1", last=True)
 
 
+def rivals(w: World) -> None:
+    """Two mirrors fence the same topics in the same second; one opens its target behind that, the other backs out."""
+    w.keep(OTHER, w.target)
+    actors.owner(w, "A", "r1")
+    actors.rival(w, "R")
+    actors.owner(w, "B", "r1", last=True)
+
+
+def rivals_returned(w: World) -> None:
+    """A source that returned after a failover is fenced in the second in which another mirror fences its topics."""
+    w.failed_over()
+    w.keep(OTHER, w.target)
+    actors.rival(w, "R")
+    actors.returned(w, "X")
+    actors.returned(w, "Y", last=True)
+
+
 def final(w: World) -> None:
     """Do what is left to do once everybody rests: run an opening again, guard, lift; a person does the rest."""
     done = {run for run, report in w.reports() if report.outcome == DONE}
@@ -186,6 +203,9 @@ def final(w: World) -> None:
         actors.rollback(w, "Again", back.run, last=True, fragile=False)
     actors.guard(w, "GZ", last=True, fragile=False)
     actors.lift(w, "LZ", last=True, fragile=False)
+    rival = fence_state(w.target.decided, OTHER.mirror.name)
+    if rival is not None and not rival.is_over:
+        actors.lift_rival(w, "LR", last=True, fragile=False)
     if back is not None and not back.is_over:
         actors.lift_back(w, "LB", last=True, fragile=False)
     if any(deviation.kind == "late" for *_, deviation in w.s.happened):
@@ -240,4 +260,6 @@ SCENARIOS = (
     _scenario(tail, changing=("log",)),
     _scenario(orphan, freezes=(14.0, *FREEZES), changing=("log",)),
     _scenario(other),
+    _scenario(rivals),
+    _scenario(rivals_returned),
 )

@@ -18,7 +18,7 @@ from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS
 from tests.explore.scenario import Invariant
-from tests.explore.world import APP, GROUP, MIRROR, OWN, REVERSE, TOPICS, TPS
+from tests.explore.world import APP, GROUP, MIRROR, OTHER, OWN, REVERSE, TOPICS, TPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,6 +160,12 @@ def _both_told(w: World) -> str:
     return f"{done} was told that it cut over, {over} that it failed over" if done and over else ""
 
 
+def _rival_leaks(w: World) -> str:
+    now = fence_state(w.target.decided, OTHER.mirror.name)
+    holds = [run.me for run in w.rivals if now is not None and (now.id, now.phase) == (run.me, UP)]
+    return f"{holds} stands, and WRITE is denied on {w.denied} only" if holds and len(w.denied) < len(TOPICS) else ""
+
+
 ALL = (
     Invariant("never are both sides writable for applications", _both_open),
     Invariant("an opened target is never un-opened, nor written by the mirror", _unopened),
@@ -172,5 +178,6 @@ ALL = (
     Invariant("nothing of a fence stays that nothing explains once everybody has ended", _unexplained, at_end=True),
     Invariant("who is told that it is done finds it done", _told, at_end=True),
     Invariant("no report says something else than is decided", _backed_out, at_end=True),
+    Invariant("a fence that another mirror has raised on the same topics stays as it is", _rival_leaks),
     Invariant("a cutover and a failover are not both told that they are done", _both_told, at_end=True),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.failover.decision import promote
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.rollback.reverse import reverse_of
@@ -36,6 +37,7 @@ from tests.memory.ledger import MemoryLedger, MemoryState
 from tests.memory.rules import Rules
 
 if TYPE_CHECKING:
+    from airflow_mirror.cutover.attempt import Attempt
     from airflow_mirror.plan.model import Plan
     from tests.explore.scheduler import Scheduler
 
@@ -71,7 +73,7 @@ PLAN = _plan(MIRROR, _SOURCE, _TARGET)
 REVERSE = _plan(reverse_of(MIRROR), _TARGET, _SOURCE)
 OTHER = _plan(Mirror(name="other", source="elsewhere", target="dst", topics=[*TOPICS]), _SOURCE, _TARGET)
 _KEPT = {plan.mirror.name: (plan.hash, records.PLAN.pieces(plan.to_json(), plan.mirror.name, plan.hash))
-         for plan in (PLAN, REVERSE)}  # fmt: skip
+         for plan in (PLAN, REVERSE, OTHER)}  # fmt: skip
 
 
 @dataclass
@@ -90,6 +92,7 @@ class World:
     :param with_groups: a consumer group has positions on the source.
     :param reopens: somebody lets writers into the old source on purpose while the target is open.
     :ivar lifters, swappers: who lifts a fence, or swaps one.
+    :ivar rivals: attempts of another mirror that were told that their fence is raised.
     :ivar fences: the changes of what is decided about the fence of `flow`, in order.
     :ivar set_behind: positions that were set on the target while it was in production, by whom: not by their readers.
     :ivar unopened: topics that were in production and are no more, or by somebody else.
@@ -115,6 +118,7 @@ class World:
         self.left_behind: list[str] = []
         self.lifters: list[Actor] = []
         self.swappers: list[Actor] = []
+        self.rivals: list[Attempt] = []
         self.was_shut, self.is_cut_over = False, False
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
@@ -308,7 +312,7 @@ class World:
         if shut and not self._is_shut:
             self._fenced = set(self.source.topics)  # a topic that somebody creates later is as one that came after it all
         self._is_shut = shut
-        kept = now is not None and now.phase == OPENED
+        kept = now is not None and now.phase == OPENED and Intent.of(now.intent, TOPICS).has_rules
         self.was_shut = bool(by) and (self.was_shut or (shut and kept))
         if now is not None and now.stands:
             self._up.setdefault(now.id, self.s.now)
