@@ -109,7 +109,7 @@ golden: setup ## write the golden files of plan and errors, Java's keys and the 
 	  tests/integration/test_java_files.py
 	GOLDEN=write $(BIN)/python -m pytest -q tests/integration/test_conformance.py tests/integration/test_sides_conformance.py -k as_written_down
 
-figures: setup ## print lines, tests, ratios and imports of the code (FIGURES=--no-tests is quick)
+figures: setup ## print lines, goals, imports and tests of the code (FIGURES=--no-tests is quick)
 	$(BIN)/python -m tests.figures $(FIGURES)
 
 format: setup ## rewrite the code in the house style

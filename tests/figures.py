@@ -11,8 +11,9 @@ import ast
 import contextlib
 import io
 import sys
+import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -25,6 +26,11 @@ from tests.parts import PARTS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "airflow_mirror"
 LARGEST = 15
+_LARGE, _PARAMETERS = 400, 8
+_CRASH_PRONE = ("wire", "copy", "ledger", "cutover")
+_NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
 
 
 def modules(root: Path) -> list[Path]:
@@ -119,6 +125,53 @@ def largest() -> Table:
     return table
 
 
+def _code(path: Path) -> tuple[int, int]:
+    """Return how many lines of a file are code, and how many comments there are.
+
+    Docstrings, comments and blank lines are no code.
+    """
+    text = path.read_text(encoding="utf-8")
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    docs: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            docs.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    code = {n for t in tokens if t.type not in _NO_CODE for n in range(t.start[0], t.end[0] + 1)}
+    return len(code - docs), sum(t.type == tokenize.COMMENT for t in tokens)
+
+
+def _counted(roots: Iterable[Path]) -> tuple[int, int]:
+    of_each = [_code(path) for root in roots for path in modules(root)]
+    return sum(code for code, _ in of_each), sum(comments for _, comments in of_each)
+
+
+def goals() -> Table:
+    """What we measure the code by, and what it is to be."""
+    table = _table("Goals", "figure", "now", "goal")
+    code, comments = _counted([PACKAGE])
+    tests, _ = _counted([ROOT / "tests"])
+    effects = [_counted([PACKAGE / name]) for name in _CRASH_PRONE]
+    share = 100 * sum(c for _, c in effects) / sum(code + c for code, c in effects)
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in modules(PACKAGE)]
+    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    named = (
+        [a.arg for a in f.args.posonlyargs + f.args.args + f.args.kwonlyargs] for f in functions if f.name != "__init__"
+    )
+    long = [names for names in named if len([n for n in names if n not in ("self", "cls")]) > _PARAMETERS]
+    errors = ast.parse((PACKAGE / "errors.py").read_text(encoding="utf-8")).body
+    large = sum(size > _LARGE for size in lines(modules(PACKAGE)))
+    table.add_row("code lines of the package", f"{code:,}", "41,000")
+    table.add_row("tests' code for each line of it", f"{tests / code:.2f}", "1.6")
+    table.add_row("comments in 100 lines of the package", f"{100 * comments / (code + comments):.0f}", "")
+    table.add_row(f"comments in 100 lines of {', '.join(_CRASH_PRONE)}", f"{share:.0f}", "15")
+    table.add_row(f"functions with more than {_PARAMETERS} parameters", str(len(long)), "0")
+    table.add_row("classes of errors", str(sum(isinstance(node, ast.ClassDef) for node in errors)), "90")
+    table.add_row(f"modules above {_LARGE} lines", str(large), "6")
+    return table
+
+
 def imports() -> Table:
     """Who imports whom, and how often."""
     table = _table("Imports", "package", "imports", "imported by", "its imports")
@@ -141,20 +194,14 @@ def tests() -> Table:
     return table
 
 
-def ratio() -> float:
-    """Return the lines of tests for each line of the package."""
-    return sum(lines(modules(ROOT / "tests"))) / sum(lines(modules(PACKAGE)))
-
-
 def main(argv: list[str]) -> int:
     """Print the tables; see the module's text."""
     parser = argparse.ArgumentParser(prog="python -m tests.figures", description=__doc__.splitlines()[0])
     parser.add_argument("--no-tests", action="store_true", help="don't collect the tests of each part")
     arguments = parser.parse_args(argv)
     console = Console(width=122)
-    for made in (packages, largest, imports, *(() if arguments.no_tests else (tests,))):
+    for made in (packages, goals, largest, imports, *(() if arguments.no_tests else (tests,))):
         console.print(made(), "")
-    console.print(f"{ratio():.2f} lines of tests for each line of the package")
     return 0
 
 
