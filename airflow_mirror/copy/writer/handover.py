@@ -30,7 +30,11 @@ class TakenOver(NamedTuple):
 def take_over(client: TransactionClient) -> TakenOver:
     """Take over an id with InitProducerId, fencing its current owner."""
     before = client.describe()  # before the takeover, which replaces what the last owner has left
+    # From here on the id says "held". Who dies behind this line, before any use of it, makes the next owner wait for
+    # nobody.
     producer_id, epoch = client.init(HELD_MS)
+    # Epoch 0 is the first one of an id that nobody had, or of one that the coordinator has forgotten, which its holder
+    # could not confirm any more. Any other epoch was reached by somebody behind our question.
     if before is None:
         return TakenOver(producer_id, epoch, epoch == 0)
     # If the epoch did not advance by exactly one, another owner took the id between our two requests.
@@ -41,6 +45,10 @@ def take_over(client: TransactionClient) -> TakenOver:
 def give_back(client: TransactionClient, producer_id: int, epoch: int) -> None:
     """Release the id: this owner has nothing in flight. A no-op if another owner has taken the id over."""
     try:
+        # It compares, so that a late one can't release what somebody else holds. Repeated after a lost answer it is
+        # answered as at first, as long as the coordinator lives.
         client.init(RELEASED_MS, producer_id, epoch)
     except Fenced:
+        # The id is somebody else's, or ours was released and the coordinator died with the answer: nothing is left to
+        # give back.
         pass

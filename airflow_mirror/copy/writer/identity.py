@@ -30,6 +30,8 @@ def writer_of(mirror: str, one: CopyRange) -> int:
     """Return the producer id for the records of ``one``; with key partitioning, ranges share a target partition."""
     if one.key_partitions is None:
         return data_producer_id(mirror, one.target)
+    # Each range has sequences of its own, which a broker checks by producer id and partition: two ranges under one id
+    # would refuse each other's batches.
     return _OURS | (xxhash.xxh3_64_intdigest(f"by key\0{mirror}\0{one.map_key}".encode()) >> 2)
 
 

@@ -41,13 +41,17 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
 
+# Three questions fit into VALID_S: one answer may be lost, or late, and no task pauses for it.
 CONFIRM_EVERY_S = 2.0
 RENEW_EVERY_S = 600.0  # at most
 RENEW_UNKNOWN_S = 60.0  # where the target does not tell when it forgets
 RENEW_AGAIN_S = 30.0  # after a renewal that failed
 VALID_S = 6.0  # a task writes for at most this long after it sent its last confirmed request
+# The second more is for bytes that went to the kernel at the last moment at which a task was allowed to write.
 HANDOVER_S = VALID_S + 1.0  # how long a new job waits if the old one may still be writing
 _UNCONFIRMED_S = 0.2
+# The ranges of the timeout never meet: below are 60,000 (held, or a taking that was cut off) and 61,000 (released),
+# then the marks of jobs, one for each epoch, then the marks of those who end all writing.
 _FIRST_MARK_MS = handover.RELEASED_MS + 1
 # The last epoch of a producer id is 32,766. After that the coordinator assigns another producer id, and tasks would no
 # longer recognise their lease. An acquisition from _WORN_EPOCH on therefore uses up the remaining epochs at once (about a
@@ -97,8 +101,15 @@ def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToke
     :raises Fenced: another job took the lease at the same moment.
     """
     client = TransactionClient(target, lease_id(mirror))
+    # Two requests. This one compares with nothing: it fences whoever holds the lease. A lost answer is repeated and
+    # takes one epoch more, by which `handover` knows that it can't be sure, so that we wait. Who dies behind it leaves
+    # 60,000 ms, which no task can confirm: the old ones stop, `is_anybody_writing` says no, and the next job to take
+    # the lease waits, because nothing says "released".
     taken = handover.take_over(client)
     producer_id, epoch = taken.producer_id, taken.epoch
+    # Each of these compares with the epoch before it: if another job takes the lease meanwhile, this one ends as
+    # Fenced, without a mark. Behind 32,766 comes another producer id with epoch 0, which ends the loop. A death in here
+    # leaves what one behind the first request does.
     while epoch >= _WORN_EPOCH:
         producer_id, epoch = client.init(handover.HELD_MS, producer_id, epoch)
     if to_end:  # what opens a target believes no job that its tasks have ended
@@ -112,15 +123,24 @@ def renew(target: WireCluster, token: LeaseToken) -> None:
     :raises Fenced: the lease was taken over or forgotten, or its epochs are used up.
     """
     client = TransactionClient(target, token.transactional_id)
+    # Between this look and the requests below another job may take the lease. That moves the epoch on by two, and
+    # leaves neither ours nor the one before it as the current or the previous one: both requests are refused, however
+    # late they arrive. Dying anywhere in here changes nothing either, because tasks know the mark and not the epoch.
     epoch = _epoch_of(client, token)
     if epoch > 0:
         try:
+            # Answered with the present epoch, and written to the coordinator's log again, which is what puts its expiry
+            # off.
             client.init(token.mark_ms, token.producer_id, epoch - 1)
             return
         except Fenced:
             pass  # a restarted coordinator no longer knows that this led to the current epoch
+    # Rather no renewal than another producer id, by which all tasks would take their lease for lost: they go on until
+    # the coordinator forgets the id, days later.
     if epoch >= _LAST_EPOCH:
         raise _gone(token)
+    # If the answer is lost, and the coordinator too, the repetition is refused although the first one counts: the
+    # caller logs that, and its next renewal reads the epoch again.
     client.init(token.mark_ms, token.producer_id, epoch)
 
 
@@ -133,6 +153,9 @@ def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
     """
     client = TransactionClient(target, token.transactional_id)
     # Two epochs, as in `take`: a late renewal then carries an epoch that is neither the previous nor the current one.
+    # From the first of them on no task confirms, since 60,000 ms is nobody's mark: six seconds later none writes. Dying
+    # between the two is the same as in `take`; dying behind them leaves a mark without tasks, and the next job waits in
+    # vain.
     producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _epoch_of(client, token))
     return _mark(client, producer_id, epoch, 0.0)
 
@@ -147,6 +170,8 @@ def release(target: WireCluster, token: LeaseToken) -> None:
         epoch = _epoch_of(client, token)
     except Fenced:
         return  # a newer job holds it
+    # Last of all: whoever takes the lease next believes it, and does not wait. Dying before it costs that one seven
+    # seconds and nothing else. If somebody takes the lease behind our look, the comparison fails and theirs stays.
     handover.give_back(client, token.producer_id, epoch)
 
 
@@ -184,8 +209,11 @@ def _mark(
     client: TransactionClient, producer_id: int, epoch: int, wait_s: float, first_mark_ms: int = _FIRST_MARK_MS
 ) -> LeaseToken:
     """Advance the epoch and record it as the mark of a new acquisition."""
-    # The last request of an acquisition. Before it no task can confirm a token, the old ones are fenced, and whoever dies
-    # here leaves a lease under which nobody writes; the next job takes it, and waits.
+    # The last request of an acquisition. Before it no task can confirm a token, the old ones are fenced, and whoever
+    # dies here leaves a lease under which nobody writes; the next job takes it, and waits. The mark has the epoch that
+    # this request leads to, which is therefore computed beforehand. A lost answer is repeated and gets the same epoch;
+    # if the coordinator died too, it is refused, and a mark stands of which nobody has the token: the next job waits for
+    # nobody.
     mark_ms = first_mark_ms + epoch + 1
     producer_id, epoch = client.init(mark_ms, producer_id, epoch)
     return LeaseToken(
@@ -235,6 +263,8 @@ class Confirmation:
         except Exception as e:  # any error: if the thread died of it, a job that could continue would end
             self._cause = e
             return
+        # Once lost is lost for good: a coordinator that is cut off from its cluster may go on to describe the old
+        # owner.
         self._lost = self._lost or self._token.loss(seen)
         if self._lost is None:
             self._confirmed, self._cause = asked, None
@@ -254,6 +284,7 @@ class Confirmation:
         :raises LeaseUnconfirmed: the holder is unknown. A later call may succeed.
         """
         self.check_not_lost()
+        # In this order: if the thread stops between the two, the confirmation looks older than it is, never fresher.
         confirmed, now = self._confirmed, self._clock()
         if now - confirmed > VALID_S:
             silent_s = now - max(confirmed, self._begun)
@@ -285,12 +316,16 @@ class LeaseWatch:
     """
 
     def __init__(self, target: ClientConfig, token: LeaseToken) -> None:
+        # Connections of its own: behind a batch that a slow target takes, a question would come too late. It gives up
+        # after two seconds, so that another question follows before VALID_S is over.
         self._cluster = WireCluster(target, client_id=f"{token.transactional_id}-lease", timeout_s=CONFIRM_EVERY_S)
         self._client = TransactionClient(self._cluster, token.transactional_id)
         self._known = Confirmation(token, _now_s)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         try:
+            # Before the task has anything to write with: one that starts late, under a lease that is lost by now, ends
+            # here. An answer that does not come is no loss: `check` then refuses each write until one does.
             self._known.ask(self._describe)
             self._known.check_not_lost()
             self._thread.start()

@@ -50,6 +50,7 @@ from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoc
 
 log = logging.getLogger(__name__)
 
+# What lies between the first two is the time that a last marker has to get into the log after its sender had proof.
 _FRESH_S = 0.2  # how old the proof of ownership may be when the last marker is sent
 _QUIET_S = 0.5  # how long a new owner waits if the old one may still rely on such a proof
 _DOUBT_S = 3.0  # how long after an error a marker that we sent may still be in flight
@@ -142,6 +143,8 @@ class Padder:
         """
         until = time.monotonic() + _RELEASE_S
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
+        # Only those without an error in their last step: of the others a marker may be on its way, so they stay held.
+        # So they do if the process dies before this: each next owner waits half a second.
         for tp, hold in self._holds.items():
             if time.monotonic() > until:
                 log.info("partitions not released in time, the first one: %s", tp)
@@ -155,10 +158,15 @@ class Padder:
     def _next(self, filling: Filling) -> float:
         tp, start, end = filling.tp, filling.start, filling.end
         if tp not in self._holds:
+            # A step of its own: the caller waits, and the log end is read when it comes again.
             return self._take_over(tp)
         hold = self._holds[tp]
+        # What counts is in the log: markers of an earlier copier, of our own with a lost answer, of a transaction that
+        # the takeover has aborted. The high watermark would hide the newest of them.
         at = self.target.log_ends([tp])[tp]
         if not start <= at <= end:
+            # Not final: the loop opens the partition again, and the opening tells another copier of ours, which may
+            # have filled the hole and gone on, from a foreign writer.
             raise TargetMoved(
                 tp.topic, tp.partition, start, end, f"the target's log end is {at} while this hole is padded",
                 "Another writer appended to it, or its transaction coordinator died and repeated a marker. Stop such "
@@ -168,6 +176,7 @@ class Padder:
         if filling.done:
             return 0.0
         filling.steps += 1
+        # A direct request writes up to _BULK markers, the coordinator one, now and then none or two.
         if filling.steps > (_TRIES * (1 + (end - start) // _BULK) if self.direct else _TRIES + 2 * (end - start)):
             raise TryAgain(
                 f"{tp}: hole [{start}, {end}) was not filled after many steps; the target answers but does not append"
@@ -182,13 +191,18 @@ class Padder:
 
     def _write(self, tp: TopicPartition, hold: _Hold, left: int, *, guarded: bool) -> int:
         """Write the next marker or markers of a hole and return their number."""
+        # Behind a marker of the coordinator the leader knows our epoch and refuses an older copier's; the last one has
+        # another guard (`_confirm`). A first marker that went directly would leave the older copier's to be accepted.
         if self.direct and (guarded or left == 1):
             try:
                 return self._write_directly(tp, hold, max(1, min(left - 1, _BULK)), last=left == 1)
+            # Both are said before anything is appended, so that the same place may be filled in the other way at once.
             except (MissingRight, ApiNotServed) as e:
                 self.direct = False  # fall back to single markers through the coordinator
                 log.warning("holes are padded one by one from here on, which is slower: %s", e)
         asked = time.monotonic()
+        # Who dies in it leaves a transaction without data, open or decided. The next owner's InitProducerId ends it,
+        # with the one marker that belongs to this hole, before that owner reads the log end.
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         hold.confirmed = asked
         return 1
@@ -198,6 +212,8 @@ class Padder:
         if last:
             self._confirm(tp, hold)
         try:
+            # Sent once. If the answer is lost, `step` gives up the partition, and the next step takes it over under a
+            # new epoch, waits _DOUBT_S, and looks at what is there.
             write_txn_markers(
                 self.target, tp, hold.producer_id, hold.epoch, count, hold.coordinator_epoch, check=self.check
             )
@@ -208,6 +224,7 @@ class Padder:
             known = coordinator_epoch_of(self.target, tp, hold.producer_id)
             if known <= hold.coordinator_epoch:
                 raise
+            # Nothing was written: the next step reads the end again and sends them under this epoch.
             hold.coordinator_epoch = known
             return 0
         return count
@@ -217,6 +234,8 @@ class Padder:
         asked = time.monotonic()
         if asked - hold.confirmed < _FRESH_S:
             return
+        # Somebody may take over right behind the answer: that one waits _QUIET_S before it reads the log end, and our
+        # marker is in the log by then. One that is held up for longer is the risk that the module's docstring names.
         seen = hold.client.describe()
         if seen is None or (seen.producer_id, seen.epoch) != (hold.producer_id, hold.epoch):
             raise Fenced(f"padding of {tp}", ErrorCode.PRODUCER_FENCED, hold.producer_id, hold.epoch)

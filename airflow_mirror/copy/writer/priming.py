@@ -49,12 +49,17 @@ def prime(
         # Producer id and sequence follow from partition and offset alone: whoever repeats this, after a lost answer or in
         # another process, appends nothing twice.
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
+        # Sent once. Whatever is answered, the log's end says how far it got, and the next batch begins there; if
+        # nothing is answered, the partition is opened again. Who dies here leaves fillers and nothing else, which
+        # `identical._is_fresh` knows by their producer id: the next opening primes on from their end.
         answer = produce_one(target, tp, batch, check=check, topic_id=topic_id)
         if is_denied(answer.error):
             raise refusal(f"prime {tp}", answer.error, "Write", tp.topic, target.settings.principal)
+        # Out of order: another copier of this mirror is ahead, or its batch of the same sequence was a shorter one.
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
         at = _settled_end(target, tp, at + count)
+        # Fillers end at `up_to`, whoever of us writes them: somebody else's records stand among them, or above them.
         if at > up_to:
             raise TargetMoved(
                 tp.topic, tp.partition, end, up_to, f"the target's log end is {at} while it is primed to {up_to}",
@@ -75,6 +80,8 @@ def restore_start(
     to every consumer.
     """
     ours, start = identity.filler_producer_id(mirror, tp), log_start
+    # Only our fillers, and only those at the front: what is behind the first other batch may be a record. Whoever else
+    # looks at the same time finds the same `start`; a second deletion of it changes nothing.
     # Fetch one batch at a time: the first one is rarely a filler, and only its header is needed.
     for raw, _ in read_batches(target, tp, log_start, end, isolation=READ_UNCOMMITTED, max_bytes=1):
         if raw.header is None or raw.header.producer_id != ours:

@@ -35,14 +35,21 @@ class Deliveries:
 
     def take_over(self, tp: TopicPartition) -> tuple[int, int]:
         """Return (producer id, epoch) to write with. Fences an earlier writer and aborts its transaction."""
+        # Before anything of the partition is read: only behind it are the log's end and the progress at rest. A
+        # transaction that a dead copier had decided is completed here, one that it had not is aborted with its
+        # position.
         return self._client(tp).init(TIMEOUT_MS)
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         """Open a transaction; :raises Fenced: a newer copier took the partition over."""
+        # Who dies behind it leaves a transaction that holds back read_committed readers of this partition, until the
+        # next copier takes over, or for TIMEOUT_MS if there is none.
         self._client(tp).begin(tp, self._group, producer_id, epoch)
 
     def commit(self, tp: TopicPartition, position: int, producer_id: int, epoch: int) -> None:
         """Commit the open transaction, with ``position`` as the next source offset."""
+        # The id is written down with the position: after the coordinator has forgotten the transactional id, which then
+        # gets another producer id, the records of the old one still count as ours (`mapped._writer`).
         metadata = json.dumps({"producer_id": producer_id})
         self._client(tp).commit(tp, self._group, position, metadata, producer_id, epoch)
 
