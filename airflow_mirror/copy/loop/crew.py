@@ -40,6 +40,8 @@ class Crew:
 
     def submit(self, job: Job) -> None:
         """Run a job on the first free thread."""
+        # Counted by the loop's thread alone, here and in `_done`, which comes through the mailbox behind the job's own
+        # results.
         self._under_way += 1
         self._jobs.put(job)
         if len(self._threads) < min(self.size, self._under_way):
@@ -57,6 +59,8 @@ class Crew:
 
     def close(self) -> None:
         """Drop jobs that have not started and wait for those that have: none may write after its copy has ended."""
+        # Before the threads are joined: `check_wanted` refuses the next effect of a job that is under way, so that
+        # nobody writes whose copy has ended. What it had done by then the next opening finds.
         self._closing = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -116,6 +120,7 @@ class Dialler:
             return
         with self._lock:
             if isinstance(found, Connection):
+                # Until the loop has it: a loop that ends in between would leave a socket open, with a login on it.
                 self._undelivered.add(found)
                 if self._closed:
                     found.close()

@@ -67,6 +67,7 @@ class Lines:
 
         :raises MirrorError: the connection failed; the next call tries again.
         """
+        # Only here, with nothing in flight: an answer that is still due would be lost with the old connection.
         if (successor := lane.successor) is not None:
             lane.successor = None
             self.hang_up(lane)
@@ -108,6 +109,7 @@ class Lines:
 
     def abandon(self, lane: Lane) -> None:
         """Disconnect for good, and close a connection that is still being set up as soon as it is there."""
+        # First: a thread may be about to deliver a connection, which `_connected` then closes.
         lane.abandoned = True
         self.hang_up(lane)
         if lane.successor is not None:

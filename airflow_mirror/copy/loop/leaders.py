@@ -26,4 +26,6 @@ def _nowhere() -> Connection:
     raise AssertionError("a partition that is not open has no leader")
 
 
+# Epoch -1 would skip the broker's check of KIP-320: no fetch is made with it, because nothing is fetched before
+# opening.
 NOBODY = Broker(-1, -1, _nowhere)

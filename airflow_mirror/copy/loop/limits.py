@@ -41,6 +41,7 @@ class Buffer:
         """Remove a user of the buffer."""
         self._takers -= 1
         if self._takers == 0:
+            # Of the whole response at once: its bytes are one buffer, which can't be given back in parts.
             self._memory.used -= self.size
 
 
@@ -58,6 +59,8 @@ class Throttle:
     def told(self, ms: int) -> float:
         """Note what a response said; return until when nothing may be sent there."""
         now = self._clock()
+        # A broker tells it with each answer, and 0 with most: without a while in which the longest one lasts, whoever
+        # looks once a second would see it by chance.
         if ms and (ms >= self._ms or now > self._until):
             self._ms, self._until = ms, now + max(ms / 1000, self.LASTS_S)
         return now + ms / 1000
@@ -94,4 +97,6 @@ class Pace:
     def spend(self, size: int) -> None:
         """Account for ``size`` bytes that were sent."""
         if self._rate is not None:
+            # Counted when the bytes went out, not when they were answered: an answer that is lost has used the network
+            # all the same.
             self._due = max(self._due, self._clock() - self.BURST_S) + size / self._rate

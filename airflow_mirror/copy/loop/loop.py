@@ -53,6 +53,7 @@ _IDLE_S = 0.25  # how often an idle loop wakes up for stop requests and retries
 _TICK_S = 0.001  # no selector waits for less, and no clock need move in less: it would spin
 _HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched data while others starve
 LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed, unless its options say otherwise
+# They wait for brokers nearly all the time: a silent one holds up one of them, and the partitions given to it.
 _OPENERS = 4  # threads
 _MAPS_S = 60.0  # how long an ending copy waits until its offset maps are stored
 
@@ -105,6 +106,8 @@ class CopyLoop:
         """
         with ExitStack() as stack:
             stack.callback(self._forget)
+            # Torn down in reverse: workers end their requests and release their partitions, crews end their jobs, and
+            # only then the connections that the loop itself writes on are closed.
             self._begin(stack)
             self._retries.now(self.partitions)
             while not should_stop() and not self._ended() and not self._aborted:
@@ -195,6 +198,8 @@ class CopyLoop:
         try:
             self._check_lease()
         except LeaseUnconfirmed as e:
+            # Pausing writes nothing and loses nothing: each write asks for itself, this only spares the loop the work
+            # of preparing it.
             if self._paused_at is None:
                 self._paused_at = now
                 log.warning("paused: %s", e)
@@ -330,6 +335,7 @@ class CopyLoop:
         """Stop the whole task, stop the partition, or retry it, depending on the error."""
         match verdict(error):
             case Verdict.END_TASK:
+                # `run` leaves by its stack, which begins no batch and no marker any more.
                 raise error
             case Verdict.RETRY:
                 self.retry_later(p, error)

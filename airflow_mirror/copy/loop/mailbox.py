@@ -20,6 +20,7 @@ class Mailbox:
 
     def post(self, call: Callable[[], None]) -> None:
         """Have the loop run ``call``. Never blocks, even if nobody receives any more."""
+        # Queued first, then the loop is woken: the other way round it could wake up, find nothing, and sleep on it.
         self._calls.append(call)
         try:
             self._wake_write.send(b".")
@@ -29,6 +30,8 @@ class Mailbox:
     def receive(self) -> None:
         """Run the calls that have arrived. If one raises, the calls after it stay queued."""
         try:
+            # The bytes first, then the calls: a call that arrives in between has its own byte, which wakes the loop
+            # once more.
             self._wake_read.recv(4096)
         except BlockingIOError:
             pass

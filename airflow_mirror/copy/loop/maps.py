@@ -45,6 +45,7 @@ class MapKeeper:
         """Submit everything that was mapped since the last time for storage."""
         self._stored_at = self._clock()
         for p in partitions:
+            # One part at a time: a second one that overtakes the first would be stored behind a gap, and not count.
             if p in self._under_way or (part := p.take_map()) is None:
                 continue
             self._under_way.add(p)
@@ -58,6 +59,9 @@ class MapKeeper:
         self._mailbox.post(partial(self._done, p, p.generation, None if stored else part))
 
     def _done(self, p: PartitionCopy, generation: int, left: OffsetMap | None) -> None:
+        # Only the loop's thread changes this set, and only when it hears of the end: `has` is true until the part is
+        # stored or known not to be.
         self._under_way.discard(p)
+        # Of a partition that has failed meanwhile, the opening derives what is missing here.
         if left is not None and p.generation == generation:
             p.give_back_map(left)  # stored with the next part

@@ -121,8 +121,12 @@ class Opener:
 
     def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
         one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
+        # Did the batch with the lost answer land? The target's end says so; with it the epoch that the source is asked
+        # about changes.
         consumed = order.consumed_by(told.target.end)
         if consumed is not None and consumed.epoch in told.epoch_ends:
+            # Before anything is written, priming included: a source that has lost what we copied must not be gone on
+            # with.
             epochs.check_same_log(source, one, consumed, told)
         if self._store is None or not one.is_mapped:
             try:
@@ -130,8 +134,12 @@ class Opener:
             except SourceTruncated as e:
                 self._check_not_foreign(source, target, order, e.end_offset)  # a foreign record makes the target longer
                 raise
+            # Behind the opening, which appends nothing itself but fillers: what else is new since our last acknowledged
+            # write is compared, also if its last batch is the source's.
             self._check_not_foreign(source, target, order, found.position)
             return found
+        # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need not
+        # be walked.
         store_map(self._store, target, one, order.mapped, check)
         return open_mapped(
             source, target, one, told, self._store, Terms(mirror, isolation, check, order.transactional)
@@ -158,6 +166,7 @@ def store_map(
     except LeaseLost:
         raise
     except MirrorError as e:
+        # Never an error of the copy: the two logs have it, the store saves the way.
         log.warning("offset map of %s not stored, it is derived at the next start: %s", one.source, e)
         return False
     return True

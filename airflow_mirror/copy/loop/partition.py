@@ -112,6 +112,8 @@ class PartitionCopy(Fetched):
 
     def reopen(self, opening: Opening, source: Broker = NOBODY, target: Broker = NOBODY) -> None:
         """Continue at the target's log end offset, with these leaders."""
+        # Behind a batch with a lost answer only the log tells: the position behind it means that it was appended,
+        # before it that it was not. There is no third case, since a partition takes a batch as a whole.
         self._happens(Event.OPENED)
         self.source_leader, self.target_leader = source, target
         unanswered, self._unanswered = self._unanswered, None
@@ -119,6 +121,8 @@ class PartitionCopy(Fetched):
             self._count(unanswered)  # its response was lost or came too late
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
+        # What was fetched before the failure is gone (`forget`), and a response that is still on its way has an older
+        # generation: it can't be taken for one that was asked for from here.
         self.position = self.committed = self.fetch_offset = opening.position
         self.trail.cut(opening.position)
         self.producer_id, self.epoch, self.sequence = opening.producer_id, opening.epoch, opening.sequence
@@ -151,9 +155,12 @@ class PartitionCopy(Fetched):
 
     def take_map(self) -> OffsetMap | None:
         """Return what was mapped since the last call, None if nothing was; the caller has to store it."""
+        # What is taken is the caller's to store or to give back. A death with it in hand loses nothing but a walk over
+        # both logs.
         part = self.map
         if part is None or part.source_end == part.source_start:
             return None
+        # Begins where the part ends, before anybody knows whether that will be stored: the two must stay joinable.
         self.map = OffsetMap(part.source_end, part.target_end)
         return part
 
@@ -165,13 +172,18 @@ class PartitionCopy(Fetched):
 
     def forget(self) -> None:
         """Drop what was fetched, which gives its memory back; responses in flight will be ignored."""
+        # First: from here on no answer, fetch or step of before counts, whichever thread brings it.
         self.generation += 1
         self.fetching = False
         while self._responses:
             self._drop_response()
         self._next = self._filler = None
         if self._unanswered is not None:
+            # Kept through the failure, without its bytes: `reopen` asks whether it has landed, `if_landed` which leader
+            # epoch it had.
             self._unanswered = self._unanswered.without_bytes()
+        # An open transaction is left to the takeover of the next opening, which aborts it: nothing in it was counted as
+        # committed.
         self.open_bytes = -1
         self.open_map = None
 
@@ -183,6 +195,7 @@ class PartitionCopy(Fetched):
         :return: the batch in flight, without its bytes; expect the response for it instead of the original.
         """
         following = self._next
+        # A fetch under way would come back for an offset that is no longer the next one.
         if self.fetching or isinstance(following, Corrupt) or not self._responses:
             return None
         sent = self._unanswered
@@ -205,6 +218,8 @@ class PartitionCopy(Fetched):
 
         :raises CorruptBatch: the next source batch is corrupt.
         """
+        # One request in flight for each partition: of two, the second could be appended without the first, because a
+        # broker that has forgotten our producer takes any sequence (measured).
         if self.state is not State.READY:
             return None
         step = self._peek()
@@ -225,9 +240,12 @@ class PartitionCopy(Fetched):
     def _before(self, send: Send) -> Send | Pad | Begin | Commit | None:
         """Return what has to be done before a batch can be sent."""
         if self.transactional:
+            # Bounded, because readers of committed records see nothing of it until it ends, and a death throws all of
+            # it away.
             if self.open_bytes >= self.transaction_bytes:
                 return Commit(self.position)
             return Begin(self.position) if self.open_bytes < 0 else None
+        # The hole first: the broker gives a batch the log's end as its offset, whatever the batch says.
         if self._keeps_offsets and send.base_offset > self.position:
             return self._fill(send.base_offset)
         return None
@@ -247,6 +265,8 @@ class PartitionCopy(Fetched):
         The hole is filled or skipped only once the source has no more data, because the next response may begin with a
         batch at any offset above it.
         """
+        # Filled too early, the place of a record would be taken: markers can't be removed, and that partition could
+        # only be copied anew.
         if self.fetch_offset > self.position and (not self.is_behind or self.fetch_offset >= self.end):
             if self._keeps_offsets:
                 return self._fill(self.fetch_offset)
@@ -320,6 +340,7 @@ class PartitionCopy(Fetched):
     def padded(self, pad: Pad, written: int) -> None:
         """Record that a hole is filled."""
         self._happens(Event.ANSWER)
+        # The log's end, as the padder has read it last: perhaps in the middle of the hole, if its step was cut short.
         self.position = pad.end
         self.counters.padded += written
         self.failures = 0
@@ -330,6 +351,8 @@ class PartitionCopy(Fetched):
         self._happens(Event.ANSWER)
         self.open_bytes = 0
         if self.map is not None:
+            # Of the transaction alone: if it is aborted, its records are not the group's, and their places in the map
+            # neither.
             self.open_map = OffsetMap(self.map.source_end, self.map.target_end)
 
     def transaction_ended(self, commit: Commit) -> None:

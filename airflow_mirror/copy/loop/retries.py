@@ -35,6 +35,8 @@ def verdict(error: MirrorError) -> Verdict:
         return Verdict.END_TASK
     if isinstance(error, LeaseUnconfirmed):
         return Verdict.WAIT
+    # Of `Fenced`, too, which is a TryAgain: who took the partition over either holds the lease, and ours ends with the
+    # next check, or was an earlier copier of ours, and the opening takes it back.
     return Verdict.RETRY if isinstance(error, TryAgain | TargetMoved) else Verdict.STOP
 
 
@@ -87,6 +89,7 @@ class Retries:
     def forgive(self, seconds: float) -> None:
         """Exclude a pause of the whole task from the patience for partitions that were failing before it."""
         for record in self._records.values():
+            # Otherwise a pause of ten minutes would end each partition that had failed once before it.
             record.failing_since += seconds
 
     def take_due(self, may: Callable[[PartitionCopy], bool]) -> list[PartitionCopy]:

@@ -24,6 +24,7 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
 _LONG_POLL_MS = 500
+# A batch has at most 1 MB by default, and one that is larger comes whole in any case (KIP-74).
 _PARTITION_FETCH_BYTES = 2 << 20
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
@@ -102,6 +103,7 @@ class SourceSide:
     def _ask(self, lane: FetchLane, partitions: Sequence[PartitionCopy]) -> None:
         if not partitions:
             return
+        # Promised, though nothing of it is there yet: each broker may send all that it was asked for.
         expected = sum(other.expected for other in self._lanes.values() if other.asked)
         size = min(_FETCH_BYTES, self._memory.free - expected)
         # A long poll returns little, and must not wait for memory that a backlog occupies.
@@ -114,6 +116,8 @@ class SourceSide:
             if not self._lines.is_up(lane, partitions[0].source_leader.connect):
                 return
             share = min(size, _PARTITION_FETCH_BYTES)
+            # The epoch is the one that the opening found: as soon as there is a newer leader the broker refuses this
+            # fetch, and the next opening asks what that leader has lost (`epochs`).
             specs = [FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch) for p in partitions]
             assert lane.connection is not None
             self._lines.sent(lane, fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation, wait=False))

@@ -37,14 +37,21 @@ class Event(Enum):
 
 
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    # No event leads from WAITING to READY or SENDING: whatever went before, the log's end is read before a byte is
+    # written.
     State.WAITING: {Event.OPEN: State.OPENING, Event.STOP: State.STOPPED},
+    # A death while OPENING may leave fillers, the origin of a map or a takeover behind it; the next opening goes on
+    # from each.
     State.OPENING: {Event.OPENED: State.READY, Event.FAIL: State.WAITING, Event.STOP: State.STOPPED},
     State.READY: {
         Event.SEND: State.SENDING, Event.STEP: State.STEPPING, Event.FINISH: State.DONE,
         Event.FAIL: State.WAITING, Event.STOP: State.STOPPED,
     },
+    # FAIL from these two means "unknown", not "not written": the bytes, or the coordinator's part, may still take
+    # effect. Only the opening that follows may say where the log ends.
     State.SENDING: {Event.ANSWER: State.READY, Event.FAIL: State.WAITING, Event.STOP: State.STOPPED},
     State.STEPPING: {Event.ANSWER: State.READY, Event.FAIL: State.WAITING, Event.STOP: State.STOPPED},
+    # There is no FAIL: nothing is in flight, and nothing more will be.
     State.DONE: {Event.STOP: State.STOPPED},  # its topic was re-created while other partitions were copied
     State.STOPPED: {},
 }  # fmt: skip

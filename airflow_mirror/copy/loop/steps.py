@@ -63,6 +63,8 @@ class Steps:
             generation = p.generation
             future = worker.pad(p.range.target, step.start, step.end, lambda: p.generation == generation)
         elif isinstance(step, Begin):
+            # With the epoch of this partition's takeover: once a newer copier has taken over, the coordinator refuses
+            # both.
             future = worker.begin(p.range.target, p.producer_id, p.epoch)
         else:
             future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
@@ -70,6 +72,7 @@ class Steps:
         p.sent()
         self._under_way.add(p)
         taken = partial(self._take, p, step, p.generation)
+        # Also if the process is at its end and the future is cancelled: the mailbox takes the call, and nobody runs it.
         future.add_done_callback(lambda done: self._mailbox.post(partial(taken, done)))
 
     def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, generation: int, future: Future[Any]) -> None:
@@ -82,6 +85,7 @@ class Steps:
             self._judge.failed(p, e)
             return
         if isinstance(step, Pad):
+            # Up to where the log was read to end, whoever filled it; only what we wrote ourselves is counted.
             p.padded(Pad(step.start, max(step.start, result.at)), result.written)
         elif isinstance(step, Begin):
             p.began()

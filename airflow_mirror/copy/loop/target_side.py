@@ -34,7 +34,10 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.topology import id_of
 
+# How long a leader may wait for its replicas. An answer that says so (REQUEST_TIMED_OUT) may come with a batch that was
+# appended and stays, or with one that is truncated later: it is "unknown" like a lost one.
 PRODUCE_TIMEOUT_MS = 30_000
+# Behind it no batch is added; the last one may exceed it by what a topic takes.
 _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
 
@@ -103,6 +106,7 @@ class TargetSide:
     def _fill(self, lane: ProduceLane) -> None:
         lane.filled_at = self._clock()
         try:
+            # Before anything is signed or marked as sent: what is in the queue stays there until the connection is up.
             if not self._lines.is_up(lane, lane.ready[0].target_leader.connect):
                 return
         except MirrorError as e:
@@ -131,6 +135,8 @@ class TargetSide:
             if not isinstance(step, Send):
                 p.touch()
                 continue
+            # Epoch and sequence are the partition's own since its opening, and move on with an acknowledgement only. So
+            # a batch of another copier that opened at the same end has the same ones: the broker takes one of the two.
             batch = self._sign(p, step)
             if len(batch) > p.max_bytes:
                 self._refuse(p, step, f"a batch of {len(batch)} bytes is larger than max.message.bytes={p.max_bytes}")
@@ -138,6 +144,8 @@ class TargetSide:
             batches[p.range.target] = batch
             size += len(batch)
             transactional_id = marker_id(self._mirror, p.range.target) if p.transactional else None
+            # Noted before the bytes leave, each with the generation it was signed in: an answer that comes behind a
+            # failure of the partition finds another one, and is thrown away.
             lane.sent[p.range.target] = p, step, p.generation
             p.sent(step)
         if batches:
@@ -150,11 +158,15 @@ class TargetSide:
         assert lane.connection is not None
         lane.heard_at = self._clock()
         known = transactional_id is None and all(tp.topic in self._ids for tp in batches)
+        # By id a leader refuses a batch for a topic that was created again while nobody looked; by name it would append
+        # it.
         lane.by_id = known and lane.connection.serves(produce.API_KEY, produce.BY_ID)
         version, ids = (produce.BY_ID, self._ids) if lane.by_id else (produce.API_VERSION, None)
         try:
             # Each partition knows that its batch is sent (`p.sent`): whether the bytes are executed, this process may
             # never learn. It dies, or the answer is lost, and the next opening finds out by the target's log end.
+            # The lease is asked right before the first byte, and before each rest (`receive`): behind a freeze another
+            # job's batches may be in the log, and a request that is not sent to its end is not executed.
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id, ids)
             sent = lane.connection.send(
                 produce.API_KEY, version, buffers, lane.by_id, check=self._check_lease, wait=False
@@ -183,6 +195,8 @@ class TargetSide:
             self._lose(lane, "closed by the broker while idle")
             return
         try:
+            # The rest of the request first, if the kernel did not take all of it at once: minutes may have passed since
+            # its head.
             body = self._lines.take(lane, self._check_lease)
             if body is None:
                 lane.heard_at = self._clock()
@@ -246,10 +260,14 @@ class TargetSide:
         elif answer.error:
             of_id = answer.error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             name = marker_id(self._mirror, answer.tp) if of_id else answer.tp.topic
+            # Whatever its name, an error does not tell whether the batch is in the log: NOT_LEADER with a base offset
+            # was seen for batches that stayed, REQUEST_TIMED_OUT for such that were truncated. The opening looks.
             cause = lane.cause(f"produce to {answer.tp}", answer.error, "Write", name, answer.message)
             self._judge.retry_later(p, cause)
         else:
             try:
+                # Death behind the broker's append and before this line: the next opening finds the batch at the log's
+                # end, compares it with the source's, and begins behind it.
                 p.acknowledged(step, answer.base_offset, now_ms)
             except TargetMoved as e:
                 self._judge.failed(p, e)
@@ -285,6 +303,8 @@ class TargetSide:
         """Give up a connection. Its batches may or may not be in the log, so their partitions re-read the end."""
         self._lines.hang_up(lane)
         sent, lane.sent = lane.sent, {}
+        # The connection is closed first, and reset (`Stream._tune`): what has not left this machine by now never will, so
+        # that it can't move the end that is read next.
         retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)
 
 

@@ -32,6 +32,7 @@ from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
+# This much may be copied of a topic that was created again before it is noticed; `same_topic` names those offsets.
 _EVERY_S = 5.0
 _UNSURE_S = 180.0  # by then a broker has persisted the effect of DeleteRecords (once a minute by default)
 
@@ -76,6 +77,7 @@ class Watch:
         primed: dict[TopicPartition, _Primed] = {}
         if now or self._looked_at - self._opened_at < _UNSURE_S:
             primed = {p.range.target: _Primed(p.target_start, p.position) for p, _, _ in watched if p.target_start > 0}
+        # By generation: an answer about a partition that has failed, or been opened again since, counts no more.
         if watched:
             self._crew.submit(partial(self._job, watched, primed))
 
@@ -93,6 +95,7 @@ class Watch:
             self._mailbox.post(partial(self._stop, watched, gone))
             new = {p.range.target for p in gone}  # their records are nobody's to delete
             self._restore_starts(target, {tp: one for tp, one in primed.items() if tp not in new})
+        # Out of the thread, and into the loop, which ends: nothing may be written any more.
         except LeaseLost:
             raise
         except MirrorError as e:
@@ -108,10 +111,13 @@ class Watch:
             now = found[p.range.source_topic]
             if p.generation != generation:
                 continue  # opening checks it too, and the next look one that is complete since
+            # No answer is no finding. `watched` stays where it is, so that the next look covers this time as well.
             if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
                 continue  # unknown
             try:
                 recheck.same_topic(now, p.range, p.watched, p.position)
+                # The position of before the question, not the present one: what was copied since may be of another
+                # topic.
                 p.watched = position
             except MirrorError as e:
                 self._judge.failed(p, e)
@@ -120,6 +126,8 @@ class Watch:
         if not primed:
             return
         for tp, start in ask_log_starts(target, primed).items():
+            # The deletion is asked of the lease right before its bytes (`_check`). A process that dies before it leaves
+            # the fillers to the next opening, which does the same (`identical.open_partition`).
             if start < primed[tp].start:
                 log.warning("%s: its log start fell from %d to %d: a broker died", tp, primed[tp].start, start)
                 priming.restore_start(target, self._mirror, tp, start, primed[tp].position, self._check)

@@ -73,6 +73,7 @@ class Worker:
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> Future[None]:
         """Open a transaction."""
+        # Not in slices, and never cut: half a transaction would hold back the target's read_committed readers.
         return self._at_once(lambda: self._deliveries.begin(tp, producer_id, epoch))
 
     def commit(self, tp: TopicPartition, position: int, producer_id: int, epoch: int) -> Future[None]:
@@ -92,6 +93,8 @@ class Worker:
         """Begin to end: start no more slices, cancel waiting steps, release the partitions."""
         with self._news:
             self._ending = True
+            # From another thread, in the middle of a request: its deadline was fixed when it began, what follows takes
+            # this one.
             self._cluster.timeout_s = _LAST_CALL_S
             self._news.notify()
 
@@ -111,8 +114,11 @@ class Worker:
                 self._work(job)
         finally:
             for job in self._jobs:
+                # Nothing of these was begun, or a slice ended and its markers are in the log: the next copy reads how
+                # far they got.
                 job.future.cancel()
             try:
+                # Behind the last slice, so that nothing is in flight under what is given back.
                 self._padder.release()
             finally:
                 self._cluster.close()
@@ -132,6 +138,8 @@ class Worker:
 
     def _work(self, job: _Job) -> None:
         try:
+            # A slice of a hole is one request for markers: between two of them the partition may have failed, or the
+            # copy be at its end, and then nothing more is written for it. A request that has begun is waited for.
             if self._is_cut(job) or (pause_s := job.slice()) is None:
                 job.future.set_result(job.filling)
             else:
