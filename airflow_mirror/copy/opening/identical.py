@@ -62,11 +62,14 @@ def open_partition(
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and remedy.
     """
+    # Nothing was written yet, and each check below refuses before anything is: who reads the error finds both logs as
+    # they were. Only fillers are written here, at the front of a log that has nothing else.
     check_same_topic(told.topic_id, one, lambda: told.target.end)
     log_start = told.log_start
     found = journal.read(target, mirror, one.target, told.target, isolation)
     primed = 0
     if _is_fresh(found, one, log_start, mirror, told.target.producers):
+        # The present log start, not the planned one: what the source has deleted since can't be copied by anybody.
         start = max(one.start_offset, log_start)
         if 0 < found.end < log_start:
             log.warning(
@@ -77,11 +80,15 @@ def open_partition(
             # Read again behind it: what this call has appended, and what somebody else has meanwhile, is told by the log.
             primed = priming.prime(target, mirror, one.target, found.end, start, check, one.target_topic_id)
             found = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
+    # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
+    # has appended to the target.
     elif found.end > told.high_watermark:
         raise truncated(one, told.high_watermark, found.end)
     elif log_start > found.end:
         raise retention_lost(one, found.end, log_start)
     else:
+        # A broker of the target that died within a minute of the priming has brought the fillers back. A death of ours
+        # between the fillers and their deletion is found above: then there is nothing else in the log.
         if found.log_start < one.start_offset:
             restored = priming.restore_start(target, mirror, one.target, found.log_start, found.end, check)
             found = replace(found, log_start=restored)
@@ -90,9 +97,13 @@ def open_partition(
             last = journal.last_data_batch(
                 target, one.target, found.log_start, found.end, isolation, tombstones.is_filler
             )  # fmt: skip
+        # Last batch against the source, then what lies behind that batch: together they reach to the log's end, where
+        # the next record is appended. What lies before them is for `verify` to compare.
         _check_fingerprint(source, one, last, log_start)
         behind = max(found.log_start, found.end - journal.LOOK_BACK) if last is None else last.next_offset
         _check_padding(source, target, one, max(behind, log_start), found.end, isolation)
+    # Derived, so that it is the same in each process that copies this partition; epoch and sequence are those of the
+    # log (`journal._next_sequence`).
     producer_id = identity.data_producer_id(mirror, one.target)
     newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
     return Opening(
@@ -169,6 +180,7 @@ def _is_fresh(
         return True
     filler = identity.filler_producer_id(mirror, one.target)
     if found.last is not None:
+        # Of the last batch alone: fillers are written before the first record, and never after one.
         only_fillers = found.last.header is not None and found.last.header.producer_id == filler
     else:
         only_fillers = _was_only_primed(found, filler, producers)
@@ -196,6 +208,7 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
         return
     low = min(r.offset for r in decoded(last, one.target, "target")) if last.header is None else last.first_offset
     start, high = max(low, log_start), last.next_offset
+    # All of it, whatever the copy itself reads: a record that was aborted since, or is undecided, stands at its place.
     theirs = [
         raw
         for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED, max_bytes=GLANCE_BYTES)
@@ -221,6 +234,7 @@ def _check_padding(
     found = committed_records(source, one.source, start, end, isolation)
     missing = [offset for offset, record in sorted(found.items()) if not tombstones.is_filler_record(record)]
     if missing:
+        # Only if the source has records there, which is rare: what was padded was a hole.
         ours = read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)
         headers = [raw.header for raw, _ in ours if raw.header is not None]
         taken = {at for h in headers if h.is_control or h.record_count for at in range(h.base_offset, h.next_offset)}

@@ -53,8 +53,12 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswe
     :param isolation: of the copy's fetches; see :func:`last_data_batch`.
     :raises TryAgain: the log end offset moved, or the high watermark had not reached it.
     """
+    # Records above the high watermark may still be truncated, and can't be fetched to be compared: the loop opens the
+    # partition again, until its replicas have them or its leader dropped them.
     told.check_readable(tp)
     told.check_still(tp)
+    # Below the snapshot's end the log does not change any more. If somebody appends behind it from now on, our first
+    # batch shows it: by its sequence, or by the offset in its answer.
     last = last_data_batch(target, tp, told.log_start, told.end, isolation)
     epoch, sequence = _next_sequence(mirror, tp, told.end, last, told.producers)
     return Journal(log_start=told.log_start, end=told.end, last=last, epoch=epoch, sequence=sequence)
@@ -100,11 +104,15 @@ def _next_sequence(
     mirror: str, tp: TopicPartition, end: int, last: RawBatch | None, producers: Iterable[ProducerState]
 ) -> tuple[int, int]:
     ours = identity.data_producer_id(mirror, tp)
+    # The log itself comes first: it survives what the broker forgets of its producers, by their records' times.
     if last is not None and last.header is not None and last.header.producer_id == ours:
         header = last.header
         # Advance by offsets, not by records: the target's log cleaner may have removed some records.
         return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.last_offset_delta + 1)
+    # The last batch with records is not ours (fillers of the priming, records of another tool), or out of sight behind
+    # markers. What the leader remembers of our producer was asked within the snapshot, so it belongs to this end.
     for state in producers:
         if state.producer_id == ours and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)
+    # Nobody knows: the broker then takes any first sequence, and two copiers must not choose equal ones that continue.
     return 0, identity.sequence_after_unknown(mirror, tp, end)

@@ -69,13 +69,17 @@ def open_mapped(
     writer = _writer(target, mirror, one, check, transactional=terms.transactional)
     now = _settled(target, one, writer, told.target)
     known = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
+    # What both logs show behind the stored end. A process that died between a batch and its map left exactly this.
     part = derive.walk(
         source, target, one, known, writer.producers, isolation, now.end, committed_only=writer.transactional
     )  # fmt: skip
     empty = not len(known) and not len(part)
+    # No record was copied, and the source deleted the first ones: a new origin, with the records' true begin. A death
+    # behind it leaves an origin without records, which the next opening finds as it is.
     if empty and known.source_start < log_start:
         check()
         known = part = _begin(target, store, one, max(one.start_offset, log_start), now.end, check)
+    # The committed progress goes beyond the last record where the source ends in a hole: both were committed together.
     position = max(part.source_end, writer.progress or 0)
     epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
@@ -83,11 +87,13 @@ def open_mapped(
         raise truncated(one, end, position)
     if log_start > position:
         raise retention_lost(one, position, log_start)
+    # Before anything is stored: a map that was counted wrongly would send groups to wrong offsets for ever.
     derive.check_last(source, target, one, part if len(part) else known, isolation)
     part.advance(position)
     # Only what both logs show by now is stored: a map that is behind after a death is derived again from there.
     if part.source_end > known.source_end:
         check()
+        # By the writer that `resume` has just made: its version counts for more than what a frozen one may still store.
         store.append(target, one, part, check)
     return Opening(
         position=position,
@@ -110,7 +116,10 @@ def _writer(
         ours = identity.writer_of(mirror, one)
         return _Writer(producers=frozenset({ours}), producer_id=ours)
     deliveries = Deliveries(target, mirror, check)
+    # An earlier copier of this partition can't begin, commit or abort any more: the coordinator refuses its epoch, and
+    # so does the leader, behind the marker that ends its open transaction.
     producer_id, epoch = deliveries.take_over(one.target)
+    # Behind the takeover: a commit that was decided is in it, one that was not will never be.
     found = deliveries.progress(one.target)
     if found is None:
         return _Writer(producers=frozenset({producer_id}), producer_id=producer_id, epoch=epoch, transactional=True)
@@ -141,9 +150,13 @@ def _known(
     told: TargetAnswers, terms: Terms,
 ) -> OffsetMap:  # fmt: skip
     """Return the end of the stored map; begin a new map if there is none."""
+    # Becomes the map's writer, by a version above all that are there: what an older writer adds from now on is cut off
+    # where we go on.
     known, end = store.resume(target, one), told.end
     if known is not None and end >= known.target_end:
         return known
+    # What is copied next would get offsets that the map has given away. A log that lost everything (end 0) has nothing
+    # that contradicts: it is begun anew, under a new origin.
     if known is not None and end > 0:
         raise PartitionStopped(
             one.target_topic, one.target.partition, end, known.target_end,
@@ -153,7 +166,11 @@ def _known(
     first = _first_of_ours(target, one, writer, told) if known is None and end > 0 else None
     terms.check()
     if first is None:
+        # The origin before the first record: a record of which no origin tells where it belongs could only be guessed
+        # at.
         return _begin(target, store, one, start, end, terms.check)
+    # There are records of ours and no map: it was lost, or its topic deleted. The first pair is compared, since all
+    # others are counted from it.
     _check_first(source, target, one, terms.isolation, start, first)
     return _begin(target, store, one, start, first, terms.check)
 

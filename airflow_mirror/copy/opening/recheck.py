@@ -25,6 +25,7 @@ def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: 
     try:
         check_same_topic(found, one, lambda: position)
     except SourceGone as e:
+        # Nothing was copied between the two looks: what was copied is all of the old topic.
         if position <= since:
             raise
         cause = f"{e.cause}; these were copied since it was last seen unchanged"
@@ -45,6 +46,8 @@ def not_foreign(
     """
     at = start
     for number, (raw, _aborted) in enumerate(read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)):
+        # Our own lost answer is one batch. More of them are another copier's, which has compared before it wrote, as we
+        # do.
         if number >= _BATCHES:
             return
         stop = min(raw.next_offset, end)
@@ -62,6 +65,7 @@ def _first_wrong(
     source: WireCluster, one: CopyRange, raw: RawBatch, ours: int, start: int, end: int, isolation: int
 ) -> int | None:
     header = raw.header
+    # A marker takes an offset: if the source has a record there, it would be missing.
     is_data = header is None or not header.is_control
     here = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
     there = committed_records(source, one.source, start, end, isolation)

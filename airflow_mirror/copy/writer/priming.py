@@ -65,7 +65,8 @@ def prime(
                 tp.topic, tp.partition, end, up_to, f"the target's log end is {at} while it is primed to {up_to}",
                 "Another writer appended to it. Stop that writer, delete the topic and start again.",
             )  # fmt: skip
-    # Last. Who dies before it leaves fillers at the front of the log, which the next opening deletes (`restore_start`).
+    # Last. Who dies before it leaves fillers and nothing behind them (`identical._is_fresh`): the next opening comes here
+    # again, has nothing to write, and deletes them. A broker that dies behind it may forget it: see `restore_start`.
     target.delete_records({tp: up_to}, check)
     return up_to - end
 
