@@ -91,4 +91,5 @@ class DelayMeter:
 
 def wall_ms() -> int:
     """Return this machine's time, in ms since 1970."""
+    # The wall clock, because records have its times. Nothing that is decided here depends on it.
     return int(time.time() * 1000)

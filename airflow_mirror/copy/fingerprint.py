@@ -84,6 +84,7 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
     :param log_start: log start offset of the source; records below it prove nothing.
     :raises CorruptBatch: one of the batches can't be read, and they are not the same byte for byte.
     """
+    # First, because it needs no decoding: a batch that nobody can read is the same if its bytes are.
     if wire_records.damage(ours) is None and any(_same_bytes(ours, raw) for raw in theirs):
         return None
     there: dict[int, Record] = {}

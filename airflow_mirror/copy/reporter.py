@@ -69,6 +69,8 @@ class Reporter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended.set()
         if self._report_to is not None:
+            # The result is returned in any case, and says the same and more: a goodbye that is not heard costs the
+            # driver nothing.
             self._thread.join(_GOODBYE_S)
 
     def _run(self) -> None:
@@ -82,6 +84,8 @@ class Reporter:
                         socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
                         tls.wrap_socket(plain) as driver,
                     ):
+                        # Each connection begins with it: the driver may be another process than the one before, behind
+                        # the same address.
                         driver.sendall(f"{token}\n".encode())
                         reached = True
                         self._report(driver)
@@ -110,10 +114,13 @@ class Reporter:
             # Where a partition stands that was not opened yet is not known.
             now = {p: basis_of(p) for p in self._partitions if p.opened or p.error is not None}
             changed = [row_of(p) for p, basis in now.items() if basis != known.get(p)]
+            # Noted as told before it is: if the line is lost, the connection is too, and the next one begins with
+            # everything.
             known = now
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
                 line = {"run": self._run_id, **self._gauges(), "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")
+            # Only ever set: a wish that was heard holds, also if the connection is lost behind it.
             if said.poll(0) and _said(driver):
                 self.asked_to_end = True
             self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))

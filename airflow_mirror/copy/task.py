@@ -80,6 +80,7 @@ def copy_ranges(
     target = load(work.target, "target")
     with ExitStack() as stack:
         clusters = Clusters.of(load(work.source, "source"), target)
+        # The watch is made below, as it may end the task before it begins: each partition is there by then, to say so.
         loop = CopyLoop(ranges, clusters, work.options, lambda: watch.check())
         reporter = stack.enter_context(Reporter(work.report_to, loop.partitions, loop.gauges))
 
@@ -88,8 +89,11 @@ def copy_ranges(
             return should_stop() or over
 
         try:
+            # Closed behind the loop's end, and not before: the steps that are ending still ask it.
             watch = stack.enter_context(closing(LeaseWatch(target, work.lease)))
             loop.run(ends)
+        # Each partition that is not complete says so: the driver must not take where it stands for where it ends. What
+        # was appended and not acknowledged is in the target's log, where the next lease's opening finds it.
         except (LeaseLost, LeaseUnconfirmed) as e:  # it may be lost before this task starts
             for p in loop.partitions:
                 p.error = p.error or (None if p.done else e)

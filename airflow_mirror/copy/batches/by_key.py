@@ -15,6 +15,8 @@ from confluent_kafka import murmur2
 def partition_of(key: bytes | None, source_partition: int, partitions: int) -> int:
     """Return the target partition of a record."""
     if key is None:
+        # By something that never changes: a copy that begins again must find the record where the one before has put
+        # it.
         return source_partition % partitions
     return int(murmur2(key, partitions))
 

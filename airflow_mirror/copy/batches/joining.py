@@ -54,6 +54,7 @@ class Joiner:
                 return False
             try:
                 records = list(wire_records.pack(raw))
+            # It is left to pass by itself: whether a batch with a right checksum can be read is for the target to say.
             except ValueError:
                 return False
             if not self._add(records):
@@ -92,6 +93,7 @@ class Joiner:
         return found
 
     def _follows(self, at: int, number: int) -> bool:
+        # One codec for all: what was compressed stays so, and in the way that its producer chose.
         return self._first is None or (number == self._codec and (at == self._next or not self._dense))
 
     def _add(self, records: list[Packed]) -> bool:

@@ -81,6 +81,8 @@ class Send(NamedTuple):
         :param max_bytes: what the target takes; where compression makes it larger, it is left out.
         """
         if self.raw is not None and self.raw.header is not None:
+            # In place, in the response's own buffer. The header as it was fetched is kept beside it: offsets, counts
+            # and codec are asked of that one, whatever the bytes say by now.
             wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
             return self.raw.view
         batch = self._encoded(self.codec, producer_id, epoch, sequence, transactional)
@@ -146,6 +148,8 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
     """
     if header is None:
         return Tier.REENCODE
+    # A marker of the source means nothing on the target, where the records are no transaction's, or one of ours. An
+    # empty batch is what the cleaner leaves so that a producer is not forgotten; a broker takes neither (LogValidator).
     if header.is_control or header.record_count <= 0:
         return Tier.DROP
     return Tier.PASS if passes(header, start, end, max_bytes) else Tier.REENCODE
@@ -215,6 +219,7 @@ def actions(
             yield send
             at = send.next_source
     except ValueError as e:
+        # What was yielded before is sent first; the copy of this partition ends in front of what it can't tell.
         yield Corrupt(at, max(raw.next_offset, at + 1), str(e))
 
 
@@ -236,6 +241,7 @@ def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> It
 def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
     """True for LZ4 that no Kafka broker can read (UNKNOWN_SERVER_ERROR), although other brokers store and serve it."""
     at = wire_batch.HEADER_SIZE + 4  # after the frame's magic number
+    # The flag of independent blocks, bit 5 of the frame's first descriptor byte (LZ4 frame format).
     return header.codec == wire_codec.LZ4 and len(raw.view) > at and not raw.view[at] & 0x20
 
 

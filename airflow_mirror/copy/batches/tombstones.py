@@ -35,6 +35,8 @@ def filler(start: int, end: int, timestamp_ms: int, max_bytes: int) -> Send:
     :param timestamp_ms: timestamp of the record before the hole.
     :param max_bytes: largest batch that the target accepts.
     """
+    # As much as one batch takes. Each is a write of its own: a death between two leaves a shorter hole, at whose start
+    # the next opening finds the log's end.
     count = max(1, min(end - start, MOST, (max_bytes - _SMALLEST) // _PER_RECORD))
     # Not signed yet: the loop signs it like a batch that passes unchanged.
     view = wire_batch.build(_compressed(count), codec.GZIP, count, timestamp_ms, timestamp_ms, -1, -1, -1)
@@ -51,6 +53,7 @@ def is_filler(raw: RawBatch) -> bool:
     if not 0 < count <= MOST or header.size > _SMALLEST + _PER_RECORD * count:
         return False
     try:
+        # Every byte: a record that looked like a filler and was none would be passed over when both logs are compared.
         return bytes(codec.decompress(codec.GZIP, raw.view[wire_batch.HEADER_SIZE :])) == _records(count)
     except ValueError:
         return False

@@ -76,6 +76,7 @@ def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int],
     if found is None:
         return {identity.writer_of(mirror, one)}, False
     current = deliveries.writer(one.target)
+    # Of a transactional copy two ids may be ours: that of the last commit, and one that a copier took afterwards.
     return {found[1]} | ({current} if current is not None else set()), True
 
 
@@ -91,11 +92,14 @@ def walk(
         are not in the map yet.
     """
     part = OffsetMap(known.source_end, known.target_end)
+    # Only up to the end that the caller has read, to which the next sequence belongs. What an orphan appends behind it
+    # shows at our first batch.
     theirs = target_runs(target, one.target, known.target_log_end, end, producers, committed_only=committed_only)
     started = next(theirs, None)
     if started is None:
         part.advance(part.source_end, end)
         return part
+    # Behind the look at the target: there is something to be counted, and its first record must still be on the source.
     log_start = source.log_starts([one.source])[one.source]
     if log_start > known.source_end:
         raise ForeignData(
@@ -107,6 +111,8 @@ def walk(
     ours = source_runs(source, one, known.source_end, isolation)
     at = left = 0
     for first, count in chain([started], theirs):
+        # Counting holds only as long as neither side lost a record in between; `check_last` compares the pair at the
+        # end.
         while count:
             if not left:
                 at, left = next(ours, (0, 0))
@@ -180,6 +186,7 @@ def target_runs(
     if not committed_only:
         yield from _runs(cluster, tp, start, end, READ_UNCOMMITTED, ours, None)
         return
+    # Up to there the broker itself says what was aborted. Behind it an open transaction, not ours, hides it.
     stable = min(end, cluster.last_stable([tp])[tp])
     yield from _runs(cluster, tp, start, stable, READ_COMMITTED, ours, None)
     yield from _hidden_runs(cluster, tp, max(start, stable), end, ours)
@@ -192,6 +199,7 @@ def _hidden_runs(
 
     Where several write in transactions, one of them is open nearly always.
     """
+    # What has no marker by `end` was not committed by then. An opening has ended all of ours before it read the end.
     undecided: dict[int, list[Run]] = {}
     for raw, _ in read_batches(cluster, tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=_FETCH_BYTES):
         header = raw.header

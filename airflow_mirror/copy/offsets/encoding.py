@@ -38,6 +38,7 @@ def decode(value: bytes) -> OffsetMap:
     """
     try:
         fields = json.loads(value)
+        # Not read, rather than misread: the reader goes on without it, and derives what it said.
         if fields["v"] != MAP.version:
             raise ValueError(f"version {fields['v']}")
         (source_start, source_end), (target_start, target_log_end) = fields["source"], fields["target"]

@@ -131,6 +131,7 @@ class OffsetMap:
 
         :raises ValueError: ``source_end`` is below the current one.
         """
+        # Never back: what was mapped is on the target, and groups may stand there already.
         if source_end < self.source_end:
             raise ValueError(f"the source's end can't go back to {source_end} in {self!r}")
         self.source_end = source_end
@@ -182,6 +183,8 @@ class OffsetMap:
         if not self.source_start <= other.source_start <= self.source_end:
             raise ValueError(f"{other!r} does not continue {self!r}")
         both = other.source_start, min(self.source_end, other.source_end)
+        # Equal where both speak, or one of them is wrong: a piece that was joined and its parts stand side by side for
+        # a while.
         if list(self.segments(*both)) != list(other.segments(*both)):
             raise ValueError(f"{other!r} contradicts {self!r}")
         if other.source_end < self.source_end:

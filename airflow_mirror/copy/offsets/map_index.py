@@ -46,6 +46,7 @@ class MapIndex:
     def forget(self) -> None:
         """Read everything at the next call: what was read is not what is there."""
         with self._lock:
+            # The next look reads from the log's start: slower, and right whatever was removed or lost meanwhile.
             self._read.topic_id = None
 
     def read_on(self, target: WireCluster) -> None:
@@ -54,6 +55,8 @@ class MapIndex:
         :raises UnknownTopic: it is not there. :raises MissingRight: no READ on it.
         """
         with self._lock:
+            # To the high watermark: what lies above may be lost in an election. A part of ours that is not in it yet
+            # was answered, and comes; who reads too early goes on from an older end, and derives the rest.
             log = TopicLog(target, MAPS, self.partition)
             for record in self._read.records(log, self._maps.clear, _FETCH_BYTES):
                 self._apply(record)
@@ -63,6 +66,8 @@ class MapIndex:
         name = pieces.name_of(key)
         if name is None or not self._wanted(name):
             return
+        # In log order: a tombstone is behind what it removes. A piece that is written again behind it stands again,
+        # which does no harm: its key says all of it, and whether it counts is for `pieces` to say.
         if record.value is None:
             self._maps.get(name, {}).pop(key, None)
         else:

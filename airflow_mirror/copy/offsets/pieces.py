@@ -117,6 +117,8 @@ def stored(keys: Mapping[str, int], topic_id: str) -> Stored | None:
     :param topic_id: of the target topic. Another one is of a topic that was deleted.
     """
     split = [(key.split("/")[3:], key) for key in keys]
+    # Of the target topic that is there now: one that was deleted has left its keys, whose offsets mean nothing in this
+    # one.
     ours = [(token, int(version), what, key) for (there, token, version, what), key in split if there == topic_id]
     origins = [
         (-version, keys[key], Origin(int(at[1]), int(at[2]), token, version))
@@ -139,6 +141,8 @@ def stored(keys: Mapping[str, int], topic_id: str) -> Stored | None:
         for token, version, what, key in ours
         if token == origin.token and (at := _PIECE.fullmatch(what))
     ]
+    # Two rules, in this order: what older writers said beyond a newer one's start is cut off, then what is left is
+    # followed from the origin until something is missing. What lies behind a gap is derived from the logs again.
     used = _chain(origin.source_start, _below_newer_ones(pieces))
     kept = {one.key for one in used}
     leftover = tuple(one.key for one in pieces if one.key not in kept)
@@ -153,6 +157,8 @@ def _below_newer_ones(pieces: Iterable[Piece]) -> list[Piece]:
         by_version.setdefault(one.version, []).append(one)
     found: list[Piece] = []
     floor: int | None = None
+    # A newer writer has read the map up to its start, and believed it. From there on an older one, frozen and thawed,
+    # may have stored what it copied while it was no longer the writer: that is not in the log, or under other offsets.
     for version in sorted(by_version, reverse=True):
         several = by_version[version]
         found += several if floor is None else [replace(one, until=min(one.end, floor)) for one in several]
@@ -166,6 +172,8 @@ def _chain(start: int, pieces: Iterable[Piece]) -> list[Piece]:
     found: list[Piece] = []
     reached = start
     for one in sorted(pieces, key=lambda one: (one.start, -one.until)):
+        # A part was lost: its writer died before it was stored, or the answer was "no". The walk over both logs begins
+        # here.
         if one.start > reached:
             break  # what follows can't be appended
         if one.until > reached:

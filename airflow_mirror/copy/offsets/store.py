@@ -132,6 +132,8 @@ class MapStore:
             if found is None:
                 self._writers.pop(name, None)
                 return None
+            # Of what was read. Two who read at once take the same one, but only one holds the lease, and only that one
+            # writes.
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
             self._writers[name] = _Writer(
                 topic_id=_topic_id(target, one.target_topic), token=found.origin.token, version=version,
@@ -276,6 +278,7 @@ class MapStore:
                 now = {key: left.pop(key) for key in list(fitting(left))}
                 offset = topic.put(now, _PATIENCE_S, check)
         except TryAgain:
+            # The record may be there all the same, or come later: it says what its key says, so that does no harm.
             shelf.closed_until = time.monotonic() + _CLOSED_S
             raise
         return offset

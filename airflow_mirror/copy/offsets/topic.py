@@ -24,10 +24,14 @@ def make_ready(target: ClusterAdmin) -> None:
     :raises InputError: it has too few partitions, or is not compacted.
     :raises TryAgain: no broker takes a record for it.
     """
+    # By several jobs at once, if need be: who comes second finds it (`ledger.topic.create`). A death behind it leaves
+    # an empty topic, which the next job takes as it is.
     create(target, MAPS, SETTINGS, WISHED, MAP_PARTITIONS)
     found = target.topics([MAPS]).get(MAPS)
     entries = target.topic_configs([MAPS])[MAPS]
     policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
+    # Where a map lies is counted with this number, by every version of the mirror: with fewer, a writer would ask for a
+    # partition that is not there.
     if found is not None and found.partitions < MAP_PARTITIONS:
         raise _unfit(f"it has {found.partitions} partitions instead of {MAP_PARTITIONS}")
     if policy is not None and policy != "compact":
@@ -35,4 +39,6 @@ def make_ready(target: ClusterAdmin) -> None:
     log = TopicLog(target.wire, MAPS)
     for _ in log.read(log.start(), log.start() + 1):
         break
+    # Before any task begins: otherwise each of them would find out for itself that nobody may write here, when it
+    # stores its first origin. The tombstone stays until the cleaner comes.
     log.put({_PROOF: None}, _PATIENCE_S)

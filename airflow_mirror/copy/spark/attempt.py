@@ -26,6 +26,8 @@ def carry_out(work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | N
     What a task can't do is a result as well: raised, it would have Spark try again, and end the other tasks.
     """
     try:
+        # Before the clusters are opened, and so before an opening takes anything over: the first attempt may be
+        # copying.
         _require_first(ranges)
         results = copy_ranges(work, ranges, duration_s)
     except MirrorError as e:
@@ -37,6 +39,7 @@ def _require_first(ranges: Sequence[CopyRange]) -> None:
     from pyspark import TaskContext
 
     context = TaskContext.get()
+    # Without a context this is a plain process, which its driver never starts twice under one lease.
     if context is not None and (attempt := context.attemptNumber()) > 0:
         why = f"Spark runs its task again (attempt {attempt}), and says why in a line 'Lost task'"
         raise TaskUnheard([str(one.source) for one in ranges], why)

@@ -50,5 +50,7 @@ def run_bulk(
 
     # One id per Spark partition, so that each list becomes its own task.
     tasks: Any = spark.range(0, len(lists), 1, len(lists))
+    # A driver that dies here loses all results and nothing of the copy: where each partition stands is in the target's
+    # log. Its tasks end with Spark's, or when the next job takes the lease.
     rows = tasks.mapInArrow(copy, RESULT_SCHEMA).collect()
     return [PartitionResult(**json.loads(row.result)) for row in rows]

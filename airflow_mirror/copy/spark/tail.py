@@ -64,10 +64,14 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """Offer one turn more than was started."""
         self._offered = max(self._offered, (start or {"turn": self._offered})["turn"]) + 1
+        # Counts up and promises nothing: a turn that Spark repeats, or forgets with its checkpoint, begins at the
+        # target's end like any other.
         return {"turn": self._offered}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TurnPartition]:
         """Return the tasks of the next turn."""
+        # Read when the turn is dealt out, once for all of its tasks: a file that is replaced now counts from the next
+        # turn on.
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
         options = json.dumps(turn["options"])
@@ -79,6 +83,8 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
         options = CopyOptions(**json.loads(partition.options))
         work = replace(self._work, options=options, report_to=partition.report_to)
+        # The results of a turn that Spark gives up are lost, and with them counts only: the next turn goes on from the
+        # log's end.
         for result in carry_out(work, ranges, self._turn_s):
             yield (result,)
 
