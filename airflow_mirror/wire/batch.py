@@ -21,6 +21,9 @@ import crc32c
 
 from airflow_mirror.wire import heart
 
+# Base offset 0, length 8, leader epoch 12, magic 16, CRC 17, attributes 21, last offset delta 23, base timestamp 27,
+# max timestamp 35, producer id 43, its epoch 51, base sequence 53, record count 57, records 61 (DefaultRecordBatch,
+# KIP-98).
 HEADER = struct.Struct(">qiibIhiqqqhii")  # all 61 bytes of a magic 2 batch
 HEADER_SIZE = HEADER.size
 _PREFIX = struct.Struct(">qiib")  # base offset, length, (leader epoch | crc), magic: common to every magic
@@ -29,6 +32,8 @@ _CRC_AT, _SIGNED_AT, _MAGIC_AT = 17, 21, 16
 LOG_OVERHEAD = 12  # base offset and length precede the bytes that the length counts
 _SHORTEST = {0: 26, 1: 34, 2: HEADER_SIZE}  # bytes of the smallest batch of each magic
 
+# The attributes. LogAppendTime: KIP-32; transactional, control: KIP-98; delete horizon (base timestamp is the time from
+# which the cleaner may drop tombstones): KIP-534.
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -144,6 +149,7 @@ def _frame(records: memoryview, at: int) -> tuple[int, int] | None:
         return None
     offset, length, _, magic = _PREFIX.unpack_from(records, at)
     stop = at + LOG_OVERHEAD + length
+    # Also where the batch is cut off: a length that is too small would have the same bytes read for ever.
     if stop - at < _SHORTEST.get(magic, 1 << 40):
         raise BrokenFrame(offset, stop - at, magic)
     return (stop, magic) if stop <= end else None
@@ -188,6 +194,7 @@ def resign(
     """
     if not header.is_dense or header.attributes & (CONTROL | LOG_APPEND_TIME) or header.magic != 2:
         raise ValueError(f"batch at offset {header.base_offset} must not pass through: {header}")
+    # A broker refuses any other base offset from a producer (INVALID_RECORD, measured), and writes the log's own.
     struct.pack_into(">q", view, 0, 0)
     struct.pack_into(">i", view, LOG_OVERHEAD, -1)  # leader epoch: the broker writes its own
     _SIGNED.pack_into(
@@ -244,4 +251,6 @@ def sign(
 
 def next_sequence(sequence: int, count: int) -> int:
     """Return the sequence after ``count`` records from ``sequence`` (DefaultRecordBatch.incrementSequence)."""
+    # A broker compares the next batch's with this: one that is lower is a repetition, or refused; one that is higher
+    # shows that a batch is missing. Only of a producer that it has forgotten it takes any.
     return (sequence + count) % MAX_SEQUENCE

@@ -73,6 +73,8 @@ class WireCluster(Metadata):
         :param check: see :meth:`Connection.send`.
         :raises RequestRefused: an offset is above the high watermark, or the topic is compacted only.
         """
+        # Repeated after a lost answer, and by whoever comes next: a log start only goes up, so the same offset deletes
+        # nothing more.
         wanted = dict(offsets)
         return self._ask_leaders(
             "DeleteRecords",
@@ -107,6 +109,7 @@ class WireCluster(Metadata):
         for tp in wanted:
             if tp in answers:
                 continue
+            # A broker that left a partition out of its answer: it does not lead it.
             failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
             # A leader that has not heard of the topic yet, or has already heard of its deletion, reports it as unknown.
             if isinstance(failure, ConnectionLost):
@@ -132,17 +135,22 @@ class WireCluster(Metadata):
         """Ask each leader about its partitions until every partition has an answer."""
         pending = list(dict.fromkeys(tps))
         unknown = {tp.topic for tp in pending} - self._topics.keys()
+        # In one request for all of them; what is known is used as it is, and asked for again when a leader refuses.
         if unknown:
             self.refresh(unknown)
         answers: dict[TopicPartition, T] = {}
         backoff = Backoff(self.timeout_s)
         while True:
+            # Only of questions, and of changes that may be made twice: one whose answer was lost is asked again with
+            # the others.
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
                 # The leader has just started and does not know its partition, or metadata will show that it is gone.
                 passes = failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if isinstance(failure, int) and not passes:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
+            # Whoever has answered is not asked again: an answer is one moment's, and those of one call need not be the
+            # same moment's.
             pending = [tp for tp in pending if tp not in answers]
             if not pending:
                 return answers
@@ -170,6 +178,7 @@ class WireCluster(Metadata):
                         failures[tp] = code
                     else:
                         answers[tp] = value
+            # Of one broker: what the others have answered counts.
             except ConnectionLost as e:
                 failures.update(dict.fromkeys((tp for tp, _ in led), e))
         return failures

@@ -17,6 +17,8 @@ from typing import Any
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+# Sixteen bytes: this, a version and the oldest one that reads it; then blocks, each behind its length of four bytes
+# (xerial's snappy-java).
 _XERIAL = b"\x82SNAPPY\0"
 _BLOCK_AT = 20  # of the first block, behind its length
 _idle: dict[object, list[Any]] = defaultdict(list)  # contexts of a kind, each for one thread at a time
@@ -56,6 +58,7 @@ def _context(kind: object) -> Any:
 
 
 def _gunzip(payload: bytes | memoryview) -> bytes:
+    # 15 bits of window, and 16 for a gzip header.
     inflate = zlib.decompressobj(31)
     plain = inflate.decompress(payload)
     # Several members in a row are legal.
@@ -90,6 +93,7 @@ def _unlz4(payload: bytes | memoryview) -> bytes:
     plain, _, whole = lz4.frame.decompress_chunk(context, payload)
     if not whole:
         raise ValueError("the frame is incomplete")
+    # Only when the frame is whole: a context that failed may hold half of another batch.
     _idle[LZ4].append(context)
     return bytes(plain)
 
@@ -97,6 +101,7 @@ def _unlz4(payload: bytes | memoryview) -> bytes:
 def _lz4(payload: bytes | memoryview) -> bytes:
     import lz4.frame
 
+    # No size: Kafka's own encoder writes none (Lz4BlockOutputStream).
     return bytes(lz4.frame.compress(payload, block_linked=False, store_size=False))
 
 

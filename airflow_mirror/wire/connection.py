@@ -37,6 +37,8 @@ Check = Callable[[], None]  # raises if a request must not be sent
 
 log = logging.getLogger(__name__)
 
+# Request header v1; v2 of flexible versions has tagged fields behind it (KIP-482). The client id has the older encoding
+# in both.
 _REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">Ii")  # size, correlation id
 _ZEROED_BYTES = 64 * 1024
@@ -111,6 +113,8 @@ class Connection(Stream):
     def close(self) -> None:
         """Close the socket; idempotent."""
         super().close()
+        # Unknown from here on; who still waits for one of them is told so by `receive`, and looks for itself what
+        # became of it.
         self._in_flight.clear()
         self._early.clear()
 
@@ -147,10 +151,14 @@ class Connection(Stream):
             raise ApiNotServed(self.address, api_name(api_key), api_version, served)
         if wait:
             self._wait_out()
+            # In between two requests, whose answers come before that of the login (KIP-368).
             if self.ends_soon and not self._goes_on():
                 self._renew()
         if check is not None:
             check()
+        # Nothing may come between the check and this: what was waited for above, a quota or a login, may take longer
+        # than a lease is valid. A process that is frozen right here sends when it thaws, whoever has the lease by then:
+        # the sequences and epochs of what it sends are there for that.
         return self._send(api_key, api_version, buffers, flexible, wait=wait)
 
     def flush(self, check: Check | None = None) -> None:
@@ -162,6 +170,8 @@ class Connection(Stream):
         if self._unsent:
             if check is not None:
                 check()
+            # The last request in flight is the only one that may have a rest: callers that don't wait have one at a
+            # time.
             self._write([], self._in_flight[-1].api_key, wait=False)
 
     def arrived(self, correlation_id: int) -> bool:
@@ -218,6 +228,7 @@ class Connection(Stream):
 
     def throttle(self, ms: int) -> None:
         """Note what a response said: so long the broker does not read from this connection (KIP-219)."""
+        # Since 2.0 a broker answers first and reads nothing for so long; before that it held back the answer instead.
         self._muted_until = time.monotonic() + ms / 1000
 
     def _wait_out(self) -> None:
@@ -271,6 +282,7 @@ class Connection(Stream):
         version = 3
         message = ApiVersionsRequest(client_software_name="airflow-mirror", client_software_version="1", version=version)
         # The response header has no tags although the body has, so that an old broker can be understood too.
+        # Version 3 in the older header, because its asker can't know yet what the broker speaks (KIP-511).
         sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
         response = ApiVersionsResponse.decode(self.receive(sent), version=version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # before 2.4
@@ -318,6 +330,8 @@ class Connection(Stream):
         header = len(self._client_id) + _REQUEST.size - 4 + flexible
         size = header + sum(len(buffer) for buffer in buffers)
         head = _REQUEST.pack(size, key, version, sent, len(self._client_id)) + self._client_id + b"\0" * flexible
+        # If this raises, the connection is closed, and the request not in flight but unknown: part of it, or all, may
+        # be there.
         self._write([head, *buffers], key, wait)
         answer = flexible if flexible_answer is None else flexible_answer
         self._in_flight.append(_Sent(sent, key, answer))
@@ -354,11 +368,13 @@ class Connection(Stream):
 
     def _body_size(self, head: memoryview, expected: int, key: int) -> int:
         size, correlation_id = _RESPONSE.unpack(head)
+        # Before memory is taken for it: another protocol's first bytes, read as a size, are gigabytes.
         if size < 4 or size > self.settings.max_response_bytes:
             limit = self.settings.max_response_bytes
             absurd = f"it announced a response of {size} bytes (limit {limit})"
             hint = "Is this a Kafka broker? If so, raise receive.message.max.bytes."
             raise self._lost(key, *(foreign(bytes(head)) or (absurd, hint)))
+        # Answers come in the order of requests: otherwise nobody can say which request was executed.
         if correlation_id != expected:
             raise self._lost(key, f"it answered request {correlation_id} where {expected} was expected")
         return int(size) - 4

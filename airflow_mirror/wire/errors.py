@@ -14,6 +14,7 @@ RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        # Appended by the leader, and not by enough replicas in time: it may stay, or be truncated by the next leader.
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,
@@ -21,6 +22,7 @@ RETRIABLE = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        # This one is said before the append, the next one after it. Nothing here tells them apart: the log's end does.
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.NOT_CONTROLLER,
@@ -60,6 +62,8 @@ _MEANS: dict[int, str] = {
         "and they have left the lead: their logs say which. Make room or replace it, then restart the broker",
     ),
 }
+# An older epoch, as versions before PRODUCER_FENCED say it; a producer id that the coordinator does not have for this
+# transactional id, because it forgot the id or gave it another; and an older epoch by its own name.
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED})
 # Error code -> (resource type as kafka-acls names it, option of kafka-acls)
 _AUTHORIZATION: dict[int, tuple[str, str]] = {

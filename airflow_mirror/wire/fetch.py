@@ -80,8 +80,11 @@ def encode(
     specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, spoken: int = NEWEST
 ) -> bytes:
     """Encode a request body; ``specs`` may be in any order, topics are grouped."""
+    # Replica -1: a consumer, who gets no more than the high watermark, or the last stable offset.
     out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation))
     if spoken >= _SESSIONS:
+        # No session (KIP-227): each request names all of its partitions, so that a lost answer leaves nothing on the
+        # broker that the next request would have to know.
         out += _SESSION.pack(0, -1)
     by_topic: dict[str, list[FetchSpec]] = {}
     for spec in specs:
@@ -92,6 +95,7 @@ def encode(
         out += struct.pack(">h", len(name)) + name + struct.pack(">i", len(wanted))
         for spec in wanted:
             if spoken >= _LEADER_EPOCHS:
+                # The log start is for followers to tell: -1.
                 out += _ASKED.pack(spec.tp.partition, spec.leader_epoch, spec.offset, -1, spec.max_bytes)
             elif spoken >= _LOG_STARTS:
                 out += _ASKED_V5.pack(spec.tp.partition, spec.offset, -1, spec.max_bytes)
@@ -138,6 +142,7 @@ def _partition(body: memoryview, at: int, topic: str, spoken: int) -> tuple[Fetc
     at += max(transactions, 0) * _ABORTED.size + (4 if spoken >= _RACKS else 0)  # the preferred replica
     (size,) = struct.unpack_from(">i", body, at)
     at += 4
+    # Null where nothing is there to be told. The last batch may be cut off at the limit (KIP-74): `iter_batches`.
     size = max(size, 0)
     tp = TopicPartition(topic, partition)
     records = body[at : at + size]

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from airflow_mirror.wire import codec
 
+# The CRC, at byte 12, is over all that follows it; key and value have lengths of four bytes
+# (org.apache.kafka.common.record.LegacyRecord).
 _HEADERS = {0: struct.Struct(">qiIbb"), 1: struct.Struct(">qiIbbq")}  # offset, length, crc, magic, attributes[, time]
 _OVERHEAD, _MAGIC_AT, _CRC_AT = 12, 16, 12
 _CODEC_MASK, _LOG_APPEND_TIME = 0x07, 0x08
@@ -65,6 +67,7 @@ def decode(view: memoryview) -> list[Message]:
         raise ValueError(f"message set of {len(view)} bytes can't be parsed: {e}") from e
     if not inner or any(e.attributes & _CODEC_MASK or e.magic != outer.magic for e in inner):
         raise ValueError("compressed message set is empty, or holds wrappers or another magic")
+    # The wrapper has the last one's offset, also after the cleaner took some of them: so it is counted from the end.
     base = outer.offset - inner[-1].offset if outer.magic == 1 else 0
     appended = outer.magic == 1 and outer.attributes & _LOG_APPEND_TIME
     return [Message(base + e.offset, outer.timestamp if appended else e.timestamp, e.key, e.value) for e in inner]

@@ -40,6 +40,8 @@ def log_in(connection: Line, settings: WireSettings) -> int:
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
     name = settings.sasl_mechanism
+    # Before the handshake: behind it the broker takes nothing but the login, and a session that is good until its end
+    # would be lost to a KDC that hangs.
     mechanism = _begun(settings, connection) if name == "GSSAPI" else _mechanism(settings, connection.host)
     framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before that, bare tokens follow
     handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
@@ -51,6 +53,8 @@ def log_in(connection: Line, settings: WireSettings) -> int:
             else f"SaslHandshake answered {error_name(handshake.error_code)}; this listener may want no login"
         )
         raise AuthenticationFailed(settings.role, connection.address, cause)
+    # A broker before 1.0 answers a wrong password by hanging up, which looks like a broker that died: see
+    # `exchange_token`.
     if not framed:
         while not mechanism.is_done():
             last = getattr(mechanism, "has_last_word", False)
@@ -63,6 +67,7 @@ def log_in(connection: Line, settings: WireSettings) -> int:
         if answer.error_code:
             detail = answer.error_message or error_name(answer.error_code)
             raise _refused(settings, connection, detail)
+        # Told with the last answer, from version 1 on (KIP-368).
         lifetime_ms = (answer.session_lifetime_ms or 0) if version else 0
         _receive(mechanism, bytes(answer.auth_bytes or b""), connection, settings)
     return lifetime_ms

@@ -24,6 +24,7 @@ def markers_body(
             )
         ]
     )
+    # The array's length leads, tags end it: what lies between is the marker alone, which needs no encoding again.
     encoded = one.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
     return unsigned(count + 1) + bytes(encoded[1:-1]) * count + b"\0"
 
@@ -34,4 +35,6 @@ def markers_error(body: memoryview) -> int:
 
     response = WriteTxnMarkersResponse.decode(body, version=1)
     codes = [p.error_code for marker in response.markers for topic in marker.topics for p in topic.partitions]
+    # They are the same marker to the same partition, and answered in one entry for a producer id (measured): the first
+    # error is that of all.
     return next((code for code in codes if code), 0)

@@ -58,6 +58,7 @@ class Metadata(Closing):
     @property
     def write_timeout_ms(self) -> int:
         """Timeout of a change at the broker: it expires before our patience with the connection does."""
+        # So the broker's own "timed out" comes while we still listen. Neither says whether the change was made.
         return int(self._request_timeout_s * 900)
 
     def close(self) -> None:
@@ -87,6 +88,8 @@ class Metadata(Closing):
         """
         wanted = sorted(set(topics)) or sorted(self._topics)
         backoff = Backoff(self.timeout_s)
+        # Each turn asks a broker that has not said so yet, if there is one (`said`): witnesses count only if they are
+        # several.
         while missing := self._read_metadata(wanted, Backoff(self.timeout_s)):
             for name in missing:
                 self._raise_if_believed(name)
@@ -116,6 +119,8 @@ class Metadata(Closing):
         :raises BrokerError: no leader within ``timeout_s``.
         """
         leader = self._known_leader(tp)
+        # As it was last heard of. One that is leader no more answers NOT_LEADER_OR_FOLLOWER, or refuses the epoch:
+        # nothing is read from, or written to, a log that is not the partition's.
         if leader.node_id >= 0:  # fast path: a loop asks for each of its partitions in every turn
             return leader
         backoff = Backoff(self.timeout_s)
@@ -146,6 +151,7 @@ class Metadata(Closing):
         if node_id not in self._brokers:
             self.refresh()  # which may bring the connection as well
         connection = self._connections.get(node_id)
+        # Whatever closed it: what it had in flight is unknown and was told as lost to those who had sent it.
         if connection is None or connection.closed:
             connection = self._open(node_id, self._request_timeout_s)
             self._connections[node_id] = connection
@@ -239,6 +245,7 @@ class Metadata(Closing):
         age_s, known = time.monotonic() - rumour.since, self._brokers.keys()
         several = len(rumour.brokers) > 1 or len(known) == 1
         unanimous = self.patient and rumour.brokers >= known and age_s >= _UNANIMOUS_S
+        # A rumour that is believed too early stops a partition for good; one that is believed late costs half a minute.
         if unanimous or (several and age_s >= _BELIEVED_S):
             self._topics.pop(name, None)
             raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", name)
@@ -274,6 +281,7 @@ class Metadata(Closing):
                     raise
                 backoff.pause()
         if response.brokers:
+            # A broker that lists none has just started: what was known before is kept, old as it may be.
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
         self._adopt_bootstrap()
         # Behind a load balancer the answering broker is unknown. One that lists no brokers has heard of nothing yet.
@@ -287,9 +295,12 @@ class Metadata(Closing):
             elif topic.error_code and topic.error_code not in RETRIABLE:
                 raise self._refusal(f"Metadata of {topic.name}", topic.error_code, "Describe", topic.name)
             else:  # LEADER_NOT_AVAILABLE comes with the partitions, some of them with leader -1
+                # Replaced as a whole, id and leaders together: a topic that was created again is never seen with the
+                # old one's leaders.
                 known = self._topics[topic.name] = topic_of(topic)
                 if self._rumours:
                     for name in (topic.name, *(f"{topic.name}-{p}" for p in known.leaders)):
+                        # One broker that knows it is enough: a topic is never taken for gone while anybody has it.
                         self._rumours.pop(name, None)
         return missing
 
@@ -329,6 +340,7 @@ class Metadata(Closing):
             except ConnectionLost as e:
                 causes.append(f"{e.address} {e.reason}" if e.asked == "connect" else str(e))
                 continue
+            # Under no broker's id, until its metadata tell whose address this is.
             self._connections[_BOOTSTRAP] = connection
             return connection
         raise ClusterUnreachable(self.role, self.settings.bootstrap, "; ".join(dict.fromkeys(causes)).rstrip("."))

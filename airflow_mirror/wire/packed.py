@@ -69,9 +69,13 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
     :raises ValueError: the payload does not match the header; records before the first invalid one were yielded.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    # The broker writes its time into the header alone: the records keep their producer's, which no consumer sees
+    # (KIP-32).
     appended = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     at, end, last = 0, len(payload), -1
     try:
+        # Length, attributes, timestamp delta, offset delta, then the body: key, value, number of headers, headers
+        # (DefaultRecord). Lengths and deltas are zig-zag varints; lengths of -1 are null.
         for _ in range(header.record_count):
             # One- and two-byte integers are decoded inline: nearly all are short, and a call would dominate.
             size = payload[at]
@@ -96,6 +100,7 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
                 delta, at = (delta >> 1) ^ -(delta & 1), at + 1
             else:
                 delta, at = read_zigzag(payload, at)
+            # Rising, and within the batch: offsets are what a mirror keeps, so a record may not choose its own.
             if not last < delta <= header.last_offset_delta or at > stop:
                 raise ValueError(f"a record stands {delta} behind its batch's offset, which can't be")
             last = delta

@@ -20,8 +20,12 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned
 
 API_KEY, API_VERSION, BY_ID = 0, 8, 13
+# Answered once every in-sync replica has it: what is acknowledged outlives its leader. With less, a position could be
+# ahead of a log that lost its newest records.
 ACKS_ALL = -1
 # Errors with which a broker refuses a batch for good.
+# They are found before the append (LogValidator, UnifiedLog): nothing is in the log, and as long as the topic's
+# settings stay, the same bytes never will be.
 REFUSED = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -73,6 +77,7 @@ def encode(
     by_topic: dict[str, list[tuple[int, memoryview]]] = {}
     for tp, batch in batches.items():
         by_topic.setdefault(tp.topic, []).append((tp.partition, batch))
+    # A null string: length -1 in two bytes, or, in flexible versions, the length plus one as a varint: 0 (KIP-482).
     head = _nullable(transactional_id) if ids is None else b"\0"
     head += struct.pack(">hi", ACKS_ALL, timeout_ms) + _sized(len(by_topic), ids)
     tags = b"" if ids is None else b"\0"
@@ -81,6 +86,7 @@ def encode(
         head += (_nullable(topic) if ids is None else ids[topic]) + _sized(len(items), ids)
         for partition, batch in items:
             size = len(batch)
+            # The batch follows as it is, in its own buffer: it may be the one into which it was received.
             place = _PLACE.pack(partition, size) if ids is None else _PARTITION.pack(partition) + unsigned(size + 1)
             buffers.append(head + place)
             buffers.append(batch)

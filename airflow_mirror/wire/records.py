@@ -47,6 +47,8 @@ def decode(raw: RawBatch) -> Iterator[Record]:
     plain = _uncompressed(raw.view, raw.header)
     done = 0
     try:
+        # Its checksum is not looked at here, and does not fit any more where the payload was decompressed: see
+        # `damage`.
         for r in DefaultRecordBatch(plain):
             headers = r.headers
             if headers:

@@ -31,6 +31,7 @@ def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
     version = connection.newest(MetadataRequest.API_KEY, 4, 12)
     asked = MetadataRequest.MetadataRequestTopic
     wanted = None if topics is None else [asked(name=topic, version=version) for topic in topics]
+    # A broker would create what it is asked about, with its own defaults in place of the source's settings.
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
     return connection.request(message, version)
 
@@ -41,6 +42,8 @@ def list_offsets(
     """ListOffsets: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 if no record is that late."""
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
+    # With 5 a new leader that does not know its high watermark yet says so (OFFSET_NOT_AVAILABLE, KIP-207). A broker
+    # before 2.2 tells one that is too low, and the log seems to have lost records.
     version = connection.newest(Request.API_KEY, 2, 5)  # 2: isolation (0.11); 4: leader epochs (2.1)
     asked, leaders = Request.ListOffsetsTopic, dict(led)
 
@@ -71,6 +74,7 @@ def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition,
     Brokers before 2.1 do not report epochs to clients. For those only the high watermark is known: records that a
     leader has appended above it and not replicated yet are not seen.
     """
+    # Only a source may be that old: on a target the log end decides where a copy goes on (`served.NEEDED`).
     if not connection.serves(_OFFSET_FOR_LEADER_EPOCH, 2):
         yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
         return
@@ -88,6 +92,8 @@ def epoch_ends(
     from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 3)
+    # With the epoch that we believe its leader has: one that was deposed, or has not heard yet, refuses (KIP-320),
+    # where it would tell the end of a log that is no longer the partition's.
     asked, leaders = Request.OffsetForLeaderTopic, dict(led)
 
     def one(tp: TopicPartition) -> Any:
@@ -114,6 +120,7 @@ def delete_records(
         return asked.DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp])
 
     topics = [asked(name=topic, partitions=its) for topic, its in grouped(dict(led), one).items()]
+    # Who dies behind it, or gets no answer, asks for the same offsets again: see `WireCluster.delete_records`.
     response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), version, check)
     for answered in response.topics:
         for p in answered.partitions:
@@ -134,6 +141,7 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
     for directory in response.results:
         for topic in directory.topics:
             for p in topic.partitions:
+                # The copy that is being moved to another disk is not the log yet.
                 if not p.is_future_key:
                     sizes[TopicPartition(topic.name, p.partition_index)] = p.partition_size
     for tp, _ in led:
@@ -157,6 +165,7 @@ def write_refusals(connection: Connection, tps: list[TopicPartition]) -> Iterato
     """Produce an invalid batch to partitions, whoever leads them: yield the broker's code for each."""
     from kafka.protocol.producer import ProduceRequest as Request
 
+    # 3 is the first with record batches of magic 2; none of these names topics by id, so that any broker can be asked.
     version = connection.newest(Request.API_KEY, 3, produce.API_VERSION)
     asked = Request.TopicProduceData
 

@@ -25,5 +25,6 @@ class Backoff:
 
     def pause(self) -> None:
         """Sleep, longer each time, but not beyond the deadline."""
+        # Never beyond the deadline, so that a last try follows it, and its answer is the error that is told.
         time.sleep(min(self._next_s * random.uniform(0.7, 1.3), self.left_s))
         self._next_s = min(self._next_s * 2, self._longest_s)

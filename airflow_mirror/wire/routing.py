@@ -103,10 +103,12 @@ def pipelined(connection: Connection, messages: Iterable[Any], version: int, che
         flexible = type(message).flexible_version_q(version)
         try:
             sent = connection.send(message.API_KEY, version, [message.encode(version=version)], flexible, check)
+        # What was sent before is executed: its answers are still yielded, so that the caller knows what was changed.
         except TryAgain as e:
             refused = e
             break
         waiting.append((message, sent))
+        # Otherwise both sides could fill their buffers and wait for each other to read.
         if len(waiting) >= _DEPTH:
             yield _receive(connection, *waiting.pop(0), version)
     for message, sent in waiting:

@@ -48,6 +48,7 @@ def fetch_one(
     while True:
         cause: object
         try:
+            # Asked again in each turn: the epoch goes into the fetch, which a leader refuses that has another one.
             leader = cluster.leader(tp)
             connection = cluster.connection(leader.node_id)
             wanted = [FetchSpec(tp, offset, max_bytes, leader.epoch)]
@@ -66,6 +67,7 @@ def fetch_one(
         if time.monotonic() > deadline or not cluster.patient:
             raise nothing_fetched(cluster.role, tp, offset, f"no leader answered: {cause}")
         time.sleep(_BACKOFF_S)
+        # Nothing was changed by asking, so a lost answer is asked for again without a thought.
         cluster.refresh([tp.topic])
 
 
@@ -159,6 +161,9 @@ def produce_one(
     ids = {tp.topic: id_of(topic_id).bytes} if topic_id and by_id else None
     body = produce.encode({tp: batch}, timeout_ms, ids=ids)
     version = produce.API_VERSION if ids is None else produce.BY_ID
+    # Once. If it raises, or answers with an error that is not in `produce.REFUSED`, the batch may be there, or come
+    # yet: its callers have batches that do no harm twice (a priming's, known by its sequence; a map's, by its key), or
+    # read the log again.
     response = connection.roundtrip(produce.API_KEY, version, body, flexible=by_id, check=check)
     throttle_ms, answers = produce.decode(response, None if ids is None else {i: name for name, i in ids.items()})
     connection.throttle(throttle_ms)

@@ -20,6 +20,7 @@ from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.settings import WireSettings
 
 Buffer = bytes | bytearray | memoryview
+# What one sendmsg may gather: a request of hundreds of partitions has more pieces than that.
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 _TLS_JOIN_BYTES = 16 * 1024  # one TLS record: smaller buffers are joined, larger ones are sent as they are
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
@@ -50,6 +51,7 @@ class Stream(Closing):
     def close(self) -> None:
         """Close the socket; idempotent."""
         if self._socket is not None:
+            # Not drained: see `_tune`. What the kernel still has of ours is thrown away, which is what callers rest on.
             self._socket.close()
             self._socket = None
         self._unsent.clear()
@@ -82,11 +84,13 @@ class Stream(Closing):
             # timeout each piece costs a poll and a recv. TLS sockets can't use kernel timeouts: they spin.
             plain.settimeout(None)
             limit = struct.pack("ll", int(self.timeout_s), int(self.timeout_s % 1 * 1_000_000))
+            # They end a wait in which no byte moves, not a whole response: one that is large and slow is not given up.
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _dial(self) -> socket.socket:
         try:
+            # Each address of the name in turn; nothing was sent yet, so a failure here is never a doubt.
             return socket.create_connection((self.host, self.port), timeout=self.timeout_s)
         except OSError as e:
             silent = isinstance(e, TimeoutError)
@@ -97,6 +101,8 @@ class Stream(Closing):
             raise self._lost("connect", cause, " ".join(hints)) from None
 
     def _tune(self, plain: socket.socket) -> None:
+        # Requests are written as a whole: Nagle's algorithm would hold back the last packet until the others are
+        # confirmed.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # A closed socket is reset, whether we close it or the process dies. Otherwise the kernel would keep delivering
@@ -163,6 +169,8 @@ class Stream(Closing):
                 while view:
                     try:
                         view = view[tls.send(view) :]
+                    # TLS may have to read before it can write. The selector wakes us for either, and the rest is
+                    # offered again.
                     except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                         return [view, *chunks[number + 1 :]]
         return []
@@ -188,12 +196,15 @@ class Stream(Closing):
             with nullcontext() if wait or self._gathers else self._unwaiting():
                 while at < len(view):
                     try:
+                        # With MSG_WAITALL it returns less than that only at the end, at a timeout or on a signal.
                         count = self._socket.recv_into(view[at:], 0, flags)
                     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                         if wait:
                             raise
                         return at
                     if count == 0:
+                        # An end without a word. What was asked may have been executed, its answer died with the
+                        # connection.
                         cause, hint = foreign(bytes(view[:at])) or (f"it closed the connection {where}", self._hint())
                         raise self._lost(key, cause, hint)
                     at += count
@@ -213,6 +224,7 @@ class Stream(Closing):
 
     def _lost(self, asked: str | int, cause: str, hint: str = "") -> ConnectionLost:
         self.close()
+        # Closed before the error is told: who catches it can't send on a stream whose position is unknown.
         what = api_name(asked) if isinstance(asked, int) else asked
         return ConnectionLost(self.settings.role, self.address, what, cause, hint)
 
@@ -221,6 +233,7 @@ class Stream(Closing):
         if self._answers or not isinstance(self._socket, ssl.SSLSocket):
             return None
         try:
+            # The broker closed while we were writing: what it said before, an alert, is still here to be read.
             self._socket.recv(1)
         except ssl.SSLError as e:
             return e

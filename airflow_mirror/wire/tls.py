@@ -22,6 +22,7 @@ def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) ->
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = verify_hostname
+    # In this order: Python refuses CERT_NONE while host names are checked.
     context.verify_mode = ssl.CERT_REQUIRED if verify_certificate else ssl.CERT_NONE
     _trust(context, get)
     _identify(context, get)
@@ -97,6 +98,7 @@ def as_file(pem: str) -> Iterator[str]:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("pem")
         try:
+            # Gone with the descriptor, or with the process, whatever ends it.
             os.write(fd, pem.encode())
             yield f"/proc/self/fd/{fd}"
         finally:

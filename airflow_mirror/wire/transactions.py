@@ -77,6 +77,7 @@ class TransactionClient:
 
         def ask(connection: Connection) -> tuple[int, Any]:
             compare = producer_id >= 0
+            # 3 has the comparison (KIP-360), 4 the error PRODUCER_FENCED (KIP-588).
             version = connection.newest(Request.API_KEY, 3, 4) if compare else 1
             message = Request(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, version=version)
             if compare:
@@ -85,6 +86,8 @@ class TransactionClient:
             answer = connection.request(message, version, None if compare else self._check)
             return answer.error_code, answer
 
+        # A lost answer is asked for again. Without a comparison that takes one more epoch; with one the coordinator
+        # knows the request by the epoch that it led away from, and gives the same answer until it dies.
         answer = self._ask("InitProducerId", ask, producer_id, epoch)
         self._unsettled = False
         return answer.producer_id, answer.producer_epoch
@@ -124,6 +127,7 @@ class TransactionClient:
         unsettled, self._unsettled = self._unsettled, True
         if unsettled:
             described = self.describe()
+            # Added and not ended: ended now, or its marker would come when the coordinator times it out.
             if described is not None and described.state == "Ongoing":
                 self._end(producer_id, epoch, commit=commit)
         else:
@@ -184,6 +188,8 @@ class TransactionClient:
         # transaction that the next copier's takeover aborts, records and position together.
         what = f"TxnOffsetCommit of group {group!r}"
         self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, GROUP))
+        # Asked again after a lost answer: one that is decided is answered as committed. Without any answer nobody
+        # knows; the next takeover completes or aborts it, and reads the position behind that.
         self._end(producer_id, epoch, commit=True)
         self._await_completion(tp, producer_id, epoch)
 
@@ -222,6 +228,8 @@ class TransactionClient:
                 v3_and_below_producer_epoch=epoch,
                 v3_and_below_topics=[Request.AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])],
             )
+            # 2: 3 is the same with tagged fields, from 4 on it is for brokers (KIP-890). Added twice, a partition is in
+            # it once.
             answer = connection.request(request, 2, self._check)
             return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
 
@@ -234,12 +242,15 @@ class TransactionClient:
             request = Request(
                 transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
             )
+            # Without the check: it ends what is open, and if somebody else has taken the id over, its epoch is refused.
+            # Below 5, where an end takes another epoch with it (KIP-890).
             return connection.request(request, 2).error_code, None
 
         self._ask("EndTxn", end, producer_id, epoch)
 
     def _await_completion(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         """Wait until the coordinator has recorded that the marker is written; EndTxn returns once that is decided."""
+        # The decision stands once EndTxn is answered: whoever is coordinator from now on carries it out, whoever dies.
         what = f"{self._cluster.role} cluster, marker to {tp} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s, first_s=0.001, longest_s=0.01)
         while True:
@@ -249,6 +260,8 @@ class TransactionClient:
             if seen.state not in _UNDECIDED:
                 return
             if backoff.expired:
+                # Decided, and not carried out in time: the marker will still come. `write_marker` stays unsettled, a
+                # commit is read by the opening that follows.
                 busy = ErrorCode.CONCURRENT_TRANSACTIONS
                 raise BrokerError(what, busy, busy.name, seen.state)
             backoff.pause()
@@ -292,6 +305,7 @@ class TransactionClient:
             if failure in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
                 busy.pause()
             else:
+                # It moves with the leader of its partition of the internal topic: the next try asks who it is.
                 self._coordinators.pop(at, None)
                 backoff.pause()
 
@@ -318,6 +332,7 @@ def new_producer(cluster: WireCluster) -> tuple[int, int]:
     """
     from kafka.protocol.producer import InitProducerIdRequest as Request
 
+    # An answer that is lost costs an id that nobody uses.
     answer = cluster.any_connection().request(Request(transactional_id=None, transaction_timeout_ms=60_000, version=1), 1)
     if answer.error_code:
         principal = cluster.settings.principal
@@ -352,6 +367,8 @@ def write_txn_markers(
     asked = f"{cluster.role} cluster, WriteTxnMarkers ({count}) to {tp}"
     connection = cluster.connection(cluster.leader(tp).node_id)
     body = markers_body(tp, producer_id, epoch, count, coordinator_epoch, commit)
+    # The one append that nothing refuses when it comes twice. So it goes once, and who gets no answer, or comes after
+    # one who died here, reads the log end before anything else (`Padder.step`).
     code = markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, True, check))
     if code == 0:
         return

@@ -47,6 +47,7 @@ def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            # As a Java client reads it: what does not fit is shifted out, and no error.
             value &= _UINT64
             return (value >> 1) ^ -(value & 1), at
         shift += 7

@@ -114,5 +114,6 @@ def _in_memory(content: bytes) -> str:
         if digest not in _memory:
             descriptor = os.memfd_create("kerberos")
             os.write(descriptor, content)
+            # Kept open as long as the process: Kerberos opens it by this name for each ticket.
             _memory[digest] = descriptor
         return f"FILE:/proc/self/fd/{_memory[digest]}"

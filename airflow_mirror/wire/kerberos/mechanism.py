@@ -48,6 +48,8 @@ class KerberosLogin:
         try:
             if self._chosen:
                 self._done = True
+            # RFC 4752: tokens until both sides' contexts stand, then the broker's offer of layers, then our choice,
+            # which is the last word.
             elif not self._context.complete:
                 self._token = bytes(self._context.step(token) or b"")
             else:

@@ -80,6 +80,7 @@ def tickets_of(identity: Identity) -> Tickets:
     """
     with _registry_lock:
         if identity not in _registry:
+            # One for the process: each has a thread that asks the KDC, and a cache in memory.
             _registry[identity] = Tickets(identity)
         return _registry[identity]
 
@@ -114,11 +115,14 @@ class Tickets:
             self._used_at = time.time()
             asking = self._ask(host)
         if asking is not None:
+            # Only this login gives up. The thread asks on, and the next login finds what came.
             if not asking.over.wait(timeout_s):
                 raise Unavailable(silent(f"no answer from the KDC within {timeout_s:.3g} s"))
             if asking.failure is not None:
                 raise Unavailable(asking.failure)
         try:
+            # The cache of this moment. One that takes its place meanwhile leaves it as it is, until it is filled again
+            # half a life later.
             context = self._context(self._credentials(self._cache.name), host)
             return context, bytes(context.step() or b"")
         except self._gssapi.exceptions.GSSError as e:
@@ -131,6 +135,7 @@ class Tickets:
         cache = self._cache
         if cache.hosts.get(host, 0.0) - _LEAST_S > time.time() and (cache.seen is None or cache.seen == self._seen()):
             return None
+        # One question for all who wait for this host.
         asking = self._asked.setdefault(host, _Asking())
         if not self._works:
             self._works = True
@@ -144,6 +149,8 @@ class Tickets:
             with self._changed:
                 host = self._next()
                 if host is None:
+                    # Under the lock in which `_next` found nothing: who asks later starts another thread, who asked
+                    # before was seen.
                     self._works = False
                     return
             if host:
@@ -174,6 +181,7 @@ class Tickets:
             log.exception("no Kerberos ticket for %s", self.identity)
             failure = Failure(f"{type(e).__name__}: {e}", "This is a bug.")
         with self._changed:
+            # Before it is over: who asks from now on gets a question of its own, and not the failure of this one.
             asking = self._asked.pop(host)
         asking.failure = failure
         asking.over.set()
@@ -209,6 +217,7 @@ class Tickets:
         ends = self._ticket_ends(credentials, host)
         seen = None if self.identity.keytab else self._seen()  # after it: Kerberos adds the ticket to the file
         with self._changed:
+            # Somebody has written the file meanwhile (kinit, k5start): what it held for other hosts may be gone.
             if seen is not None and seen != cache.seen:
                 cache.hosts.clear()
             cache.hosts[host], cache.seen = ends, seen
@@ -216,6 +225,8 @@ class Tickets:
     def _replace(self, hosts: Iterable[str]) -> None:
         """Fill the spare cache with new tickets, and let it take the place of the one in use."""
         credentials = self._renewed()
+        # Filled aside. A KDC that stops answering half-way, or a death of the thread, leaves the cache in use as it
+        # was.
         new = _Cache(name=self._spare, begun=time.time(), life_s=float(credentials.lifetime or 0))
         for host in list(hosts):
             new.hosts[host] = self._ticket_ends(credentials, host)
