@@ -90,6 +90,7 @@ class PartitionResult:
 
 
 def _is_final(error: MirrorError) -> bool:
+    # A lost lease is one although it is no fault: a retry would take it back from whoever has it now.
     return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
 
 

@@ -73,6 +73,7 @@ class Crew:
                 source.hurry()
                 target.hurry()
                 while (job := self._jobs.get()) is not None:
+                    # A job that has not begun is dropped: it would be the beginning of an effect that nobody waits for.
                     if not self._closing:
                         self._do(job, source, target)
         except BaseException as e:  # say, a missing file that the settings name: the loop would wait forever
@@ -83,6 +84,7 @@ class Crew:
             job(source, target)
         except BaseException as e:  # the loop's thread raises it
             self._mailbox.post(partial(_raise, e))
+        # Behind what the job has posted, so that nobody who waits for `busy` to end misses a result.
         self._mailbox.post(self._done)
 
     def _done(self) -> None:

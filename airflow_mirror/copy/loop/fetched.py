@@ -94,6 +94,8 @@ class Fetched:
         batches = 0
         try:
             batches, behind = wire_batch.scan(fetched.records)
+            # Before anything of it is written: the next fetch overlaps with the writing. What fails sets it back to the
+            # position, which only acknowledgements move (`PartitionCopy.reopen`).
             self.fetch_offset = max(self.fetch_offset, behind)
         except wire_batch.BrokenFrame:
             pass
@@ -168,6 +170,8 @@ class Fetched:
             while (raw := wire_batch.batch_at(records, read)) is not None:
                 header = raw.header
                 if header is not None and header.leader_epoch != epoch:
+                    # Noted when it is looked at, not when it is written; the opening behind a failure cuts off what was
+                    # not.
                     epoch = header.leader_epoch
                     self.trail.note(epoch, max(at, header.base_offset), self.position)
                 if runs is not None and header is not None:

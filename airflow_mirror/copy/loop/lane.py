@@ -102,6 +102,8 @@ class Lines:
     def hang_up(self, lane: Lane) -> None:
         """Disconnect; a request in flight may or may not have been executed."""
         if lane.connection is not None:
+            # Before it is closed: afterwards its descriptor's number may be another connection's, which the selector
+            # would then lose.
             self._selector.unregister(lane.connection)
             lane.connection.close()
             lane.connection = None

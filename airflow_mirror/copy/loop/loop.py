@@ -178,8 +178,10 @@ class CopyLoop:
         # After advancing, which frees buffers, and before writing, so that the broker reads while we write.
         self._in.send(touched)
         self._shed()
+        # The lease is asked for each request, and once more for each rest of one that the kernel did not take.
         self._out.send()
         self._in.poll()
+        # What was acknowledged by now. It is stored in a thread, and may lag behind: nothing waits for a map.
         self._maps.now_and_then(self.partitions)
         # A hole may take minutes to fill, and rates and throttles are meant to hold the copy up.
         waits = self._steps.busy or any(pause > 0 for pause in self._out.pauses())
@@ -272,6 +274,8 @@ class CopyLoop:
         due = self.partitions
         while self._clock() < deadline:
             for p in due:
+                # Committed rather than left: an open transaction holds back the target's readers until the next
+                # takeover.
                 if p.state is State.READY and p.open_bytes >= 0:
                     self._steps.start(p, Commit(p.position))
             if not self._steps.busy and not self._out.busy and not self._watchers.busy:
@@ -304,6 +308,8 @@ class CopyLoop:
             self._openers.submit(partial(self._open_all, copies, orders))
 
     def _order(self, p: PartitionCopy) -> Order:
+        # From here to `_opened` only the thread acts for the partition. What is handed to it is gone from here: a map
+        # that is lost on the way, or with the process, is derived from the logs.
         p.begin_opening()
         return Order(
             range=p.range, transactional=p.transactional, written_to=p.position if p.opened else None,
@@ -348,6 +354,8 @@ class CopyLoop:
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
         """Stop a partition for good; the others continue, unless the options say that one is enough."""
         log.error("%s stopped: %s", p.range.source, error)
+        # Final, and in no file: the next job opens the partition again, and finds the same error, or that somebody has
+        # mended it.
         p.stop(error)
         self._retries.drop(p)
         self._aborted |= _aborts(self._options, error)

@@ -114,6 +114,8 @@ class Opener:
         if isinstance(told, MirrorError):
             return told
         try:
+            # With the leaders of before the questions: a change of leader behind them refuses the first fetch, and a
+            # batch goes to a broker that says NOT_LEADER. Either leads here again.
             opening = self._opening(source, target, order, told)
             return Opened(opening, _broker(source, told.leader), _broker(target, told.target.leader))
         except MirrorError as e:

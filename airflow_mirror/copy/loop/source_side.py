@@ -120,6 +120,7 @@ class SourceSide:
             # fetch, and the next opening asks what that leader has lost (`epochs`).
             specs = [FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch) for p in partitions]
             assert lane.connection is not None
+            # A fetch changes nothing on either side: one that is lost is asked again, behind the opening that follows.
             self._lines.sent(lane, fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation, wait=False))
         except MirrorError as e:
             self._drop(lane)
@@ -131,6 +132,8 @@ class SourceSide:
         waiting = self._waiting[lane.node_id, lane.following]
         for p in partitions:
             p.fetching = True
+            # With the generation: an answer that arrives after the partition has failed is for an offset that may be
+            # wrong by now.
             lane.asked[p.range.source] = p, p.generation
             del waiting[p]
 
@@ -176,6 +179,7 @@ class SourceSide:
     def _take_fetched(
         self, lane: FetchLane, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool
     ) -> None:
+        # Three openings first, each with the leader of its moment: another replica may have the batch whole.
         if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:

@@ -211,6 +211,7 @@ class TargetSide:
         except TryAgain as e:
             self._lose(lane, e)
             return
+        # Also behind an error: the broker does not read from this connection for so long (KIP-219).
         lane.not_before = self.throttle.told(throttle_ms)
         sent, lane.sent = lane.sent, {}
         now_ms = wall_ms()

@@ -69,6 +69,7 @@ def _first_wrong(
     is_data = header is None or not header.is_control
     here = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
     there = committed_records(source, one.source, start, end, isolation)
+    # By the header: no client of ours writes magic 0 or 1.
     foreign = header is None or header.producer_id != ours
     for offset in range(start, end):
         a, b = there.get(offset), here.get(offset)
