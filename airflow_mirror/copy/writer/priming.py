@@ -1,7 +1,8 @@
 """Make an empty target partition start at the source's first offset ("priming").
 
 Priming fills the partition up to that offset with highly compressed records (empty key, null value, timestamp 0) and then
-deletes them (DeleteRecords). 123,456,789 offsets took 12 s and 95 MB on a real broker; a plan caps the cost.
+deletes them (DeleteRecords), once it has looked that nothing else is there. 123,456,789 offsets took 12 s and 95 MB to
+write on a real broker; a plan caps the cost.
 
 The key is empty, not null, because a compacted topic rejects null keys. Fillers have their own producer id and use the
 offset as sequence, so the broker recognises a second copier's fillers as duplicates.
@@ -15,7 +16,7 @@ from functools import lru_cache
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import identity
-from airflow_mirror.errors import BrokerError, TargetMoved
+from airflow_mirror.errors import BrokerError, ForeignData, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.batch import RawBatch
@@ -23,7 +24,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import is_denied, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
-from airflow_mirror.wire.single import produce_one, read_batches
+from airflow_mirror.wire.single import produce_one, read_batches, unsettled
 from airflow_mirror.wire.varint import zigzag
 
 FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default message.max.bytes of 1,048,588
@@ -39,6 +40,7 @@ def prime(
     :param check: called right before each write; raises if the writer lease is lost or unconfirmed.
     :return: number of offsets filled by this call.
     :raises TargetMoved: another writer appended to the partition meanwhile.
+    :raises ForeignData: another writer's records stand among the fillers; nothing was deleted.
     :raises MissingRight: no WRITE, or no DELETE on the topic.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
@@ -58,13 +60,19 @@ def prime(
         # Out of order: another copier of this mirror is ahead, or its batch of the same sequence was a shorter one.
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
-        at = _settled_end(target, tp, at + count)
-        # Fillers end at `up_to`, whoever of us writes them: somebody else's records stand among them, or above them.
+        before, at = at, _settled_end(target, tp, at + count)
+        # Fillers end at `up_to`, whoever of us writes them.
         if at > up_to:
             raise TargetMoved(
                 tp.topic, tp.partition, end, up_to, f"the target's log end is {at} while it is primed to {up_to}",
                 "Another writer appended to it. Stop that writer, delete the topic and start again.",
             )  # fmt: skip
+        if at == before:  # a record among the fillers has moved their offsets away from their sequences, for instance
+            _check_fillers(target, mirror, tp, at)
+            raise unsettled(tp, at, f"it takes no filler there ({error_name(answer.error)})")
+    # Somebody else's record among the fillers only makes the last of them fewer: neither the log's end shows it, nor the
+    # last batch, by which an opening takes the log for one that has not begun. So all that is deleted is looked at.
+    _check_fillers(target, mirror, tp, up_to)
     # Last. Who dies before it leaves fillers and nothing behind them (`identical._is_fresh`): the next opening comes here
     # again, has nothing to write, and deletes them. A broker that dies behind it may forget it: see `restore_start`.
     target.delete_records({tp: up_to}, check)
@@ -80,14 +88,9 @@ def restore_start(
     dies before that, and no replica knows the new log start offset, it comes back with the fillers at the front, visible
     to every consumer.
     """
-    ours, start = identity.filler_producer_id(mirror, tp), log_start
     # Only our fillers, and only those at the front: what is behind the first other batch may be a record. Whoever else
     # looks at the same time finds the same `start`; a second deletion of it changes nothing.
-    # Fetch one batch at a time: the first one is rarely a filler, and only its header is needed.
-    for raw, _ in read_batches(target, tp, log_start, end, isolation=READ_UNCOMMITTED, max_bytes=1):
-        if raw.header is None or raw.header.producer_id != ours:
-            break
-        start = raw.header.next_offset
+    start = _behind_fillers(target, mirror, tp, log_start, end)
     if start > log_start:
         target.delete_records({tp: start}, check)
     return start
@@ -106,6 +109,27 @@ def is_filler(raw: RawBatch) -> bool:
         and header.base_timestamp == header.max_timestamp == 0
         and header.base_sequence == header.base_offset % wire_batch.MAX_SEQUENCE
     )
+
+
+def _check_fillers(target: WireCluster, mirror: str, tp: TopicPartition, end: int) -> None:
+    """Check that nothing but this Mirror's fillers stands below ``end``."""
+    at = _behind_fillers(target, mirror, tp, target.log_starts([tp])[tp], end)
+    if at < end:
+        raise ForeignData(
+            tp.topic, tp.partition, at, end, "another writer's records stand among the fillers with which it is primed",
+            "None of them was deleted. Stop that writer, delete the topic and start again.",
+        )  # fmt: skip
+
+
+def _behind_fillers(target: WireCluster, mirror: str, tp: TopicPartition, start: int, end: int) -> int:
+    """Return where this Mirror's fillers end that begin at ``start``; ``end`` if nothing else comes before it."""
+    ours = identity.filler_producer_id(mirror, tp)
+    # Fetch one batch at a time: a broker sends it whole, and mostly the first one is no filler.
+    for raw, _ in read_batches(target, tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=1):
+        if raw.header is None or raw.header.producer_id != ours:
+            break
+        start = raw.header.next_offset
+    return start
 
 
 def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:

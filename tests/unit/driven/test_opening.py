@@ -183,6 +183,30 @@ def test_stranger_writing_during_priming_stops_the_copy(world: World) -> None:
     assert all(row.key == b"" or row.offset == 0 for row in world.there.rows()), "nothing of ours behind the stranger's"
 
 
+@pytest.mark.parametrize(("remembered", "primed"), [(True, 21), (False, 50)])
+def test_a_strangers_record_among_the_fillers_is_not_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch, remembered: bool, primed: int
+) -> None:
+    """A broker that knows the fillers' producer takes none behind it; one that has forgotten it takes them all."""
+    monkeypatch.setattr(priming, "FILLERS_PER_BATCH", 20)
+    world.here.begin_at(50)
+    world.here_writer.plain(5)
+
+    def meddle(_: object) -> None:
+        if not world.there.end:
+            with world.target.changing():
+                Writer(world.there).plain(1)
+        if not remembered:
+            world.target.expire_producers()
+
+    world.target.script.on("Produce", Fault(before=meddle), times=None)
+    for _ in range(2):  # the second copy finds a log that ends with fillers
+        error = world.copy()
+        assert isinstance(error, ForeignData) and (error.start_offset, error.end_offset) == (0, primed)
+    assert (world.there.log_start, world.there.end) == (0, primed)
+    assert not world.target.asked("DeleteRecords")
+
+
 def lost() -> None:
     raise LeaseLost("id", 1, "epoch 2")
 
@@ -194,10 +218,13 @@ def test_nothing_is_primed_without_the_lease(world: World) -> None:
 
 
 def test_a_priming_is_not_deleted_without_the_lease(world: World) -> None:
-    Writer(world.there).plain(5)
+    def lost_behind_the_fillers() -> None:
+        if world.there.end:
+            lost()
+
     with WireCluster(world.target.config) as there, pytest.raises(LeaseLost):
-        priming.prime(there, "m", TP, 5, 5, lost)
-    assert world.there.log_start == 0
+        priming.prime(there, "m", TP, 0, 5, lost_behind_the_fillers)
+    assert (world.there.log_start, world.there.end) == (0, 5)
 
 
 def test_no_record_is_sent_without_the_lease(world: World) -> None:
