@@ -29,11 +29,11 @@ def committed_records(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
 ) -> dict[int, Record]:
     """Return the records in [start, end) that a consumer with this isolation would see, by offset."""
-    found: dict[int, Record] = {}
+    records: dict[int, Record] = {}
     fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=GLANCE_BYTES)
     for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
-        found.update((r.offset, r) for r in decoded(raw, tp, cluster.role) if start <= r.offset < end)
-    return found
+        records.update((r.offset, r) for r in decoded(raw, tp, cluster.role) if start <= r.offset < end)
+    return records
 
 
 def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
@@ -87,15 +87,15 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
     # First, because it needs no decoding: a batch that nobody can read is the same if its bytes are.
     if wire_records.damage(ours) is None and any(_same_bytes(ours, raw) for raw in theirs):
         return None
-    there: dict[int, Record] = {}
+    originals: dict[int, Record] = {}
     markers: list[range] = []
     for raw in theirs:
         if raw.header is not None and raw.header.is_control:
             markers.append(range(raw.header.base_offset, raw.header.next_offset))
         else:
-            there.update((r.offset, r) for r in decoded(raw, one.source, "source"))
+            originals.update((r.offset, r) for r in decoded(raw, one.source, "source"))
     for record in decoded(ours, one.target, "target"):
-        other = there.get(record.offset)
+        other = originals.get(record.offset)
         if record.offset < log_start:
             continue
         is_filler = tombstones.is_filler_record(record)  # one that the cleaner left of a batch

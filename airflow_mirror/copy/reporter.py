@@ -105,7 +105,7 @@ class Reporter:
 
     def _report(self, driver: ssl.SSLSocket) -> None:
         """Report until the copy has ended, and once more then."""
-        known: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
+        told: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
         said = select.poll()  # select() can't take descriptors from 1024 on, which a task of many brokers has
         said.register(driver, select.POLLIN)
         last = False
@@ -113,10 +113,10 @@ class Reporter:
             last, begun = self._ended.is_set(), time.thread_time()
             # Where a partition stands that was not opened yet is not known.
             now = {p: basis_of(p) for p in self._partitions if p.opened or p.error is not None}
-            changed = [row_of(p) for p, basis in now.items() if basis != known.get(p)]
+            changed = [row_of(p) for p, basis in now.items() if basis != told.get(p)]
             # Noted as told before it is: if the line is lost, the connection is too, and the next one begins with
             # everything.
-            known = now
+            told = now
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
                 line = {"run": self._run_id, **self._gauges(), "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")

@@ -160,9 +160,9 @@ def scan(records: memoryview) -> tuple[int, int]:
 
     :raises BrokenFrame: as :func:`iter_batches`.
     """
-    found: tuple[int, int] | None = None if heart.engine is None else heart.engine.scan(records)
-    if found is not None:
-        return found
+    counted: tuple[int, int] | None = None if heart.engine is None else heart.engine.scan(records)
+    if counted is not None:
+        return counted
     count, last, at = 0, 0, 0
     while (frame := _frame(records, at)) is not None:
         count, last, at = count + 1, at, frame[0]

@@ -13,7 +13,7 @@ def markers_body(
     from kafka.protocol.producer import WriteTxnMarkersRequest as Request
 
     marker = Request.WritableTxnMarker
-    one = Request(
+    request = Request(
         markers=[
             marker(
                 producer_id=producer_id,
@@ -25,7 +25,7 @@ def markers_body(
         ]
     )
     # The array's length leads, tags end it: what lies between is the marker alone, which needs no encoding again.
-    encoded = one.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
+    encoded = request.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
     return unsigned(count + 1) + bytes(encoded[1:-1]) * count + b"\0"
 
 

@@ -99,13 +99,13 @@ class Metadata(Closing):
 
     def refresh_present(self, topics: Iterable[str]) -> set[str]:
         """Fetch the metadata of those ``topics`` that exist; return the others. Other errors as :meth:`refresh`."""
-        there, gone = set(topics), set[str]()
-        while there:
+        present, gone = set(topics), set[str]()
+        while present:
             try:
-                self.refresh(there)
+                self.refresh(present)
                 break
             except UnknownTopic as e:
-                there.remove(e.topic)
+                present.remove(e.topic)
                 gone.add(e.topic)
         return gone
 
@@ -197,8 +197,8 @@ class Metadata(Closing):
                 return self.connection(node_id)
             except ConnectionLost as e:  # including a broker that is gone for good; bootstrap servers come next
                 causes.append(str(e))
-        known = self._connections.get(_BOOTSTRAP)
-        return known if known is not None and not known.closed else self._from_bootstrap(causes)
+        bootstrap = self._connections.get(_BOOTSTRAP)
+        return bootstrap if bootstrap is not None and not bootstrap.closed else self._from_bootstrap(causes)
 
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
         asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"
@@ -242,9 +242,9 @@ class Metadata(Closing):
     def _raise_if_believed(self, name: str) -> None:
         """Raise UnknownTopic if a rumour is old enough and has enough witnesses."""
         rumour = self._rumours[name]
-        age_s, known = time.monotonic() - rumour.since, self._brokers.keys()
-        several = len(rumour.brokers) > 1 or len(known) == 1
-        unanimous = self.patient and rumour.brokers >= known and age_s >= _UNANIMOUS_S
+        age_s, brokers = time.monotonic() - rumour.since, self._brokers.keys()
+        several = len(rumour.brokers) > 1 or len(brokers) == 1
+        unanimous = self.patient and rumour.brokers >= brokers and age_s >= _UNANIMOUS_S
         # A rumour that is believed too early stops a partition for good; one that is believed late costs half a minute.
         if unanimous or (several and age_s >= _BELIEVED_S):
             self._topics.pop(name, None)

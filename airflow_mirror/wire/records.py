@@ -60,8 +60,8 @@ def decode(raw: RawBatch) -> Iterator[Record]:
         pass  # a header name is not UTF-8; brokers accept it, and so do we
     except Exception as e:  # codec errors, index and type errors all mean invalid records
         raise _no_records(plain, raw.header.record_count, e) from e
-    for one in islice(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header), done, None):
-        yield Record(one.offset, one.timestamp, *packed.fields_of(one.body))
+    for record in islice(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header), done, None):
+        yield Record(record.offset, record.timestamp, *packed.fields_of(record.body))
 
 
 def pack(raw: RawBatch) -> Iterator[Packed]:

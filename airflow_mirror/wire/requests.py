@@ -79,10 +79,10 @@ def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition,
         yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
         return
     epochs = {tp: leader.epoch for tp, leader in led}
-    for tp, error, found in epoch_ends(connection, led, epochs):
+    for tp, error, epoch_end in epoch_ends(connection, led, epochs):
         # If the returned epoch is older than ours, it ends before the log does: the broker does not know our epoch yet.
-        news = ErrorCode.UNKNOWN_LEADER_EPOCH if found.end < 0 or found.epoch != epochs[tp] else ErrorCode.NONE
-        yield tp, error or news, found.end
+        news = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch_end.end < 0 or epoch_end.epoch != epochs[tp] else ErrorCode.NONE
+        yield tp, error or news, epoch_end.end
 
 
 def epoch_ends(

@@ -61,13 +61,13 @@ class Router:
     def coordinators(self, groups: Sequence[str]) -> tuple[dict[int, list[str]], list[Coordinator]]:
         """Return the groups by coordinator, and those without a coordinator now."""
         unknown = [group for group in groups if group not in self._coordinators]
-        found = list(find_coordinators(self._cluster.any_connection(), unknown, GROUP)) if unknown else []
-        self._coordinators.update((one.key, one.node_id) for one in found if not one.code)
+        looked_up = list(find_coordinators(self._cluster.any_connection(), unknown, GROUP)) if unknown else []
+        self._coordinators.update((one.key, one.node_id) for one in looked_up if not one.code)
         by_broker: dict[int, list[str]] = {}
         for group in groups:
             if group in self._coordinators:
                 by_broker.setdefault(self._coordinators[group], []).append(group)
-        return by_broker, [one for one in found if one.code]
+        return by_broker, [one for one in looked_up if one.code]
 
 
 def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int) -> Iterator[Coordinator]:
@@ -82,12 +82,12 @@ def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int
     version = connection.newest(Request.API_KEY, 1, 5)
     if version >= _BATCHED:
         message = Request(key_type=key_type, coordinator_keys=list(keys), version=version)
-        found = [(one.key, one) for one in connection.request(message, version).coordinators]
+        answers = [(answer.key, answer) for answer in connection.request(message, version).coordinators]
     else:
         asked = [Request(key=key, key_type=key_type, version=version) for key in keys]
-        found = list(zip(keys, pipelined(connection, asked, version), strict=True))
-    for key, one in found:
-        yield Coordinator(key, one.node_id, one.error_code, one.error_message or "")
+        answers = list(zip(keys, pipelined(connection, asked, version), strict=True))
+    for key, answer in answers:
+        yield Coordinator(key, answer.node_id, answer.error_code, answer.error_message or "")
 
 
 def pipelined(connection: Connection, messages: Iterable[Any], version: int, check: Check | None = None) -> Iterator[Any]:

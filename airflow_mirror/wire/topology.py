@@ -70,7 +70,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def grouped(partitions: Iterable[TopicPartition], made: Callable[[TopicPartition], T]) -> dict[str, list[T]]:
     """Return what is made of each partition, by topic."""
-    found: dict[str, list[T]] = {}
+    groups: dict[str, list[T]] = {}
     for tp in partitions:
-        found.setdefault(tp.topic, []).append(made(tp))
-    return found
+        groups.setdefault(tp.topic, []).append(made(tp))
+    return groups

@@ -173,14 +173,14 @@ class TransactionClient:
         from kafka.protocol.producer import TxnOffsetCommitRequest as Request
 
         topic = Request.TxnOffsetCommitRequestTopic
-        one = topic.TxnOffsetCommitRequestPartition(
+        committed = topic.TxnOffsetCommitRequestPartition(
             partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
         )
 
         def commit_offset(connection: Connection) -> tuple[int, None]:
             request = Request(
                 transactional_id=self.transactional_id, group_id=group, producer_id=producer_id, producer_epoch=epoch,
-                topics=[topic(name=tp.topic, partitions=[one])],
+                topics=[topic(name=tp.topic, partitions=[committed])],
             )  # fmt: skip
             return connection.request(request, 2, self._check).topics[0].partitions[0].error_code, None
 
@@ -210,8 +210,8 @@ class TransactionClient:
                 return answer.error_code, None
             for topic in answer.topics:
                 for p in topic.partitions:
-                    found = None if p.committed_offset < 0 else (p.committed_offset, p.metadata or "")
-                    return p.error_code, found
+                    committed = None if p.committed_offset < 0 else (p.committed_offset, p.metadata or "")
+                    return p.error_code, committed
             return 0, None
 
         return self._ask(f"OffsetFetch of group {group!r}", fetch, operation="Read", topic=group, at=(group, GROUP))
@@ -318,10 +318,10 @@ class TransactionClient:
     def _connect(self, asked: str, at: tuple[str, int]) -> Connection:
         if at not in self._coordinators:
             key, key_type = at
-            (found,) = find_coordinators(self._cluster.any_connection(), [key], key_type)
-            if found.code:
-                raise self._refusal(asked, found.code, -1, -1, "Describe", key)
-            self._coordinators[at] = found.node_id
+            (coordinator,) = find_coordinators(self._cluster.any_connection(), [key], key_type)
+            if coordinator.code:
+                raise self._refusal(asked, coordinator.code, -1, -1, "Describe", key)
+            self._coordinators[at] = coordinator.node_id
         return self._cluster.connection(self._coordinators[at])
 
 

@@ -78,19 +78,19 @@ class Joiner:
         records, first = self._records, self._first
         if self._batches > 1:
             size = self._size
-            found = Send(records[0].offset, len(records), size, None, records, self._codec, self._next, self._batches)
+            merged = Send(records[0].offset, len(records), size, None, records, self._codec, self._next, self._batches)
             batch = bytearray(wire_batch.HEADER_SIZE) + packed.join(records)
-            times = records[0].timestamp, found.newest_timestamp, found.last_timestamp
+            times = records[0].timestamp, merged.newest_timestamp, merged.last_timestamp
             # Without the records: each of them is an object that looks into the response.
-            found = found._replace(records=[], joined=Joined(batch, *times, list(found.runs())))
+            merged = merged._replace(records=[], joined=Joined(batch, *times, list(merged.runs())))
         elif isinstance(first, RawBatch) and first.header is not None:
-            found = Send.unchanged(first, first.header)
+            merged = Send.unchanged(first, first.header)
         elif isinstance(first, Send):
-            found = first
+            merged = first
         else:
             return None
         self._reset()
-        return found
+        return merged
 
     def _follows(self, at: int, number: int) -> bool:
         # One codec for all: what was compressed stays so, and in the way that its producer chose.

@@ -204,8 +204,8 @@ def actions(
     at = max(start, header.base_offset) if header else min(start, raw.first_offset)
     number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        if header is not None and (found := wire_records.objects(raw, max(max_bytes, _OBJECTS_BYTES))) is not None:
-            records, size = found
+        if header is not None and (objects := wire_records.objects(raw, max(max_bytes, _OBJECTS_BYTES))) is not None:
+            records, size = objects
             kept = [r for r in records if start <= r.offset < end and (wanted is None or wanted(r.key))]
             if size <= max_bytes:
                 # The whole batch fits, so every part of it does: no record needs to be measured.

@@ -112,21 +112,21 @@ class Dialler:
                 connection.close()
 
     def _dial(self, connect: Connect, then: Callable[[Connection | MirrorError], None]) -> None:
-        found: Connection | MirrorError
+        outcome: Connection | MirrorError
         try:
-            found = connect()
+            outcome = connect()
         except MirrorError as e:
-            found = e
+            outcome = e
         except BaseException as e:
             self._mailbox.post(partial(_raise, e))
             return
         with self._lock:
-            if isinstance(found, Connection):
+            if isinstance(outcome, Connection):
                 # Until the loop has it: a loop that ends in between would leave a socket open, with a login on it.
-                self._undelivered.add(found)
+                self._undelivered.add(outcome)
                 if self._closed:
-                    found.close()
-        self._mailbox.post(partial(self._deliver, found, then))
+                    outcome.close()
+        self._mailbox.post(partial(self._deliver, outcome, then))
 
     def _deliver(self, found: Connection | MirrorError, then: Callable[[Connection | MirrorError], None]) -> None:
         with self._lock:

@@ -85,10 +85,10 @@ class Fetched:
 
         :param buffer: holds the response's bytes; released once the last of them was sent.
         """
-        known = self.available_end
+        end_before = self.available_end
         self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
         self.held = fetched.high_watermark - self.available_end
-        if self.available_end != known or fetched.records:
+        if self.available_end != end_before or fetched.records:
             self.touch()
         start = self.fetch_offset
         batches = 0

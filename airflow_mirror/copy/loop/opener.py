@@ -102,8 +102,8 @@ class Opener:
             self._wanted()
             consumed: dict[TopicPartition, set[int]] = {}
             for order in orders:
-                known = [one.epoch for one in (order.consumed, order.if_landed) if one is not None]
-                consumed.setdefault(order.range.source, set()).update(known)
+                last_epochs = [one.epoch for one in (order.consumed, order.if_landed) if one is not None]
+                consumed.setdefault(order.range.source, set()).update(last_epochs)
             return ask(source, target, [order.range for order in orders], consumed)
         except MirrorError as e:
             return e
@@ -132,14 +132,14 @@ class Opener:
             epochs.check_same_log(source, one, consumed, told)
         if self._store is None or not one.is_mapped:
             try:
-                found = open_partition(source, target, one, told, mirror, isolation, check)
+                opening = open_partition(source, target, one, told, mirror, isolation, check)
             except SourceTruncated as e:
                 self._check_not_foreign(source, target, order, e.end_offset)  # a foreign record makes the target longer
                 raise
             # Behind the opening, which appends nothing itself but fillers: what else is new since our last acknowledged
             # write is compared, also if its last batch is the source's.
-            self._check_not_foreign(source, target, order, found.position)
-            return found
+            self._check_not_foreign(source, target, order, opening.position)
+            return opening
         # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need not
         # be walked.
         store_map(self._store, target, one, order.mapped, check)

@@ -157,10 +157,10 @@ class TargetSide:
     ) -> None:
         assert lane.connection is not None
         lane.heard_at = self._clock()
-        known = transactional_id is None and all(tp.topic in self._ids for tp in batches)
+        has_ids = transactional_id is None and all(tp.topic in self._ids for tp in batches)
         # By id a leader refuses a batch for a topic that was created again while nobody looked; by name it would append
         # it.
-        lane.by_id = known and lane.connection.serves(produce.API_KEY, produce.BY_ID)
+        lane.by_id = has_ids and lane.connection.serves(produce.API_KEY, produce.BY_ID)
         version, ids = (produce.BY_ID, self._ids) if lane.by_id else (produce.API_VERSION, None)
         try:
             # Each partition knows that its batch is sent (`p.sent`): whether the bytes are executed, this process may

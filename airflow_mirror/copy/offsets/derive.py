@@ -44,16 +44,16 @@ def complete(
     :raises NoOffsetMap: nothing was ever copied, or the start of the map is lost.
     :raises ForeignData: the logs contradict the stored map.
     """
-    known = store.load(target, one)
-    if known is None:
+    whole = store.load(target, one)
+    if whole is None:
         raise NoOffsetMap(one.source)
     producers, committed_only = writers(target, mirror, one)
     end = (target.last_stable if committed_only else target.high_watermarks)([one.target])[one.target]
-    part = walk(source, target, one, known, producers, isolation, end, committed_only=committed_only)
-    check_last(source, target, one, part if len(part) else known, isolation)
+    part = walk(source, target, one, whole, producers, isolation, end, committed_only=committed_only)
+    check_last(source, target, one, part if len(part) else whole, isolation)
     part.advance(next_mirrorable(source, one, part.source_end, isolation))
-    known.extend(part)
-    return known
+    whole.extend(part)
+    return whole
 
 
 def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: int) -> int:
@@ -65,19 +65,19 @@ def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: 
     end = ends([one.source])[one.source]
     if start >= end or start < source.log_starts([one.source])[one.source]:
         return start
-    found = next(source_runs(source, one, start, isolation, end, _GLANCE_BYTES), None)
-    return end if found is None else found[0]
+    run = next(source_runs(source, one, start, isolation, end, _GLANCE_BYTES), None)
+    return end if run is None else run[0]
 
 
 def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int], bool]:
     """Return the producer ids that wrote ``one``, and whether they wrote in transactions."""
     deliveries = Deliveries(target, mirror, unfenced)
-    found = deliveries.progress(one.target) if one.key_partitions is None else None
-    if found is None:
+    progress = deliveries.progress(one.target) if one.key_partitions is None else None
+    if progress is None:
         return {identity.writer_of(mirror, one)}, False
     current = deliveries.writer(one.target)
     # Of a transactional copy two ids may be ours: that of the last commit, and one that a copier took afterwards.
-    return {found[1]} | ({current} if current is not None else set()), True
+    return {progress[1]} | ({current} if current is not None else set()), True
 
 
 def walk(

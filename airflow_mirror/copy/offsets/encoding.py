@@ -59,9 +59,9 @@ def split(piece: OffsetMap, largest: int = LARGEST) -> Iterator[OffsetMap]:
         columns = tuple(side[first : first + largest] for side in (source, target, counts))
         last = first + largest >= len(piece)
         end = source[first + largest - 1] + counts[first + largest - 1] if not last else piece.source_end
-        one = OffsetMap.of_columns(start, (end, piece.target_log_end if last else 0), columns)  # type: ignore[arg-type]
-        yield one
-        start = one.source_end, one.target_end
+        part = OffsetMap.of_columns(start, (end, piece.target_log_end if last else 0), columns)  # type: ignore[arg-type]
+        yield part
+        start = part.source_end, part.target_end
 
 
 # Both run in C, because a map may have millions of runs.

@@ -80,17 +80,17 @@ class OffsetMap:
         :param ends: ``source_end, target_log_end``.
         :raises ValueError: the columns do not form a map.
         """
-        one = cls(*starts)
-        one.columns = source, target, count = columns
+        built = cls(*starts)
+        built.columns = source, target, count = columns
         if not len(source) == len(target) == len(count):
             raise ValueError("columns of different lengths")
-        if len(one):
+        if len(built):
             rising = all(_rising(side, count) for side in (source, target))
-            if not rising or min(count) <= 0 or source[0] < one.source_start or target[0] < one.target_start:
+            if not rising or min(count) <= 0 or source[0] < built.source_start or target[0] < built.target_start:
                 raise ValueError("segments that overlap, go backwards or stand below the start")
-            one._take_ends()
-        one.advance(*ends)
-        return one
+            built._take_ends()
+        built.advance(*ends)
+        return built
 
     @property
     def last(self) -> Segment | None:
@@ -204,10 +204,10 @@ class OffsetMap:
         """Return the part that a copy needs to continue: the map with its last segment only."""
         if (last := self.last) is None:
             return self
-        one = OffsetMap(last.source, last.target)
-        one.add(*last)
-        one.advance(self.source_end, self.target_log_end)
-        return one
+        tail = OffsetMap(last.source, last.target)
+        tail.add(*last)
+        tail.advance(self.source_end, self.target_log_end)
+        return tail
 
     def _take_ends(self) -> None:
         """Move the ends to the end of the last segment."""

@@ -106,8 +106,8 @@ def highest_version(keys: Iterable[str]) -> int:
 
 def begun(keys: Iterable[str]) -> set[tuple[str, str]]:
     """Return (target topic, its id) of every origin."""
-    found = (key.split("/") for key in keys)
-    return {(topic, topic_id) for _, topic, _, topic_id, _, _, what in found if _BEGIN.fullmatch(what)}
+    fields = (key.split("/") for key in keys)
+    return {(topic, topic_id) for _, topic, _, topic_id, _, _, what in fields if _BEGIN.fullmatch(what)}
 
 
 def stored(keys: Mapping[str, int], topic_id: str) -> Stored | None:
@@ -155,21 +155,21 @@ def _below_newer_ones(pieces: Iterable[Piece]) -> list[Piece]:
     by_version: dict[int, list[Piece]] = {}
     for one in pieces:
         by_version.setdefault(one.version, []).append(one)
-    found: list[Piece] = []
+    counting: list[Piece] = []
     floor: int | None = None
     # A newer writer has read the map up to its start, and believed it. From there on an older one, frozen and thawed,
     # may have stored what it copied while it was no longer the writer: that is not in the log, or under other offsets.
     for version in sorted(by_version, reverse=True):
         several = by_version[version]
-        found += several if floor is None else [replace(one, until=min(one.end, floor)) for one in several]
+        counting += several if floor is None else [replace(one, until=min(one.end, floor)) for one in several]
         lowest = min(one.start for one in several)
         floor = lowest if floor is None else min(floor, lowest)
-    return found
+    return counting
 
 
 def _chain(start: int, pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces that lead on from ``start`` without a gap; not those that others cover."""
-    found: list[Piece] = []
+    chain: list[Piece] = []
     reached = start
     for one in sorted(pieces, key=lambda one: (one.start, -one.until)):
         # A part was lost: its writer died before it was stored, or the answer was "no". The walk over both logs begins
@@ -177,19 +177,19 @@ def _chain(start: int, pieces: Iterable[Piece]) -> list[Piece]:
         if one.start > reached:
             break  # what follows can't be appended
         if one.until > reached:
-            found.append(one)
+            chain.append(one)
             reached = one.until
-    return found
+    return chain
 
 
 def joinable(several: Iterable[Piece]) -> list[Piece]:
     """Return the newest pieces down to the first that is large, or of which only a part counts."""
-    found: list[Piece] = []
+    small: list[Piece] = []
     for one in reversed(list(several)):
         if one.runs > encoding.LARGEST // 2 or one.until != one.end:
             break
-        found.append(one)
-    return found[::-1]
+        small.append(one)
+    return small[::-1]
 
 
 def to_join(several: list[Piece]) -> list[Piece]:
@@ -207,8 +207,8 @@ def cut(piece: OffsetMap, until: int) -> OffsetMap:
     """Return a piece up to a source offset."""
     if piece.source_end <= until:
         return piece
-    one = OffsetMap(piece.source_start, piece.target_start)
+    kept = OffsetMap(piece.source_start, piece.target_start)
     for segment in piece.segments(piece.source_start, until):
-        one.add(*segment)
-    one.advance(until)
-    return one
+        kept.add(*segment)
+    kept.advance(until)
+    return kept

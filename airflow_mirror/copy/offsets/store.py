@@ -97,16 +97,16 @@ class MapStore:
 
         :raises MissingRight: no READ on the maps topic.
         """
-        found: set[tuple[str, str]] = set()
+        topics: set[tuple[str, str]] = set()
         for shelf in self._shelves:
             if self._look(target, shelf):
-                found |= pieces.begun(key for name in shelf.names() for key in shelf.keys(name))
-        return found
+                topics |= pieces.begun(key for name in shelf.names() for key in shelf.keys(name))
+        return topics
 
     def source_start(self, target: WireCluster, one: CopyRange) -> int | None:
         """Return the source offset at which a map begins; None if the map was never begun. Errors as for :meth:`load`."""
-        found = self._find(target, one)
-        return None if found is None else found.origin.source_start
+        stored = self._find(target, one)
+        return None if stored is None else stored.origin.source_start
 
     def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
         """Return the map from its origin up to the first gap; None without an origin, or without a maps topic.
@@ -127,17 +127,17 @@ class MapStore:
 
         def look() -> OffsetMap | None:
             self._shelf(name).read_on(target)
-            found = self._stored(target, one)
-            end = self._end(target, one, found)
-            if found is None:
+            stored = self._stored(target, one)
+            end = self._end(target, one, stored)
+            if stored is None:
                 self._writers.pop(name, None)
                 return None
             # Of what was read. Two who read at once take the same one, but only one holds the lease, and only that one
             # writes.
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
             self._writers[name] = _Writer(
-                topic_id=_topic_id(target, one.target_topic), token=found.origin.token, version=version,
-                open=pieces.joinable(found.pieces), leftover=list(found.leftover),
+                topic_id=_topic_id(target, one.target_topic), token=stored.origin.token, version=version,
+                open=pieces.joinable(stored.pieces), leftover=list(stored.leftover),
             )  # fmt: skip
             return end
 
@@ -290,17 +290,17 @@ class MapStore:
         """
         topic = TopicLog(target, MAPS, self._shelf(name).partition)
         try:
-            found = [
+            records = [
                 one for one in topic.read(piece.offset, piece.offset + 1, _VALUE_BYTES) if one.key == piece.key.encode()
             ]
         except BrokerError as e:
             if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            found = []
-        if not found:
+            records = []
+        if not records:
             self._shelf(name).forget()
             raise _Removed(piece.key)
-        return pieces.cut(encoding.decode(found[0].value or b""), piece.until)
+        return pieces.cut(encoding.decode(records[0].value or b""), piece.until)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -385,8 +385,8 @@ def _topic_id(target: WireCluster, topic: str) -> str:
 
     :raises TryAgain: the topic has an id, and no broker says which.
     """
-    if not (found := target.topic_id(topic)) and target.topic_id(MAPS):
+    if not (topic_id := target.topic_id(topic)) and target.topic_id(MAPS):
         target.refresh([topic])
-        if not (found := target.topic_id(topic)):
+        if not (topic_id := target.topic_id(topic)):
             raise TryAgain(f"{target.role} cluster: no broker describes topic {topic!r}")
-    return found
+    return topic_id

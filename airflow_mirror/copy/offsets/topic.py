@@ -27,13 +27,13 @@ def make_ready(target: ClusterAdmin) -> None:
     # By several jobs at once, if need be: who comes second finds it (`ledger.topic.create`). A death behind it leaves
     # an empty topic, which the next job takes as it is.
     create(target, MAPS, SETTINGS, WISHED, MAP_PARTITIONS)
-    found = target.topics([MAPS]).get(MAPS)
+    described = target.topics([MAPS]).get(MAPS)
     entries = target.topic_configs([MAPS])[MAPS]
     policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
     # Where a map lies is counted with this number, by every version of the mirror: with fewer, a writer would ask for a
     # partition that is not there.
-    if found is not None and found.partitions < MAP_PARTITIONS:
-        raise _unfit(f"it has {found.partitions} partitions instead of {MAP_PARTITIONS}")
+    if described is not None and described.partitions < MAP_PARTITIONS:
+        raise _unfit(f"it has {described.partitions} partitions instead of {MAP_PARTITIONS}")
     if policy is not None and policy != "compact":
         raise _unfit(f"its cleanup.policy is {policy} instead of compact")
     log = TopicLog(target.wire, MAPS)

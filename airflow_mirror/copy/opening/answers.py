@@ -127,7 +127,7 @@ class _Round:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, Collection[int]]) -> dict[TopicPartition, dict[int, EpochEnd]]:
         """Ask for one epoch per partition at a time; with key partitioning, one source partition may need several."""
-        found: dict[TopicPartition, dict[int, EpochEnd]] = {}
+        ends: dict[TopicPartition, dict[int, EpochEnd]] = {}
         left = {tp: sorted(epochs.get(tp, ())) for tp in self.left if self.leaders[tp].epoch >= 0}
         while left := {tp: several for tp, several in left.items() if several and tp not in self.errors}:
             now = {tp: several.pop() for tp, several in left.items()}
@@ -136,8 +136,8 @@ class _Round:
             )
             self._drop(errors)
             for tp, answer in answers.items():
-                found.setdefault(tp, {})[now[tp]] = answer
-        return found
+                ends.setdefault(tp, {})[now[tp]] = answer
+        return ends
 
     def producers(self) -> dict[TopicPartition, list[ProducerState]]:
         answers, errors = self._cluster.ask_each("DescribeProducers", self.left, requests.describe_producers, "Read")
@@ -157,13 +157,13 @@ def ask_target(target: WireCluster, tps: Iterable[TopicPartition]) -> dict[Topic
     asked = _Round(target, tps)
     ends, watermarks, starts = asked.ask(_LOG_END), asked.ask(_HIGH_WATERMARK), asked.ask(_LOG_START)
     producers, ends_after = asked.producers(), asked.ask(_LOG_END)
-    found: dict[TopicPartition, TargetAnswers | MirrorError] = dict(asked.errors)
+    answers: dict[TopicPartition, TargetAnswers | MirrorError] = dict(asked.errors)
     for tp in asked.left:
-        found[tp] = TargetAnswers(
+        answers[tp] = TargetAnswers(
             leader=asked.leaders[tp], end=ends[tp], high_watermark=watermarks[tp], log_start=starts[tp],
             producers=producers[tp], end_after=ends_after[tp],
         )  # fmt: skip
-    return found
+    return answers
 
 
 def ask_again(target: WireCluster, tp: TopicPartition) -> TargetAnswers:
@@ -193,13 +193,13 @@ def ask(
     topic_ids = {name: ask_topic_id(source, name) for name in {r.source_topic for r in wanted}}
     target_ids = {name: ask_topic_id(target, name) for name in {r.target_topic for r in wanted}}
     gone = {r: error for r in wanted if (error := target_gone(target_ids[r.target_topic], r)) is not None}
-    there = [r for r in wanted if isinstance(topic_ids[r.source_topic], str)]
+    with_source = [r for r in wanted if isinstance(topic_ids[r.source_topic], str)]
     # A partition without a leader on one side is not queried on the other.
-    led = _Round(source, [r.source for r in there])
+    led = _Round(source, [r.source for r in with_source])
     # The target before the source's ends: an orphan that still copies moves the target. Asked in the other order, its
     # batch would make the target look longer than the source, which is what a truncated source looks like.
     told = ask_target(target, [r.target for r in wanted if r.source not in led.errors])
-    led.left = [r.source for r in there if r.source in led.left and not isinstance(told[r.target], MirrorError)]
+    led.left = [r.source for r in with_source if r.source in led.left and not isinstance(told[r.target], MirrorError)]
     starts, watermarks = led.ask(_LOG_START), led.ask(_HIGH_WATERMARK)
     epoch_ends = led.epoch_ends(epochs or {})
 

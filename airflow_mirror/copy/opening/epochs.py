@@ -65,19 +65,21 @@ def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told
     epoch, first, position = consumed
     if epoch == told.leader.epoch:
         return  # same leader epoch; the high watermark shows where its log ends
-    found = told.epoch_ends[epoch]
+    epoch_end = told.epoch_ends[epoch]
     # The leader knows the epoch: it has of it what lies below its end, and nothing above.
-    if found.epoch == epoch:
-        if found.end < position:
-            raise _diverged(one, found.end, position, f"epoch {epoch} ends at {found.end} in its log")
+    if epoch_end.epoch == epoch:
+        if epoch_end.end < position:
+            raise _diverged(one, epoch_end.end, position, f"epoch {epoch} ends at {epoch_end.end} in its log")
     # It does not, and had ended before: what was written under that epoch is not in its log.
-    elif 0 <= found.end < position:
-        raise _diverged(one, min(first, found.end), position, f"it ended at {found.end} before epoch {epoch} began")
+    elif 0 <= epoch_end.end < position:
+        raise _diverged(
+            one, min(first, epoch_end.end), position, f"it ended at {epoch_end.end} before epoch {epoch} began"
+        )
     # It does not, and has something at these offsets. Whose, its batches say.
-    elif found.end >= 0 and _has_others(source, one, first, position, epoch):
+    elif epoch_end.end >= 0 and _has_others(source, one, first, position, epoch):
         raise _diverged(one, first, position, f"it never saw epoch {epoch}, under which they were written")
     # Epochs of a topic never go back: it is not the one that was read.
-    elif found.end < 0 and 0 <= told.leader.epoch < epoch:
+    elif epoch_end.end < 0 and 0 <= told.leader.epoch < epoch:
         raise _diverged(one, first, position, f"its leader epoch is {told.leader.epoch}: this is another topic")
 
 

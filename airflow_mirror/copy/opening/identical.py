@@ -66,53 +66,53 @@ def open_partition(
     # they were. Only fillers are written here, at the front of a log that has nothing else.
     check_same_topic(told.topic_id, one, lambda: told.target.end)
     log_start = told.log_start
-    found = journal.read(target, mirror, one.target, told.target, isolation)
+    state = journal.read(target, mirror, one.target, told.target, isolation)
     primed = 0
-    if _is_fresh(found, one, log_start, mirror, told.target.producers):
+    if _is_fresh(state, one, log_start, mirror, told.target.producers):
         # The present log start, not the planned one: what the source has deleted since can't be copied by anybody.
         start = max(one.start_offset, log_start)
-        if 0 < found.end < log_start:
+        if 0 < state.end < log_start:
             log.warning(
-                "%s: the source deleted offsets %d to %d before any record was copied", one.source, found.end,
+                "%s: the source deleted offsets %d to %d before any record was copied", one.source, state.end,
                 log_start - 1,
             )  # fmt: skip
-        if found.end < start or found.log_start < start:
+        if state.end < start or state.log_start < start:
             # Read again behind it: what this call has appended, and what somebody else has meanwhile, is told by the log.
-            primed = priming.prime(target, mirror, one.target, found.end, start, check, one.target_topic_id)
-            found = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
+            primed = priming.prime(target, mirror, one.target, state.end, start, check, one.target_topic_id)
+            state = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
     # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
     # has appended to the target.
-    elif found.end > told.high_watermark:
-        raise truncated(one, told.high_watermark, found.end)
-    elif log_start > found.end:
-        raise retention_lost(one, found.end, log_start)
+    elif state.end > told.high_watermark:
+        raise truncated(one, told.high_watermark, state.end)
+    elif log_start > state.end:
+        raise retention_lost(one, state.end, log_start)
     else:
         # A broker of the target that died within a minute of the priming has brought the fillers back. A death of ours
         # between the fillers and their deletion is found above: then there is nothing else in the log.
-        if found.log_start < one.start_offset:
-            restored = priming.restore_start(target, mirror, one.target, found.log_start, found.end, check)
-            found = replace(found, log_start=restored)
-        last = found.last
+        if state.log_start < one.start_offset:
+            restored = priming.restore_start(target, mirror, one.target, state.log_start, state.end, check)
+            state = replace(state, log_start=restored)
+        last = state.last
         if last is not None and tombstones.is_filler(last):
             last = journal.last_data_batch(
-                target, one.target, found.log_start, found.end, isolation, tombstones.is_filler
+                target, one.target, state.log_start, state.end, isolation, tombstones.is_filler
             )  # fmt: skip
         # Last batch against the source, then what lies behind that batch: together they reach to the log's end, where
         # the next record is appended. What lies before them is for `verify` to compare.
         _check_fingerprint(source, one, last, log_start)
-        behind = max(found.log_start, found.end - journal.LOOK_BACK) if last is None else last.next_offset
-        _check_padding(source, target, one, max(behind, log_start), found.end, isolation)
+        behind = max(state.log_start, state.end - journal.LOOK_BACK) if last is None else last.next_offset
+        _check_padding(source, target, one, max(behind, log_start), state.end, isolation)
     # Derived, so that it is the same in each process that copies this partition; epoch and sequence are those of the
     # log (`journal._next_sequence`).
     producer_id = identity.data_producer_id(mirror, one.target)
-    newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
+    newest = state.last.header.max_timestamp if state.last is not None and state.last.header is not None else 0
     return Opening(
-        position=found.end,
+        position=state.end,
         producer_id=producer_id,
-        epoch=found.epoch,
-        sequence=found.sequence,
+        epoch=state.epoch,
+        sequence=state.sequence,
         primed=primed,
-        log_start=found.log_start,
+        log_start=state.log_start,
         timestamp=newest,
     )
 
@@ -213,11 +213,11 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
         raw
         for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED, max_bytes=GLANCE_BYTES)
     ]
-    found = first_foreign(one, last, theirs, log_start)
-    if found is not None:
+    difference = first_foreign(one, last, theirs, log_start)
+    if difference is not None:
         raise ForeignData(
             one.target_topic, one.partition, low, high,
-            f"the target's last batch differs from the source at offset {found[0]} ({found[1]})",
+            f"the target's last batch differs from the source at offset {difference[0]} ({difference[1]})",
             "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
             "topic, or choose another name for it.",
         )  # fmt: skip
@@ -231,8 +231,8 @@ def _check_padding(
     Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss. Where
     the target has nothing at all, its cleaner has removed the record. A source that was filled has fillers of its own.
     """
-    found = committed_records(source, one.source, start, end, isolation)
-    missing = [offset for offset, record in sorted(found.items()) if not tombstones.is_filler_record(record)]
+    records = committed_records(source, one.source, start, end, isolation)
+    missing = [offset for offset, record in sorted(records.items()) if not tombstones.is_filler_record(record)]
     if missing:
         # Only if the source has records there, which is rare: what was padded was a hole.
         ours = read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)

@@ -81,12 +81,12 @@ def last_data_batch(
     """
     for back in _WALK_BACK:
         start = max(log_start, end - back)
-        found = None
+        last = None
         for raw, is_aborted in told_apart(_to_the_end(target, tp, start, end, isolation)):
             if not is_aborted and not passed_over(raw):
-                found = raw
-        if found is not None or start == log_start:
-            return found
+                last = raw
+        if last is not None or start == log_start:
+            return last
     return None
 
 

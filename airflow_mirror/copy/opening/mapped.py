@@ -68,30 +68,30 @@ def open_mapped(
     # the log end and the progress that are read behind it can't be moved by that one any more.
     writer = _writer(target, mirror, one, check, transactional=terms.transactional)
     now = _settled(target, one, writer, told.target)
-    known = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
+    stored = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
     # What both logs show behind the stored end. A process that died between a batch and its map left exactly this.
     part = derive.walk(
-        source, target, one, known, writer.producers, isolation, now.end, committed_only=writer.transactional
+        source, target, one, stored, writer.producers, isolation, now.end, committed_only=writer.transactional
     )  # fmt: skip
-    empty = not len(known) and not len(part)
+    empty = not len(stored) and not len(part)
     # No record was copied, and the source deleted the first ones: a new origin, with the records' true begin. A death
     # behind it leaves an origin without records, which the next opening finds as it is.
-    if empty and known.source_start < log_start:
+    if empty and stored.source_start < log_start:
         check()
-        known = part = _begin(target, store, one, max(one.start_offset, log_start), now.end, check)
+        stored = part = _begin(target, store, one, max(one.start_offset, log_start), now.end, check)
     # The committed progress goes beyond the last record where the source ends in a hole: both were committed together.
     position = max(part.source_end, writer.progress or 0)
-    epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known, now)
+    epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else stored, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
     if position > told.high_watermark and position > (end := source.high_watermarks([one.source])[one.source]):
         raise truncated(one, end, position)
     if log_start > position:
         raise retention_lost(one, position, log_start)
     # Before anything is stored: a map that was counted wrongly would send groups to wrong offsets for ever.
-    derive.check_last(source, target, one, part if len(part) else known, isolation)
+    derive.check_last(source, target, one, part if len(part) else stored, isolation)
     part.advance(position)
     # Only what both logs show by now is stored: a map that is behind after a death is derived again from there.
-    if part.source_end > known.source_end:
+    if part.source_end > stored.source_end:
         check()
         # By the writer that `resume` has just made: its version counts for more than what a frozen one may still store.
         store.append(target, one, part, check)
@@ -105,8 +105,8 @@ def open_mapped(
 
 
 def _mapped_to(target: WireCluster, store: MapStore, one: CopyRange) -> int:
-    known = store.resume(target, one)
-    return 0 if known is None else known.source_end
+    stored = store.resume(target, one)
+    return 0 if stored is None else stored.source_end
 
 
 def _writer(
@@ -120,15 +120,15 @@ def _writer(
     # so does the leader, behind the marker that ends its open transaction.
     producer_id, epoch = deliveries.take_over(one.target)
     # Behind the takeover: a commit that was decided is in it, one that was not will never be.
-    found = deliveries.progress(one.target)
-    if found is None:
+    progress = deliveries.progress(one.target)
+    if progress is None:
         return _Writer(producers=frozenset({producer_id}), producer_id=producer_id, epoch=epoch, transactional=True)
     return _Writer(
-        producers=frozenset({producer_id, found[1]}),
+        producers=frozenset({producer_id, progress[1]}),
         producer_id=producer_id,
         epoch=epoch,
         transactional=True,
-        progress=found[0],
+        progress=progress[0],
     )
 
 
@@ -152,18 +152,18 @@ def _known(
     """Return the end of the stored map; begin a new map if there is none."""
     # Becomes the map's writer, by a version above all that are there: what an older writer adds from now on is cut off
     # where we go on.
-    known, end = store.resume(target, one), told.end
-    if known is not None and end >= known.target_end:
-        return known
+    stored, end = store.resume(target, one), told.end
+    if stored is not None and end >= stored.target_end:
+        return stored
     # What is copied next would get offsets that the map has given away. A log that lost everything (end 0) has nothing
     # that contradicts: it is begun anew, under a new origin.
-    if known is not None and end > 0:
+    if stored is not None and end > 0:
         raise PartitionStopped(
-            one.target_topic, one.target.partition, end, known.target_end,
-            f"the target's log ends at {end}, but the offset map knows records up to {known.target_end}",
+            one.target_topic, one.target.partition, end, stored.target_end,
+            f"the target's log ends at {end}, but the offset map knows records up to {stored.target_end}",
             "The target lost records. Delete the target topic, and copy again.",
         )  # fmt: skip
-    first = _first_of_ours(target, one, writer, told) if known is None and end > 0 else None
+    first = _first_of_ours(target, one, writer, told) if stored is None and end > 0 else None
     terms.check()
     if first is None:
         # The origin before the first record: a record of which no origin tells where it belongs could only be guessed

@@ -67,12 +67,12 @@ def _first_wrong(
     header = raw.header
     # A marker takes an offset: if the source has a record there, it would be missing.
     is_data = header is None or not header.is_control
-    here = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
-    there = committed_records(source, one.source, start, end, isolation)
+    copies = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
+    originals = committed_records(source, one.source, start, end, isolation)
     # By the header: no client of ours writes magic 0 or 1.
     foreign = header is None or header.producer_id != ours
     for offset in range(start, end):
-        a, b = there.get(offset), here.get(offset)
+        a, b = originals.get(offset), copies.get(offset)
         if a is None and b is None:
             continue
         if a is None:

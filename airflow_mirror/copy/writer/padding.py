@@ -221,11 +221,11 @@ class Padder:
             if e.code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                 raise
             # The only error that proves that nothing was written: the coordinator has a new epoch.
-            known = coordinator_epoch_of(self.target, tp, hold.producer_id)
-            if known <= hold.coordinator_epoch:
+            newest = coordinator_epoch_of(self.target, tp, hold.producer_id)
+            if newest <= hold.coordinator_epoch:
                 raise
             # Nothing was written: the next step reads the end again and sends them under this epoch.
-            hold.coordinator_epoch = known
+            hold.coordinator_epoch = newest
             return 0
         return count
 

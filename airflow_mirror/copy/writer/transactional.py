@@ -55,10 +55,10 @@ class Deliveries:
 
     def progress(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return (next source offset, producer id that committed it); None when nothing was committed yet."""
-        found = self._client(tp).committed_offset(tp, self._group)
-        if found is None:
+        committed = self._client(tp).committed_offset(tp, self._group)
+        if committed is None:
             return None
-        offset, metadata = found
+        offset, metadata = committed
         return offset, int(json.loads(metadata)["producer_id"])
 
     def writer(self, tp: TopicPartition) -> int | None:
