@@ -197,6 +197,7 @@ def resign(
     # A broker refuses any other base offset from a producer (INVALID_RECORD, measured), and writes the log's own.
     struct.pack_into(">q", view, 0, 0)
     struct.pack_into(">i", view, LOG_OVERHEAD, -1)  # leader epoch: the broker writes its own
+    # Never under the source's producer, whose sequences a broker would compare: a mirror has not all of them.
     _SIGNED.pack_into(
         view,
         _SIGNED_AT,

@@ -85,6 +85,8 @@ class WireCluster(Metadata):
 
     def describe_producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Return the producers that each leader knows. State expires by *record* time: an empty list proves nothing."""
+        # By record time, at the next check (every ten minutes), at a restart and at a change of leader (measured): so
+        # who opens a partition takes the last batch first, and this only where that tells nothing.
         return self._ask_leaders("DescribeProducers", tps, requests.describe_producers, "Read")
 
     def write_answers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -170,6 +172,8 @@ class WireCluster(Metadata):
             if leader.node_id in self._brokers:
                 by_node.setdefault(leader.node_id, []).append((tp, leader))
             else:
+                # Its leader is unknown, or not among the live brokers: an election is under way, and metadata are asked
+                # again.
                 failures[tp] = ErrorCode.LEADER_NOT_AVAILABLE
         for node_id, led in by_node.items():
             try:

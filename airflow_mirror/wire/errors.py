@@ -13,6 +13,8 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
+        # Also for a batch that was appended just before the lead went over; its base offset is told then (measured),
+        # and counts for nothing here, because the next leader may lack it.
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         # Appended by the leader, and not by enough replicas in time: it may stay, or be truncated by the next leader.
         ErrorCode.REQUEST_TIMED_OUT,
@@ -26,12 +28,16 @@ RETRIABLE = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.NOT_CONTROLLER,
+        # The coordinator still writes the markers of the transaction before.
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.LISTENER_NOT_FOUND,
+        # Ours is older than the leader's, or newer: one of both has not heard of an election yet (KIP-320). With
+        # OFFSET_NOT_AVAILABLE the new leader does not know its high watermark (KIP-207).
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        # For changes of topics (KIP-599): nothing was done.
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )

@@ -120,6 +120,7 @@ def join(records: Sequence[Packed]) -> bytes:
     base = records[0].timestamp
     parts: list[bytes | memoryview] = []
     for delta, (_, timestamp, body) in enumerate(records):
+        # Attributes 0: no bit of a record's own has a meaning yet (DefaultRecord).
         frame = b"\0" + zigzag(timestamp - base) + zigzag(delta)
         parts += (zigzag(len(frame) + len(body)), frame, body)
     return b"".join(parts)

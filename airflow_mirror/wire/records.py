@@ -102,6 +102,7 @@ def damage(raw: RawBatch) -> str | None:
     """Return why a batch of any magic fails its checksum; None if it does not."""
     if raw.header is None:
         return None if legacy.crc_is_valid(raw.view) else "its CRC-32 does not fit its bytes"
+    # Before the header is changed, and before it is believed: signing computes a new one, which fits whatever is there.
     return None if wire_batch.crc_is_valid(raw.view, raw.header) else "its CRC-32C does not fit its bytes"
 
 

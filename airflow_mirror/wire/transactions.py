@@ -26,6 +26,7 @@ from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 
 T = TypeVar("T")
 
+# In these a marker is still to come; Empty and the two Complete ones are ends (TransactionState).
 _UNDECIDED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _ABOUT_TOPIC = frozenset(
     {

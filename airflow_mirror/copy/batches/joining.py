@@ -43,6 +43,7 @@ class Joiner:
         if len(raw.view) >= self._below or not self._follows(at, number):
             return False
         if count == 1 and not number and (body := _only_body(raw.view)) is not None:
+            # By upper bounds, uncompressed: what is joined fits into what the target takes.
             size = self._size + FRAME_BYTES + len(body)
             if size > self._limit:
                 return False

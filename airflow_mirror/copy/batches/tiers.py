@@ -86,6 +86,7 @@ class Send(NamedTuple):
             wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
             return self.raw.view
         batch = self._encoded(self.codec, producer_id, epoch, sequence, transactional)
+        # It was cut by its uncompressed size: that way the target takes it, unless one record alone is too large.
         if len(batch) > max_bytes and self.codec != wire_codec.NONE:  # compression makes random bytes longer
             batch = self._encoded(wire_codec.NONE, producer_id, epoch, sequence, transactional)
         return batch

@@ -44,6 +44,7 @@ class Crew:
         # results.
         self._under_way += 1
         self._jobs.put(job)
+        # As they are needed: each has connections to brokers of both sides.
         if len(self._threads) < min(self.size, self._under_way):
             thread = threading.Thread(target=self._run, name="crew", daemon=True)
             self._threads.append(thread)

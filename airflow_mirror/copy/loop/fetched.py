@@ -101,6 +101,8 @@ class Fetched:
             pass
         # Brokers send the first batch whole, however large. If no batch is whole, its length is wrong, which is reported.
         broken = bool(fetched.records) and not batches
+        # A batch may go on behind the end of the range; what lies there is not this copy's to send (`tiers.actions`
+        # cuts it).
         self.fetch_offset = min(self.fetch_offset, self.end)
         if self.fetch_offset <= start and not broken:
             return
@@ -161,6 +163,8 @@ class Fetched:
         """
         records = fetched.records
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
+        # Only in a response that names aborted transactions can a batch be of one: there each transactional batch takes
+        # the long way, through the filter, which must see all of them in order.
         doubtful = wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
         whole, end, max_bytes = self._wanted is None, self.end, self.max_bytes
         runs = joiner if whole and isinstance(joiner, CompiledJoiner) else None

@@ -73,6 +73,7 @@ class Lines:
             self.hang_up(lane)
             self._take_up(lane, successor)
         if lane.connection is not None:
+            # The session that ends is used until there is another one: a login takes round trips, and may fail.
             if lane.connection.ends_soon:
                 self._dial(lane, connect)
             return True
@@ -95,6 +96,7 @@ class Lines:
         """
         connection = lane.connection
         assert connection is not None
+        # The rest of the request first: a broker answers nothing before it has all of it.
         connection.flush(check)
         self._attend(lane)
         return connection.receive(lane.correlation) if connection.arrived(lane.correlation) else None

@@ -55,6 +55,7 @@ _HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched da
 LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed, unless its options say otherwise
 # They wait for brokers nearly all the time: a silent one holds up one of them, and the partitions given to it.
 _OPENERS = 4  # threads
+# A target that is slow must not keep a task alive for what can be derived.
 _MAPS_S = 60.0  # how long an ending copy waits until its offset maps are stored
 
 
@@ -109,6 +110,7 @@ class CopyLoop:
             # Torn down in reverse: workers end their requests and release their partitions, crews end their jobs, and
             # only then the connections that the loop itself writes on are closed.
             self._begin(stack)
+            # Each begins by being opened, whoever copied it a moment ago: nothing is known but what the logs say.
             self._retries.now(self.partitions)
             while not should_stop() and not self._ended() and not self._aborted:
                 self._step()

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0  # how long a partition may make no progress while its brokers fail; elections take seconds
 FORGIVEN_S = 60.0  # after being open this long, a partition's earlier failures no longer count
+# The short ones for a leader that is being elected, the long ones for brokers that are down: each opening is seven to
+# nine requests for them.
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -74,6 +76,8 @@ class Retries:
         if p.failures == 1:
             record.failing_since = now
         failing_s = now - record.failing_since
+        # An error that is tried again: the next turn of the tail, or the next job, begins with the same look at the
+        # logs.
         if failing_s > self._patience_s:
             return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}")
         level = logging.INFO if p.failures < 3 else logging.WARNING

@@ -23,9 +23,11 @@ from airflow_mirror.wire import fetch
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
+# As long as Kafka's own consumers wait (fetch.max.wait.ms).
 _LONG_POLL_MS = 500
 # A batch has at most 1 MB by default, and one that is larger comes whole in any case (KIP-74).
 _PARTITION_FETCH_BYTES = 2 << 20
+# Three such responses are all that a task may hold (`loop._MEMORY_BYTES`).
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
 _DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty response, so this takes two minutes
@@ -110,7 +112,11 @@ class SourceSide:
         if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
             self.starves = True
             return
+        # What exceeds the limit by this much, or by a batch that is larger, is accepted when nothing else is held: it
+        # would never be fetched otherwise.
         size = max(size, _LEAST_FETCH_BYTES)
+        # A backlog is answered at once. 50 ms are for one that is none any more, or that a quota or an open transaction
+        # hides.
         wait_ms = _LONG_POLL_MS if lane.following else 50
         try:
             if not self._lines.is_up(lane, partitions[0].source_leader.connect):

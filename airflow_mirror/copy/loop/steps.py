@@ -16,6 +16,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.cluster import WireCluster
 
+# Each has one request under way, so that four partitions are padded at once.
 _WORKERS = 4
 
 

@@ -138,6 +138,7 @@ class TargetSide:
             # Epoch and sequence are the partition's own since its opening, and move on with an acknowledgement only. So
             # a batch of another copier that opened at the same end has the same ones: the broker takes one of the two.
             batch = self._sign(p, step)
+            # Before it counts as sent: nothing of it has left this process.
             if len(batch) > p.max_bytes:
                 self._refuse(p, step, f"a batch of {len(batch)} bytes is larger than max.message.bytes={p.max_bytes}")
                 continue

@@ -143,6 +143,7 @@ class Worker:
             if self._is_cut(job) or (pause_s := job.slice()) is None:
                 job.future.set_result(job.filling)
             else:
+                # At the end of the queue: a hole of millions leaves each other partition its turn.
                 job.not_before = time.monotonic() + pause_s
                 self._add(job)
         except BaseException as e:  # delivered to the waiter, as by an executor

@@ -210,6 +210,8 @@ def _hidden_runs(
         elif runs := undecided.pop(header.producer_id, []):
             key = next((record.key for record in decoded(raw, tp, cluster.role)), None)
             if key is None:  # emptied by the log cleaner
+                # Rather no answer than a guess: the loop opens again, and the broker tells it once that transaction has
+                # ended.
                 raise unsettled(tp, end, "an open transaction of another producer hides records there")
             yield from runs if key[2:4] == _COMMIT else ()
 

@@ -198,6 +198,8 @@ class MapStore:
         if writer is None:
             log.warning("offset map of %s: no origin is stored, so that it has to be derived when it is needed", name)
             return
+        # The piece counts from here on. Joining only spares readers: what of it fails, or dies half-way, is left for
+        # the next.
         written = self._write_pieces(target, name, writer, encoding.split(part), check)
         writer.open = pieces.joinable([*writer.open, *written])
         if len(writer.open) < self._many:
@@ -298,6 +300,7 @@ class MapStore:
                 raise
             records = []
         if not records:
+            # All of it is read again: what was known of this partition is older than the removal.
             self._shelf(name).forget()
             raise _Removed(piece.key)
         return pieces.cut(encoding.decode(records[0].value or b""), piece.until)

@@ -145,6 +145,7 @@ class _Round:
         return answers
 
     def _drop(self, errors: Mapping[TopicPartition, MirrorError] | None = None) -> None:
+        # Its other answers are thrown away, too: half of a snapshot is none. The loop opens this partition again.
         self.errors.update(errors or {})
         self.left = [tp for tp in self.left if tp not in self.errors]
 
