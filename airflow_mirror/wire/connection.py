@@ -290,7 +290,7 @@ class Connection(Stream):
             response = ApiVersionsResponse.decode(self.receive(sent), version=0)
         if response.error_code:
             raise self._lost("ApiVersions", f"error {response.error_code}")
-        # Of this broker at this moment: while a cluster is upgraded it serves others than its neighbours.
+        # Of this broker at this moment: while a cluster is upgraded, its neighbours may serve others.
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _log_in(self) -> None:

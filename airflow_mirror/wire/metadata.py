@@ -119,8 +119,8 @@ class Metadata(Closing):
         :raises BrokerError: no leader within ``timeout_s``.
         """
         leader = self._known_leader(tp)
-        # As it was last heard of. One that is leader no more answers NOT_LEADER_OR_FOLLOWER, or refuses the epoch:
-        # nothing is read from, or written to, a log that is not the partition's.
+        # As it was last heard of. One that is leader no more says so, or refuses the epoch; one that does not know it yet
+        # can't acknowledge a write (acks=all), nor move its high watermark.
         if leader.node_id >= 0:  # fast path: a loop asks for each of its partitions in every turn
             return leader
         backoff = Backoff(self.timeout_s)

@@ -45,6 +45,8 @@ class Router:
         if self._controller is None:
             answer = requests.metadata(self._cluster.any_connection(), [])
             self._controller = int(answer.controller_id)
+        # Without KRaft only the controller carries changes out: any other broker answers NOT_CONTROLLER and has done
+        # nothing.
         if self._controller < 0:  # no controller now: any broker will report that itself
             return self._cluster.any_connection()
         return self._cluster.connection(self._controller)
@@ -62,6 +64,7 @@ class Router:
         """Return the groups by coordinator, and those without a coordinator now."""
         unknown = [group for group in groups if group not in self._coordinators]
         looked_up = list(find_coordinators(self._cluster.any_connection(), unknown, GROUP)) if unknown else []
+        # Kept until somebody is told NOT_COORDINATOR, which says that nothing was done there.
         self._coordinators.update((one.key, one.node_id) for one in looked_up if not one.code)
         by_broker: dict[int, list[str]] = {}
         for group in groups:

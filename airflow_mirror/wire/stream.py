@@ -264,6 +264,8 @@ def _gather(plain: socket.socket, buffers: list[Buffer], wait: bool = True) -> l
     while buffers:
         part = buffers[:_IOV_MAX]
         try:
+            # The kernel may take any part of it. The rest is offered from there on, in order: a request is executed
+            # once it is whole.
             left = sum(len(b) for b in part) - plain.sendmsg(part, (), flags)
         except BlockingIOError:
             if wait:

@@ -112,11 +112,10 @@ class SourceSide:
         if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
             self.starves = True
             return
-        # What exceeds the limit by this much, or by a batch that is larger, is accepted when nothing else is held: it
-        # would never be fetched otherwise.
+        # What exceeds the limit by this much, or by a batch that is larger, is accepted of a long poll, and of a backlog
+        # when nothing else is held: it would never be fetched otherwise.
         size = max(size, _LEAST_FETCH_BYTES)
-        # A backlog is answered at once. 50 ms are for one that is none any more, or that a quota or an open transaction
-        # hides.
+        # A backlog is answered at once. 50 ms are for one that is none any more, or that a quota holds back.
         wait_ms = _LONG_POLL_MS if lane.following else 50
         try:
             if not self._lines.is_up(lane, partitions[0].source_leader.connect):

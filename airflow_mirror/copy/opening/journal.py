@@ -25,6 +25,8 @@ from airflow_mirror.wire.single import read_batches
 from airflow_mirror.wire.topology import ProducerState
 
 LOOK_BACK = 131_072  # how many offsets before the end are searched for the last data batch: at most 10 MB of markers
+# The first look finds the last batch of nearly every log. The others are for holes that were padded: a marker is a
+# batch of 78 bytes, and a look further back reads all of them.
 _WALK_BACK = (1, 64, 4096, LOOK_BACK)
 
 
