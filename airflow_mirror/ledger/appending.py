@@ -20,6 +20,7 @@ from airflow_mirror.wire.transactions import new_producer
 
 # The broker does not know the producer (any more): nothing of it is on its way.
 _FORGOTTEN = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+# A duplicate is our own batch, of which an earlier try got in and its answer was lost.
 _APPENDED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 
@@ -58,25 +59,36 @@ class Appender:
         """
         backoff, cause = Backoff(self._patience_s), "no broker answered"
         while True:
+            # Before each try, and once more right before the bytes: this process may have been frozen in the pause
+            # behind the last one, and whoever took it for dead has gone on since.
             check()  # outside: what it raises may be a TryAgain as well
             try:
                 if self._producer is None:
+                    # Dies here: an empty topic, which the next writer finds. Several may create it at once; one wins.
                     self._create()
+                    # An id for each process. So nothing orders the last batch of one that died before its successor's,
+                    # and nothing has to: a successor's keys are its own, or it waits until nobody else writes (lease).
                     self._producer, self._sequence = self._new_producer(), 0
                 # The same batch under the same sequence until there is an answer: one that was lost had an effect or not,
                 # and the broker takes the next try for a new batch only if it had none.
                 answer = self._log.append(batch.encode(*self._producer, self._sequence), check)
                 if answer is not None and answer.error in _APPENDED:
+                    # Only behind an answer. Moved before it, the next try would be another batch to the broker, and
+                    # both be appended.
                     self._sequence += batch.records
                     return
                 if answer is not None:
                     cause = f"the leader answered {answer.error} {answer.message}"
                 if answer is not None and answer.error in _FORGOTTEN:
                     self._producer = None  # and a new one, from sequence 0 on: nothing of the old one can come late
+            # Somebody has deleted the topic, and with it all that this producer had sent: it is created, and the batch
+            # sent, anew.
             except UnknownTopic as e:
                 self._producer, cause = None, str(e)
             except TryAgain as e:
                 cause = str(e)
+            # The batch may be there, or come later: under this id and sequence, so who calls keeps it and settles it
+            # before any other one (`state`).
             if backoff.expired:
                 raise TryAgain(f"{self._log.topic}: {batch.what} could not be written: {cause}")
             backoff.pause()

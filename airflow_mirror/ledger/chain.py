@@ -83,15 +83,23 @@ def add(life: Decisions, mirror: str, run: str, report: str) -> list[Link]:
     """
 
     def change(values: Values) -> Values | None:
+        # The run's next process comes here as well, and its predecessor may have died behind the record: the link that it
+        # left is found, and no second one is made.
         there = links(values, mirror)
         if any((link.run, link.report) == (run, report) for link in there):
             return None
+        # Two runs that end at once want the same number. The key bears it, so one of them is refused at its version of
+        # that key, is called again with the other one's link there, and follows that.
         number, before = (there[-1].number + 1, there[-1].digest) if there else (1, "")
         one = Link(mirror=mirror, run=run, number=number, report=report, before=before)
         return LINK.put(asdict(one), mirror, f"{number:06d}")
 
+    # Dies before it: the report is on the target, and bears no link; the next process of the run adds it, and
+    # `evidence` names such a report as unsealed. Dies behind it: as above, and the report is written once more with the
+    # link.
     life.decide(change)
     mine = [link for link in links(life.values(), mirror) if link.run == run]
+    # What comes behind is of a later process of the run, whose report was another one: not in this one's seal.
     return mine[: 1 + max(n for n, link in enumerate(mine) if link.report == report)]
 
 

@@ -33,6 +33,8 @@ def catch_up(log: Log, fold: Fold) -> None:
     :raises LedgerLost: another decision is in its place, or the log can't have been the one that was read.
     """
     for offset, value, appended_ms in log.read(max(fold.head.offset, 0)):
+        # The first record that comes is the last decision that was read. A log that lost its end, and grew again, has
+        # another one there: who went on would decide on what is no longer so.
         if offset >= fold.end:
             fold.apply(offset, value, appended_ms)
         elif offset == fold.head.offset:
@@ -62,6 +64,8 @@ def decide(
     while True:
         catch_up(log, fold)
         seen = _Seen(fold)
+        # From here on others may append. What `change` has looked up is pinned by its version, so a decision that rests
+        # on what was overtaken is refused where it is appended, however long this process was frozen in between.
         sets = change(seen)
         if sets is None:
             return None
@@ -70,8 +74,11 @@ def decide(
         verdict = settle(log, fold, fold.decision(sets, seen.versions, until_ms), again)
         if verdict is Verdict.APPLIED:
             return sets
+        # For good: its deadline is the broker's time at the append, and its claim is spent. A frozen writer learns it
+        # here.
         if verdict is Verdict.LATE:
             raise DecidedLate(sorted(sets))
+        # Each try was refused, none is on its way: but that others go on being faster, a person should hear.
         if not again():
             raise Undecided(sorted(sets), "others were faster each time")
 
@@ -84,6 +91,7 @@ class _Seen(Mapping[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """See Mapping."""
+        # Also of a key that is not there: whoever sets it first moves version 0.
         self.versions[key] = self._fold.version(key)
         return self._fold.values.get(key, default)
 
@@ -105,6 +113,7 @@ def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) 
     """
     _append(log, fold, decision, again)
     while True:
+        # By its claim, not by its offset: a proxy may have sent it twice, and a leader may answer one of two.
         verdict = fold.verdict(decision.claim)
         if verdict is not None:
             return verdict
@@ -112,6 +121,9 @@ def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) 
             return Verdict.REFUSED  # at whatever offset it comes
         if not again():
             raise Undecided(sorted(decision.sets), "no broker said whether the decision was appended")
+        # Any key does, and one is enough. Dies before this: the decision may still be applied, and the next process
+        # reads what became of it before it does anything. Behind it: it is read by now, or can't apply. Frozen here and
+        # sent late, the bump itself is a compare-and-set on a value that stays.
         key = min(decision.sets)
         _append(log, fold, fold.decision({key: fold.values.get(key)}), again)  # the same value, the next version
 

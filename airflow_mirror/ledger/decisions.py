@@ -81,13 +81,20 @@ class Ledger:
         :raises LedgerLost: there is one, and it is not as it must be.
         """
         self.create_topic()
+        # Dies behind the creation: a topic without a beginning, which counts as no ledger (`peek`), and the next call
+        # begins it. Of several that create at once one decision is applied; all of them name the id of the topic that
+        # is there.
         begin = BEGIN.put({"topic_id": self.topic().topic_id})
         self._decide(lambda values: None if values.keys() & begin else begin)
+        # Read back: if somebody deleted the topic meanwhile, and it was created once more, its beginning names another
+        # id.
         self.values()
 
     def adopt(self) -> None:
         """Decide that the topic as it is now is the ledger: its records were brought back (:mod:`.export`)."""
         begin = BEGIN.put({"topic_id": self.topic().topic_id})
+        # Until this record is there the records were brought into a topic that no reader accepts (LedgerLost). It is
+        # the switch.
         self._decide(lambda values: None if BEGIN.at(values) == BEGIN.at(begin) else begin)
 
     def values(self) -> Values:
@@ -97,6 +104,8 @@ class Ledger:
         :raises LedgerLost: it is not the one that was created, or not complete.
         :raises LedgerNewer: a newer version of the package has made it.
         """
+        # The settings are looked at before the log: a topic whose records may vanish must not be gone by, whatever it
+        # says now.
         with self._or_lost():
             return self._read(self.topic())
 
@@ -107,6 +116,8 @@ class Ledger:
 
         :raises LedgerLost: names what there is.
         """
+        # "There never was one" lets a plan create it and write to topics. So each trace that mirrors leave is asked
+        # for, on its own: one question that is refused must not hide the answer to another.
         left: list[str] = []
         for name in (STATE, MAPS):
             with suppress(InputError):
@@ -147,9 +158,13 @@ class Ledger:
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
         with self._or_lost():
+            # Before each decision: a record in a topic that was set to delete would be a decision that some readers
+            # never see.
             topic = self.topic()
 
             def known(values: Values) -> Values | None:
+                # At each try: created again since, the record would go into a ledger that has forgotten all that this
+                # one rests on.
                 self._of(topic)
                 return change(values)
 
@@ -173,6 +188,8 @@ class Ledger:
         return self._fold.values
 
     def _decide(self, change: Change, until_ms: int | None = None) -> Values | None:
+        # Given up is not undone: a record without an answer may apply later. `Undecided` says so, and who calls again
+        # reads first.
         deadline = time.monotonic() + self._patience_s
 
         def again() -> bool:
@@ -186,6 +203,7 @@ class Ledger:
         return self._target.topics([DECISIONS]).get(DECISIONS)
 
     def _there(self) -> TopicInfo:
+        # This process has read decisions there: it was deleted under us. Without that it may never have been.
         while (topic := self._found()) is None:
             if self._young.expired:
                 raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
@@ -195,6 +213,7 @@ class Ledger:
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
         if create(self._target, DECISIONS, SETTINGS):
+            # We, or somebody else in this moment, made it: for a while brokers that don't know it are late, not right.
             self._young = Backoff(_NEWS_S)
 
     def topic(self) -> TopicInfo:

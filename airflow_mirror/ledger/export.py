@@ -29,6 +29,7 @@ def export(target: ClusterAdmin) -> dict[str, Any]:
 
     :raises LedgerMissing: there is none. :raises LedgerLost: it is not what it was; an older export is worth more.
     """
+    # First: what is not whole must not take the place of an older export that is.
     Ledger(target).values()
     return {
         "v": _VERSION,
@@ -47,11 +48,16 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
     :raises TryAgain: records could not be written within two minutes.
     """
     records = _checked(exported)
+    # The order: topic, records, and last the decision that names the topic's new id. A process that dies before that
+    # leaves a ledger that everybody takes for lost, in which nobody decides; the next call compares what is there, and
+    # goes on.
     ledger, log = Ledger(target), DecisionLog(target.wire)
     ledger.create_topic()
     ledger.topic()
     deadline = time.monotonic() + _PATIENCE_S
     while True:
+        # Read again for each round: an append without an answer may have got in. If two restore at once, records come
+        # twice: the comparison sees it, and a person deletes the topic. No harm is done, since nobody goes by it yet.
         there = _records(target)
         if there != records[: len(there)]:
             raise InputError(
@@ -64,9 +70,13 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
         if time.monotonic() > deadline:
             raise TryAgain(f"the ledger holds {len(there)} of {len(records)} records after {_PATIENCE_S:.0f} s")
         for value in records[len(there) :]:
+            # One by one, each behind the answer to the last: every record must come to lie at its old offset, by which
+            # later decisions name it. Where the old log had a marker an empty record takes its offset, which is noise
+            # to every reader.
             if log.append(value or b"") is None:  # look first: it may be there nevertheless
                 time.sleep(_PAUSE_S)
                 break
+    # The last line on purpose: from here on it counts, as a whole.
     ledger.adopt()
     return len(records)
 

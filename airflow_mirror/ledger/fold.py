@@ -166,19 +166,28 @@ class Fold:
                 f"the decision at offset {offset} was made by somebody who had read decision {decision.read.claim} at "
                 f"offset {decision.read.offset}, which is not there"
             )
+        # Only behind that: a reader that stopped above has not read this record, and stops there again. Noise is passed
+        # over by all readers alike, so nobody who may write there can split what they know.
         self.end = offset + 1
         if decision is None:
             return Verdict.NOISE
+        # A decision that is refused was read as well: that later ones name it proves that this is still the same log.
         self.head = Position(offset, decision.claim)
         self._claims[offset] = decision.claim
+        # A second copy: a lost answer, or a proxy that sent it again. By its versions it would be refused now, and its
+        # writer would take that for the verdict on the first one.
         if decision.claim in self._verdicts:
             return Verdict.REPEATED
+        # Versions before the deadline: what comes late, and would be refused anyway, was overtaken, and its writer is
+        # told so.
         verdict = Verdict.APPLIED if self.can_still_apply(decision) else Verdict.REFUSED
         if verdict is Verdict.APPLIED and decision.until_ms is not None and appended_ms >= decision.until_ms:
             verdict = Verdict.LATE
         self._verdicts[decision.claim] = verdict
         if verdict is Verdict.APPLIED:
             for key, new in decision.sets.items():
+                # Also where a key ends, or gets the value that it has: a writer in doubt moves a version by that, and a
+                # claim that was made before the end can't apply behind it.
                 self._versions[key] = self.version(key) + 1
                 self._times[key] = appended_ms
                 if new is None:

@@ -25,6 +25,7 @@ from airflow_mirror.errors import LedgerNewer
 
 T = TypeVar("T")
 
+# A piece has to fit: brokers refuse a larger batch for good, however often its writer tries.
 MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
 _MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 
@@ -164,6 +165,8 @@ class Kind:
         try:
             return self.decoded(decode, value, *names)
         except LedgerNewer:
+            # It is no proof to us, and stays: a process of that newer version, which may run beside this one, goes by
+            # it.
             if self.newer is Newer.LEFT:
                 return None
             raise
@@ -200,6 +203,8 @@ def known(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
 
 def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
     """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
+    # Each key says how many there are. A writer that dies between two batches leaves fewer, and the value counts as not
+    # there.
     pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]
     return {f"{key}/{n}/{len(pieces)}": piece for n, piece in enumerate(pieces)}
 
@@ -208,6 +213,7 @@ def whole(values: Mapping[str, bytes], key: str) -> bytes | None:
     """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it."""
     found = {name.removeprefix(f"{key}/"): piece for name, piece in values.items() if name.startswith(f"{key}/")}
     counts = {name.partition("/")[2] for name in found}
+    # Of a writer that died amid it, or two counts of two writings under one key: neither may be taken for a value.
     if len(counts) != 1 or len(found) != int(of := counts.pop()):
         return None
     return b"".join(found[f"{n}/{of}"] for n in range(int(of)))

@@ -26,7 +26,12 @@ class DecisionLog:
         :raises MissingRight: no WRITE on the topic. :raises RequestRefused: the record is too large.
         """
         now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
+        # Without a producer id: a second copy of a record has the same claim, and only the first one of a claim counts
+        # (`fold`). A process that dies between its bytes and the answer has decided, or has not: who comes next reads
+        # which.
         answer = self._log.append(records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1))
+        # Some errors come behind the append (too few replicas in sync): so an error is no refusal. It counts as no
+        # answer, and the writer finds out by reading.
         return answer.base_offset if answer is not None and answer.error == ErrorCode.NONE else None
 
     def read(self, start: int) -> Iterator[tuple[int, bytes | None, int]]:
@@ -35,11 +40,14 @@ class DecisionLog:
         :raises LedgerLost: the log does not begin at 0, or ends before ``start``: it was deleted from, or is another one.
         :raises MissingRight: no READ on the topic.
         """
+        # Somebody, or a retention that was set, has deleted decisions. What they said is unknown; "nothing" would let a
+        # mirror write into topics that are in production. So all stop, and a person restores an export.
         if begin := self._log.start():
             raise LedgerLost(f"{DECISIONS} begins at offset {begin}")
         try:
             yield from ((r.offset, r.value, r.timestamp) for r in self._log.read(start))
         except BrokerError as e:
+            # An election has lost what this process has read, and perhaps acted on; or the topic was created again.
             if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise LedgerLost(f"{DECISIONS} has no offset {start} any more") from e
             raise

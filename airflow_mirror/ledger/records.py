@@ -24,6 +24,8 @@ _SHARE = "lease", "options", "ranges", "seconds", "ends"
 
 # --- decisions --------------------------------------------------------------------------------------------------------
 
+# Each of these is a compare-and-set on its key: of two that decide at once, or of one that thaws behind the other, the
+# second is refused. What must change together is set in one record (a fence that is opened, its topics, the direction).
 BEGIN = _decision("ledger", "itself", "who plans first; who restores an export", STAYS, KEPT)
 TOPIC = _decision("topic/{topic}", "topic {topic!r}", "who claims, opens, gives up or passes on", STEP, STEP_OF)
 # A version that does not know of sharing must not take the topic for its own.
@@ -42,8 +44,12 @@ LINK = _decision("evidence/{mirror}/{number}", "the chain of {mirror!r}", "a cut
 
 # --- state ------------------------------------------------------------------------------------------------------------
 
+# None of these is compared with anything before it is written. So a key has one writer at a time: its name holds the
+# job, the attempt or the run, and one that was taken for dead, and thaws, writes what nobody reads; or its writer holds
+# the mirror's lease.
 AMENDMENT = _dense("plan/{mirror}/{plan}+{amendment}", "plan {plan:.12}", _PLANNER, STAYS, FENCED, in_pieces=True)
 PLAN = _dense("plan/{mirror}/{plan}", "plan {plan:.12}", _PLANNER, STEP, FENCED, version=2, in_pieces=True)
+# Signs are no decision: silence may be a frozen process. Who acts on it decides first, and what thaws finds that.
 SIGN = _any("job/{mirror}/{job}/sign", "a job", _JOB, STAYS, REMOVED, newer=WORD)
 STOP = _spaced("job/{mirror}/{job}/stop", "a job", "who asks it to stop", STAYS, REMOVED, newer=WORD)
 BULK = _spaced("job/{mirror}/{job}/bulk", "a bulk copy of {mirror!r}", _JOB, STAYS, REMOVED)
@@ -65,6 +71,8 @@ SHARE_REPORT = _spaced(
     "share/{mirror}/{member}/did/{tail}/{number}", "a report on a share of {mirror!r}", "the member that its key names",
     STAYS, REMOVED, needs=("results",), in_pieces=True, packed=True,
 )  # fmt: skip
+# Written whole before the decision that names its attempt: one that nobody names is a failover that died in between,
+# and the next one removes it.
 CUT = _spaced(
     "failover/{mirror}/{attempt}/cut", "where a copy was cut", "the failover, before it is decided", STAYS, REMOVED,
     needs=("at", "cut", "lost"), in_pieces=True,
@@ -98,6 +106,7 @@ PROOF = _dense(
     needs=("identity", "levels"),
 )  # fmt: skip
 DRILL = _spaced("drill/{mirror}/{run}", "drill {run!r}", "the run's tasks, one by one", STAYS, REMOVED, newer=WORD)
+# For people, and for where groups go back to. What is lifted, and whether, says `fence/...` alone: it is decided.
 REPORT = _dense("report/{mirror}/{run}/{number}", "a cutover's run", _JOB, STAYS, FENCED, in_pieces=True)
 
 # --- wishes -----------------------------------------------------------------------------------------------------------

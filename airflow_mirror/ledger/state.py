@@ -56,6 +56,8 @@ def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE
     """Return the state on a target cluster, in one topic or in both; see :class:`StateLog`."""
 
     def of(topic: str, some: Iterable[str], *created: str) -> StateLog:
+        # Dies between the two: the topic of wishes alone. The next writer of the state finds no state yet, and creates
+        # both.
         def create_it() -> None:
             for name in () if topic in target.topics([topic]) else created:
                 create(target, name, SETTINGS, WISHED)
@@ -121,15 +123,21 @@ class StateLog:
         :raises MissingRight: no READ on it.
         """
         try:
+            # A reader that stops or fails amid it keeps what it has applied, and the next call reads on behind that
+            # record.
             for record in self._read.records(self._log, self._again):
                 self._apply(record)
         except UnknownTopic:
+            # Not created yet, or deleted. That is no proof that nobody lives or wishes anything: whether a ledger was
+            # lost, its decisions say (`decisions`), and who must know asks these first.
             self._values, self._read.topic_id = {}, None
         return self._values
 
     def _again(self) -> None:
         if self._read.topic_id is not None:
             _LOG.error("topic %s was created again, or has lost its newest records", self._log.topic)
+        # What an election has lost, or somebody deleted, was never said. Writers that live say it again: signs of life
+        # within seconds; a plan is written again by its tail.
         self._values = {}
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
@@ -138,12 +146,18 @@ class StateLog:
         :raises MissingRight: no WRITE on it, or no right to create it.
         :raises RequestRefused: a value is too large for the brokers.
         """
+        # Nothing is sent yet. What waits from a call that failed goes first, unless this one has a newer value of its
+        # key.
         for key, value in values.items():
             self._waiting.pop(key, None)  # so that it is the last one again
             self._waiting[key] = value
         while self._sent or self._waiting:
             # What was sent without an answer is settled first: of two values of a key the older one must not come last.
             if not self._sent:
+                # Moved before the first byte is sent: whatever interrupts this, each value is in one of the two, and
+                # comes to be sent. Dies between two batches: the first is there, the next is not. So who replaces a
+                # value puts the removal of the old one last, as reports do, and a value in pieces counts only when all
+                # of them are there (`kinds.whole`).
                 self._sent = {key: self._waiting.pop(key) for key in list(fitting(self._waiting))}
             batch = Batch(partial(batch_of, self._sent), len(self._sent), ", ".join(self._sent))
             try:
@@ -157,6 +171,8 @@ class StateLog:
         key = (record.key or b"").decode(errors="replace")
         if not key.startswith(self._prefixes):
             return
+        # The position says which was written last: of two reports of one number, say, by a process that was thought
+        # dead.
         self._values.pop(key, None)  # in the order in which they were written
         if record.value is not None:
             self._values[key] = b"" if self._keys_only else bytes(record.value)

@@ -40,15 +40,22 @@ def create(
     :param settings: what it must have. :param wished: what it should have if the cluster allows it.
     :param replicas: None: 3, as far as there are brokers for it.
     """
+    # Asked first: who uses a ledger need not have the right to create topics, and would be refused for lack of it
+    # before a broker says that the topic is there.
     if topic in target.topics([topic]):
         return False
+    # The settings are in the creation itself. Set by a second request, a process that dies between the two would leave
+    # a topic that deletes its records, and nobody would know which.
     needed = spec(target, topic, settings, partitions, replicas)
     try:
         _create(target, replace(needed, configs={**needed.configs, **(wished or {})}))
     except BrokerError as e:
+        # Refused as a whole: there is no topic yet, so the second try makes no second one.
         if not wished or e.code not in _SETTINGS_REFUSED:
             raise
         _create(target, needed)
+    # Whoever went on at once might ask a broker that has not heard of it, and take a ledger of this moment for one that
+    # is missing. It ends quietly: who needs the topic waits longer (`decisions`), or tries again (`appending`).
     backoff = Backoff(_NEWS_S)
     while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()
@@ -73,6 +80,7 @@ def _create(target: ClusterAdmin, spec: NewTopicSpec) -> None:
     try:
         target.create_topics([spec])
     except BrokerError as e:
+        # Or our own request whose answer was lost. With which settings it was made, `Ledger.topic` looks.
         if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
             raise
 
@@ -105,10 +113,12 @@ class TopicLog:
         """
         try:
             answer = produce_one(self._target, self._tp, batch, check=check, timeout_ms=_PRODUCE_TIMEOUT_MS)
+        # Sent or not, appended or not, now or later: only reading tells (`deciding`), or a sequence (`appending`).
         except TryAgain:
             return None
         if answer.error in _FINAL:
             raise self.refused("append to", answer.error, "Write", answer.message)
+        # Another broker leads by now, and this one has appended nothing: the caller hears that, and tries again.
         if answer.error in MOVED:
             with suppress(TryAgain):  # the next request asks again
                 self._target.refresh([self.topic])
@@ -123,6 +133,8 @@ class TopicLog:
         :raises MissingRight, RequestRefused: as :meth:`append`.
         :raises TryAgain: not within ``patience_s``. The records may be there, or may come later.
         """
+        # Dies in this loop: the values are there not at all, once, or more than once, and all copies of a key are
+        # equal. So a reader that takes the last one can't tell, and need not.
         batch, backoff = batch_of(values), Backoff(patience_s)
         while True:
             check()
@@ -195,8 +207,13 @@ class ReadOn:
         :raises UnknownTopic: there is no topic. Errors of :meth:`TopicLog.read`: if it is that records were deleted, the
             next call reads from the start.
         """
+        # Created again between the two requests: what is read of it now is dropped by the next call, which sees the new
+        # id.
         topic_id, end = log.topic_id(), log.end()
+        # A high watermark that went back proves nothing, a new leader shows it late: the log's end says whether records
+        # are gone.
         if topic_id != self.topic_id or (end < self._end and log.ends_before(self._end)):
+            # Asked before anything is forgotten: without an answer, what was read before still counts.
             start = log.start()
             again()
             self.topic_id, self._end = topic_id, start
