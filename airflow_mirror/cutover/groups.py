@@ -1,30 +1,19 @@
 """Move the consumer groups at the only moment when that is exact: the source is fenced, the target holds everything.
 
-A position that still moves can't be committed: records that the consumer reads on the source after that, it would read
-again on the target. So each group must be at rest on the source first. The report says why it is:
-
-- ``empty``: it has no members, and nothing left to read, or has stood still: an application that assigns partitions
-  itself commits without ever being a member.
-- ``at the end``: every position is at the end. There is nothing left to read.
-- ``stood still``: it has members and lag, but no position has moved for longer than consumers take between two commits.
-  A consumer that commits less often may have read further than it committed. So somebody has to say yes to that, by the
-  group's name.
-
-Kafka Streams and Connect commit so seldom that only ``empty`` counts for their groups.
+Each is at rest on the source by then (:mod:`.groups_at_rest`).
 
 The target's earlier positions are on record before the first commit. They are restored if the cutover backs out.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
+from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, moving, positions_of, selected, settle
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
@@ -42,22 +31,16 @@ from airflow_mirror.errors import (
     first_of,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.group_translation import GroupMove, Translation, translate_positions
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave
 from airflow_mirror.sync.write_permit import WritePermit
-from airflow_mirror.verify.partition import count_data
-from airflow_mirror.wording import count, some
+from airflow_mirror.wording import count
 
-EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
 _ATTEMPTS = 3
-# A gap of markers at the end is short; a longer gap counts as lag without reading its records.
-_LOOK_AT_MOST = 10_000
-
-Positions = dict[TopicPartition, GroupPosition]
 
 
 def commit_groups(run: Attempt) -> dict[str, Any]:
@@ -91,118 +74,12 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
-def read_ahead(run: Attempt) -> None:
-    """Read the groups' positions while something else is waited for: that they stand still counts from now on."""
-    for group, positions in moving(run).items():
-        run.seen_groups[group] = positions, run.now()
-
-
-def settle_groups(run: Attempt) -> dict[str, Any]:
-    """Wait for the groups: a step of its own, because it may take long, and has changed nothing.
-
-    :raises GroupsStillMoving: a group was not at rest in time.
-    """
-    run.settled = settle(run)
-    return {group: s.why for group, s in run.settled.items()}
-
-
 def _is_settled(run: Attempt, settled: Mapping[str, Settled]) -> bool:
     """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
     groups = run.source.describe_groups(settled)
     if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
         return False
     return moving(run) == {group: one.positions for group, one in settled.items()}
-
-
-def settle(run: Attempt) -> dict[str, Settled]:
-    """Wait until every selected group with a position in these topics is at rest on the source.
-
-    :raises GroupsStillMoving: after ``wait_groups_s``.
-    """
-    pending = dict.fromkeys(selected(run), "")
-    seen = run.seen_groups  # the time for which positions have not moved counts across steps
-    settled: dict[str, Settled] = {}
-    started, unread, ends = run.now(), unread_in(run), run.ends
-    timeout_s = run.at_most(run.limits.wait_groups_s)
-    while True:
-        # State before positions: a group that had no members can't have moved by the time its positions are read.
-        groups = run.source.describe_groups(pending)
-        asked = run.now()
-        for group, positions in positions_of(run, pending).items():
-            if not positions:
-                del pending[group]
-                continue
-            if group not in seen or seen[group][0] != positions:
-                seen[group] = positions, run.now()
-            # From the end of the first reading to the start of this one: reading many groups takes seconds.
-            still_s, quiet_s = asked - seen[group][1], run.limits.group_quiet_s
-            accepted = group in run.request.accept_still_groups or not groups[group].has_members
-            accepted_s = quiet_s if accepted else math.inf
-            why = at_rest(groups[group], positions, ends, still_s, accepted_s, unread)
-            if why is None:
-                pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
-            else:
-                settled[group] = Settled(why, groups[group].state, positions)
-                del pending[group]
-        if not pending:
-            return settled
-        if run.now() - started >= timeout_s:
-            raise GroupsStillMoving(timeout_s, pending)
-        run.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"
-        run.pause()
-
-
-def _moves_because(group: GroupInfo, behind: int, still: bool) -> str:
-    if group.application:
-        return f"{group.application}, has members"
-    return f"lag {behind}, stands still" if still else f"lag {behind}"
-
-
-def at_rest(
-    group: GroupInfo,
-    positions: Positions,
-    ends: Offsets,
-    still_s: float,
-    group_quiet_s: float,
-    unread: Callable[[TopicPartition, int, int], bool],
-) -> str | None:
-    """Return why a group's positions are final, or None while they may still move.
-
-    :param ends: fenced ends of the source.
-    :param still_s: seconds for which no position has moved. :param group_quiet_s: that suffice with lag.
-    :param unread: returns whether [start, end) of a partition has a record that a consumer would receive.
-    """
-    if not group.has_members:
-        return EMPTY if still_s >= group_quiet_s or not lag(positions, ends) else None
-    if group.application:
-        return None
-    consumed = {tp.topic for tp in positions}
-    # A partition without a position counts as unread from its start: its first commit may be in flight.
-    rest = {tp: positions[tp].offset if tp in positions else 0 for tp in ends if tp.topic in consumed}
-    if not any(offset < ends[tp] and unread(tp, offset, ends[tp]) for tp, offset in rest.items()):
-        return AT_THE_END
-    return STOOD_STILL if still_s >= group_quiet_s else None
-
-
-def selected(run: Attempt) -> list[str]:
-    """Return the groups on the source that move, if they have a position in these topics."""
-    return [group for group in sync.selected(run.source, run.mirror) if group not in run.request.leave_out_groups]
-
-
-def moving(run: Attempt) -> dict[str, Positions]:
-    """Return the positions of the groups that move, as they are now."""
-    return {group: found for group, found in positions_of(run, selected(run)).items() if found}
-
-
-def positions_of(run: Attempt, groups: Collection[str]) -> dict[str, Positions]:
-    """Return the groups' committed positions in the plan's topics on the source."""
-    routes, found = run.routes, run.source.groups_offsets(groups)
-    return {group: {tp: p for tp, p in of_group.items() if tp in routes} for group, of_group in found.items()}
-
-
-def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int:
-    """Return a group's lag, summed over its partitions."""
-    return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
 
 
 def require_free_groups(run: Attempt) -> None:
@@ -448,18 +325,3 @@ def _snapshot(positions: Positions) -> list[dict[str, Any]]:
         {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
         for tp, p in sorted(positions.items())
     ]
-
-
-def unread_in(run: Attempt) -> Callable[[TopicPartition, int, int], bool]:
-    """Return the question whether [start, end) of a partition has a record that a consumer would receive."""
-    starts = run.source_log.log_starts(run.routes)
-
-    @functools.cache  # many groups stop at the same offset, and the log below an end does not change
-    def unread(tp: TopicPartition, position: int, end: int) -> bool:
-        start = max(position, starts[tp])  # nothing below it can be read
-        if end - start > _LOOK_AT_MOST:
-            return True
-        # Consumers of a transactional topic often stop before the last marker: there is no record to read.
-        return count_data(run.source_log, tp, start, end, committed=True) > 0
-
-    return unread

@@ -18,7 +18,8 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
-from airflow_mirror.cutover.groups import lag, moving, positions_of, translate, unread_in
+from airflow_mirror.cutover.groups import translate
+from airflow_mirror.cutover.groups_at_rest import lag, moving, positions_of, unread_in
 from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.cutover.request import Offsets

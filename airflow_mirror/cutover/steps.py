@@ -22,7 +22,8 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.groups import commit_groups, read_ahead, settle_groups
+from airflow_mirror.cutover.groups import commit_groups
+from airflow_mirror.cutover.groups_at_rest import read_ahead, settle_groups
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import described

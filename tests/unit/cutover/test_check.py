@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import groups
+from airflow_mirror.cutover import groups, groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.check import CHECKS, precheck, reverify
 from airflow_mirror.cutover.decision import (
@@ -287,7 +287,7 @@ def test_group_left_out_by_name_is_never_read_and_its_consequence_said(
     assert list(left_out) == ["broken", "new"] and run.report.left_behind == []
     assert "in 1 partition it goes on where the tail has set it last" in left_out["broken"]
     assert "no position on the target" in left_out["new"] and "auto.offset.reset: 'latest' skips" in left_out["new"]
-    assert list(groups.moving(run)) == ["billing"]
+    assert list(groups_at_rest.moving(run)) == ["billing"]
 
 
 def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Attempt) -> None:

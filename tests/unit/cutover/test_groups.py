@@ -7,7 +7,7 @@ import math
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.groups import at_rest, lag
+from airflow_mirror.cutover.groups_at_rest import at_rest, lag
 from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo, GroupPosition
 
 P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import check, groups, steps
+from airflow_mirror.cutover import check, groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
@@ -220,8 +220,8 @@ def test_position_that_moves_meanwhile_is_moved_again(tmp_path: Path) -> None:
 def test_group_that_reads_on_and_follows_is_not_taken_for_one_that_is_ahead(tmp_path: Path, clock: list[float]) -> None:
     """It has members, and stood still in between; the tail has copied its new position before its lease ran out."""
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 90})
-    groups.read_ahead(world.run)
-    groups.settle_groups(world.run)
+    groups_at_rest.read_ahead(world.run)
+    groups_at_rest.settle_groups(world.run)
     world.source.positions[ORDERS] = world.target.positions[ORDERS] = GroupPosition(93)
     groups.commit_groups(world.run)
     assert at(world.target.positions) == {ORDERS: 93}
@@ -404,7 +404,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(Attempt, "now", lambda _: now[0])
     monkeypatch.setattr(Attempt, "pause", pause)
-    monkeypatch.setattr(groups, "count_data", lambda *_, **__: 1)
+    monkeypatch.setattr(groups_at_rest, "count_data", lambda *_, **__: 1)
     return now
 
 
@@ -414,7 +414,7 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
     world.run.on.source.admin = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
     want(world.run, accept_still_groups=["billing"])
-    (settled,) = groups.settle(world.run).values()
+    (settled,) = groups_at_rest.settle(world.run).values()
     assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
 
@@ -431,7 +431,10 @@ def test_time_to_stand_still_runs_while_the_source_is_watched(
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     want(world.run, accept_still_groups=["billing"])
     steps.stand_still(world.run)
-    assert groups.settle_groups(world.run) == {"billing": "stood still"} and clock[0] == world.run.limits.group_quiet_s
+    assert (
+        groups_at_rest.settle_groups(world.run) == {"billing": "stood still"}
+        and clock[0] == world.run.limits.group_quiet_s
+    )
 
 
 def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:
@@ -439,7 +442,7 @@ def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: l
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     want(world.run, accept_still_groups=["another"])
     with pytest.raises(GroupsStillMoving, match=r"billing \(lag 10, stands still\).*accept_still_groups names it"):
-        groups.settle_groups(world.run)
+        groups_at_rest.settle_groups(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
 
 
@@ -450,15 +453,15 @@ def test_streams_group_is_waited_for_until_nobody_is_in_it(tmp_path: Path, clock
     want(world.run, accept_still_groups=["billing"])
     source.application = STREAMS
     with pytest.raises(GroupsStillMoving, match=r"billing \(Kafka Streams, has members\)"):
-        groups.settle_groups(world.run)
+        groups_at_rest.settle_groups(world.run)
     source.leaves = 3
-    assert groups.settle_groups(world.run) == {"billing": "empty"} and source.leaves < 0
+    assert groups_at_rest.settle_groups(world.run) == {"billing": "empty"} and source.leaves < 0
 
 
 def test_consumer_that_joins_behind_the_look_is_waited_for(tmp_path: Path, clock: list[float]) -> None:
     """It has committed nothing yet, so that the group's positions are what they were."""
     world = World(tmp_path, {ORDERS: 90}, {})
-    groups.settle_groups(world.run)
+    groups_at_rest.settle_groups(world.run)
     world.run.on.source.admin = joined = Alive({ORDERS: 90})  # type: ignore[assignment]
     joined.leaves = 5
     assert groups.commit_groups(world.run) == {"billing": "empty"}
@@ -470,7 +473,7 @@ def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock:
     world.run.on.source.admin = source = Alive({ORDERS: 0})  # type: ignore[assignment]
     source.then = [{ORDERS: 10 + i % 9} for i in range(1000)]
     with pytest.raises(GroupsStillMoving, match="billing"):
-        groups.settle_groups(world.run)
+        groups_at_rest.settle_groups(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
 
 
@@ -478,12 +481,17 @@ def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock:
 def test_a_group_behind_nothing_but_markers_is_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, rest: int, why: str | None
 ) -> None:
-    monkeypatch.setattr(groups, "count_data", lambda *_, **__: rest)
+    monkeypatch.setattr(groups_at_rest, "count_data", lambda *_, **__: rest)
     world = World(tmp_path, {}, {})
-    assert groups.at_rest(ALIVE, {ORDERS: GroupPosition(position)}, ENDS, 0, 6, groups.unread_in(world.run)) == why
+    assert (
+        groups_at_rest.at_rest(ALIVE, {ORDERS: GroupPosition(position)}, ENDS, 0, 6, groups_at_rest.unread_in(world.run))
+        == why
+    )
     far = {TopicPartition("orders", 0): 50_000}
     world.run.report.ends = [{"topic": "orders", "partition": 0, "end": 50_000}]
-    assert groups.at_rest(ALIVE, {ORDERS: GroupPosition(3)}, far, 0, 6, groups.unread_in(world.run)) is None
+    assert (
+        groups_at_rest.at_rest(ALIVE, {ORDERS: GroupPosition(3)}, far, 0, 6, groups_at_rest.unread_in(world.run)) is None
+    )
 
 
 def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> None:
