@@ -192,6 +192,9 @@ class Attempt:
         lease, and sets again behind that wait what is no longer as it was set (:func:`.groups.keep_groups`).
         """
 
+        # The lease last. A tail that takes it behind our confirmation waits 7 s before it writes or sets anything; a
+        # decision has no such wait, and is looked at first, since the lease alone proves nothing: a thawed process can
+        # take it itself.
         def ours() -> None:
             self.permit()
             if direction(self.life.values(), self.mirror.name) != self.turned:  # failed over, by force
@@ -199,6 +202,8 @@ class Attempt:
             assert self.lease is not None
             self.on.target.confirm_lease(self.lease)
 
+        # Hundreds of groups in a second: asked every two. The clock goes on while this process is frozen, so the first
+        # request behind a freeze asks again.
         return recently(ours, self.on.clock.monotonic)
 
     def save(self) -> None:
@@ -206,6 +211,8 @@ class Attempt:
 
         Errors as :meth:`ReportStore.save`.
         """
+        # No other host may read of an attempt that was never decided to be up: such reports were once undone as if
+        # their fence stood, and took that of another attempt away.
         if self.up is None:
             self.kept.save_here(self.report)
         else:
@@ -219,6 +226,8 @@ class Attempt:
         step = self.report.steps[-1].name if self.report.steps else "start"
         if self.stop.is_set():
             raise CutoverCancelled(step)
+        # This clock only makes an attempt back out in time. That it can't open later is held by the broker's, in the
+        # decision.
         if self._left_s() <= 0:
             raise FenceTooLong(step, self.limits.max_fence_s)
 
@@ -237,6 +246,8 @@ class Attempt:
         rest = self.limits.poll_s if seconds is None else seconds
         while True:
             self.say()
+            # Never past `max_fence_s`: with each second behind that a guard comes nearer which takes this process for
+            # one that hangs.
             self.stop.wait(max(0.0, min(rest, self._left_s(), _SAY_EVERY_S)))
             self.check_stop()
             rest -= _SAY_EVERY_S

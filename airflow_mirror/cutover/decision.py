@@ -30,6 +30,9 @@ from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
 
+# Of a process that dies: in `up` a guard, its retry or a person lifts the fence; in `opened` nobody lifts anything, and
+# its retry goes on; in `lifting` and `closing` whoever may lift takes it over. In `lifted` and `closed` nothing is left
+# to do.
 UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED = "up", "opened", "lifting", "lifted", "closing", "closed"
 
 
@@ -114,6 +117,12 @@ def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None
     """
 
     def check() -> None:
+        # Compared as a whole: another owner goes on with the opening, another lifter has taken over, a swap has changed
+        # what the fence consists of. In each case the one who decided that last is the one who acts, and this process
+        # has slept.
+        # Without an answer from the ledger nothing is sent, either. A process that freezes behind this look sends its
+        # bytes when it wakes: what it created late is seen and taken back (`steps.raise_fence`), or named by
+        # `lift-fence` as unexplained.
         if fence_state(life.values(), mirror) != state:
             raise CutoverTakenOver(state.run)
 
@@ -129,8 +138,12 @@ def nobodys(life: Decisions, mirror: str, mine: FenceState | None = None) -> Cal
 
     def check() -> None:
         there = fence_state(life.values(), mirror)
+        # Nobody's. A fence that goes up behind this look, and loses a rule to it, finds that when it is proven, or
+        # right before it opens.
         if there is None or there.is_over:
             return
+        # Who lifts the very same attempt deletes the same rules: twice is no harm. Any other fence that stands consists
+        # of rules that are equal to these, and deleting them would let producers in behind it.
         if mine is None or there.id != mine.id or there.phase not in (LIFTING, CLOSING):
             raise CutoverTakenOver("unexplained" if mine is None else mine.run)
 
@@ -153,13 +166,22 @@ def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | N
     """
     require_ended(mirror, before)
 
+    # Dies before the record is appended: nothing was touched, and the target has no report, which is written only
+    # behind it. Dies behind it: `up` stands with the intent and the process in it. A guard hears no sign of that
+    # process for 12 s, and lifts by the intent, whether a rule was made yet or not; so does the retry (`run.recover`),
+    # or `lift-fence`.
     def change(values: Values) -> Values:
+        # Decided by a failover since: applications write to the target, and there is nothing to fence for.
         _require_direction(values, mirror, turned)
+        # Not "none stands", but what stood when this attempt began: one that was frozen since, while another one went
+        # up and was lifted, has looked at plan, groups and rules too long ago.
         if fence_state(values, mirror) != before:
             raise CutoverTakenOver(mine.run)
         return _value(mirror, mine)
 
     life.decide(change)
+    # By the broker's clock, from the record itself: this process may have been frozen before or behind it. If somebody
+    # has decided more since, it is that one's time, and later; then `opened` is refused by the version anyway.
     return since_ms(life, mirror) + round(mine.max_fence_s * 1000)
 
 
@@ -179,14 +201,25 @@ def open_behind(
     """
     name, opened = plan.mirror.name, replace(up, phase=OPENED)
 
+    # Looked at where the record is appended, not where it was sent: what is read here by `get` is pinned by its
+    # version. So a process that is frozen before its bytes, for however long, opens nothing that somebody else has
+    # decided about since.
     def fence(values: Values) -> Values:
         _require_direction(values, name, pin.direction)
+        # A lifter was first: its fence comes down, and nothing may be opened behind it. Or a tail was decided: it takes
+        # the lease, and may write seconds after our last look at the logs.
         if fence_state(values, name) != up or ACTIVE.at(values, name) != pin.tail:
             raise CutoverTakenOver(up.run)
+        # Topics have joined: neither fenced, nor compared, nor among those that are handed over.
         if plans.revision(values, name, plan.hash) != plan.revision:
             raise PlanOutdated([f"plan {plan.hash[:12]} has got topics since the fence went up"])
+        # One record with the topics, and with what a rollback decides beside it. In two, a process that dies in between
+        # leaves topics in production whose target is not open, or an open target that a tail still copies into.
         return {**_value(name, opened), **also(values)}
 
+    # Dies before it: `up`, so everything is undone. Dies behind it, or loses the answer: `opened`; the retry completes
+    # it (`steps.finish_opening`), and a guard calls a person. `until_ms` voids the record at the broker if it comes
+    # when a guard without the ledger may have lifted the fence by its own clock.
     mark_cut_over(life, plan, topic_ids, at, also=fence, until_ms=until_ms)
     return opened
 
@@ -198,6 +231,7 @@ def go_on_opening(
 
     :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
     """
+    # The owner that ended may be frozen only: with its name gone from the record, each of its permits refuses.
     return _turn(life, mirror, there, replace(there, owner=owner, process=process))
 
 
@@ -212,6 +246,9 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
     """
 
     def change(values: Values) -> Values | None:
+        # Dies before it: nothing is fenced, and the next try decides it. Dies behind it: `opened` without a process,
+        # which no guard touches, and the next try finds it here and goes on by the first one's intent, not by what it
+        # has described itself.
         there = fence_state(values, mirror)
         if there is not None and there.run == mine.run:
             return None
@@ -230,6 +267,9 @@ def change_intent(life: Decisions, mirror: str, there: FenceState, intent: Mappi
 
     :raises CutoverTakenOver: somebody ends it, or changes it in another way.
     """
+    # Before the first rule: the record names at any moment all that may be there. Dies behind it: rules that were not
+    # made yet are named; to delete them does nothing, and to create again what was to be taken away does nothing
+    # either.
     return _turn(life, mirror, there, replace(there, intent=intent))
 
 
@@ -245,14 +285,21 @@ def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) 
     """
 
     def ours(values: Values) -> FenceState | None:
+        # By attempt and owner. A retry has raised another fence since, or has resumed the opening: what we have read is
+        # history.
         found = fence_state(values, mirror)
         return None if found is None or (found.id, found.owner) != (there.id, there.owner) else found
 
     def change(values: Values) -> Values | None:
         found = ours(values)
+        # Opened or over: nothing is changed, and the caller is told which. `lifting` of another lifter is taken over
+        # with a name of our own: if that one was only frozen, its next permit refuses.
+        # Dies before it: `up` still, for the next lifter. Dies behind it: `lifting`, behind which nobody opens, and
+        # which the next one takes over from its first step.
         return None if found is None or not found.stands else _value(mirror, replace(found, phase=LIFTING, lifter=lifter))
 
     life.decide(change)
+    # Read back: also where nothing was changed, since then somebody else has decided something.
     return ours(life.values())
 
 
@@ -261,6 +308,8 @@ def begin_closing(life: Decisions, mirror: str, there: FenceState, lifter: str) 
 
     :param there: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
     """
+    # Before the first rule goes, and before writing is ended: from here on a swap is refused, and who arms a way back
+    # at this moment finds that the fence is not kept (`rollback.arm`). Dies behind it: any `lift-fence` takes it over.
     return _turn(life, mirror, there, replace(there, phase=CLOSING, lifter=lifter))
 
 
@@ -269,16 +318,21 @@ def end_lifting(life: Decisions, mirror: str, there: FenceState) -> FenceState:
 
     :param there: with phase LIFTING or CLOSING. :raises CutoverTakenOver: somebody else lifts it.
     """
+    # Last of all: from here on another fence may go up. Any earlier, it would take rules that are on their way out for
+    # the site's own, and leave them. Dies before it: the next lifter finds the rules gone, and decides only this.
     return _turn(life, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
 
 
 def note_copy(there: Decisions, mirror: str, state: FenceState) -> None:
     """Keep in another cluster's ledger what is decided about a fence, for the day on which the deciding one is lost."""
+    # A copy: nobody decides anything by it while the deciding ledger is there. It is written again at each change that
+    # matters there, so a death before this leaves an older one, which names no rule that was never this fence's.
     there.decide(lambda values: None if fence_state(values, mirror) == state else _value(mirror, state))
 
 
 def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
     def change(values: Values) -> Values:
+        # Exactly what was read: who comes second has acted on what is no longer so.
         if fence_state(values, mirror) != there:
             raise CutoverTakenOver(there.run)
         return _value(mirror, to)

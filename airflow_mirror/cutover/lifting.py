@@ -96,10 +96,17 @@ def lift_leftover_fence(
     except LedgerNewer:
         raise
     except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
+        # The host that cut over may hold the only record that can be read now. What it undoes is not decided: the next
+        # one who can ask the ledger finds `up`, lifts what is not there, and decides that.
         return _by_the_source(on, mirror, fence, run, runs, e, include_retained=include_retained)
+    # What is decided names the fence, not any report: a report of an attempt that was lifted long ago once took another
+    # one's rules away. By the attempt's id, because a retry of the same run may have raised its own since the caller
+    # looked.
     if there is None or there.is_over or run not in ("", there.run) or attempt not in ("", there.id):
         return []
     kept = ReportStore(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
+    # Only the report of this very attempt says where groups go back to; one of another attempt says nothing about this
+    # one.
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
     done = (
         _undone(raised, listened=known.listened) if there.stands
@@ -107,12 +114,15 @@ def lift_leftover_fence(
     )  # fmt: skip
     if not done:
         return []
+    # Read behind the undoing: what was decided when the lifting began is what was undone.
     lines = raised.lines
     if raised.state.phase == CLOSED and (back := raised.intent.copied_by) not in ("", known.ended):
         lines.append(
             f"mirror {back!r} is ended, and its topics there are in production: 'airflow-mirror retire' names the "
             "settings that it held"
         )
+    # The report comes last, and its failure undoes nothing: it is for people, and the run's next process writes it
+    # again.
     if (error := _tell(kept, raised.report)) is not None:
         lines.append(f"but the report on the target still says that it is up: {error}")
     if raised.failures:
@@ -121,24 +131,35 @@ def lift_leftover_fence(
 
 
 def _undone(raised: Raised, *, listened: bool) -> bool:
+    # Asked, not believed: a living owner would find its fence gone behind its own proof. Who says that it has listened
+    # (a guard) has done so for as long.
     if not listened:
         require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
+    # A lifter's name for each call: two calls of one process are told apart as two processes are. Dies behind it:
+    # `lifting`, which the next call takes over, once it has listened as well.
     if raised.begin(raised.on.new_id()):
         raised.undo()
         return True
+    # It was faster than our silence: nothing was touched, and only its own retry may go on.
     if raised.state.phase == decision.OPENED:
         raise OpeningUnfinished(raised.state.run, "it was opened meanwhile")
+    # Another one was faster, and has done all of it.
     return False
 
 
 def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_too: bool) -> bool:
     """Lift the fence of an open target; return whether it was to be lifted."""
     report = raised.report
+    # Behind `closing` nothing is asked any more: somebody was allowed to close it, and died.
     if raised.state.phase == decision.OPENED:
         if report is None or report.outcome != reports.DONE:
+            # The owner died behind its decision and before its end: its retry goes on from there, and would find no
+            # fence. Only a person may give that up; a teardown that runs at this moment must not.
             if not unfinished_too and not (include_retained and report is None):
                 raise OpeningUnfinished(raised.state.run, "its report does not say that it has ended")
+            # It may be between its decision and its last save at this very moment.
             require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
+        # Kept on purpose. One that was not to be kept, and whose process died before it had lifted it, is lifted here.
         elif report.fence is not None and report.fence.kept and not include_retained:
             return False
     raised.close(lambda: _end_writing(raised, ended))
@@ -147,7 +168,9 @@ def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_to
 
 def _end_writing(raised: Raised, ended: str) -> None:
     """End all writing of the mirror, and of the one that copies back."""
+    # Taken for good, and waited for: a task that nobody can hear writes for up to six seconds yet.
     raised.on.target.end_writing(raised.mirror)
+    # A rollback has ended the writing of that mirror itself, and holds its lease: taken once more, it would lose it.
     if raised.intent.copied_by != ended:
         _end_copying_back(raised)
 
@@ -161,9 +184,13 @@ def _end_copying_back(raised: Raised) -> None:
         return
     at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
+        # The decision before the lease: a job of that mirror that starts in between takes the lease, looks at what is
+        # decided, and ends. The other way round it could have looked before the decision, and begin to write behind our
+        # wait.
         ownership.hand_over(raised.on.source.ledger, back, handed_over_by(raised.state.run), at)
     except (LedgerMissing, LedgerLost) as e:
         _LOG.warning("the source's ledger can't be told that its topics are in production: %s", e)
+    # Dies before it: handed over, a running job still writes, and the rules stand: who lifts next comes here again.
     raised.on.source.end_writing(back)
 
 
@@ -187,6 +214,9 @@ def locked(kept: ReportStore) -> Iterator[None]:
         yield
         return
     try:
+        # The kernel gives it back when a process ends, however it ends. It tells the processes of one host apart, and
+        # no more: who may act is decided in the ledger. Without it two of one run on one host would write each other's
+        # report.json.
         held = lock(kept.directory / "lock", _LOCK_PATIENCE_S)
     except BlockingIOError:
         raise CutoverRunning(kept.where) from None
@@ -208,6 +238,8 @@ def _by_the_source(
     for name in names:
         kept = ReportStore(on.target.reports(mirror), mirror, name, directory_of(runs, name))
         report = kept.on_disk()
+        # Written before the first rule, so a fence that this host has raised is here; and one that is down by now, too.
+        # Which of the two the source tells, by its names.
         if report is not None and report.fence is not None and report.fence.lifted is None:
             known = True
             try:
@@ -215,6 +247,8 @@ def _by_the_source(
             except MirrorError as e:  # one that can't be lifted keeps no other one up
                 failed.append(e)
     unsure = [e for e in failed if isinstance(e, MayBeOpen)]  # told by names at the source, so there is an authorizer
+    # Asked once more behind what was lifted: a run whose rules were another attempt's, and are down with that one's, is
+    # done.
     if lines and unsure and not AclFence(on.source.admin).standing(mirror):  # of another attempt nothing is up by now
         failed = [e for e in failed if e not in unsure]
     if failed or not known:
@@ -227,21 +261,30 @@ def _lifted_here(
 ) -> list[str]:
     record = report.fence
     assert record is not None
+    # A cutover of this run on this host may be alive, and only be cut off from the target: it holds the lock, and backs
+    # out.
     with locked(kept):
         state = FenceState(
             run=kept.run, attempt=report.attempt, id=report.id, plan=report.plan_hash, revision="", owner="",
             max_fence_s=0.0, kind=record.kind, name=record.name,
         )  # fmt: skip
         used = fence_for(record.kind, record.name, given, on.source)
+        # A swap has changed the fence since the report was written. Arming has put a copy of what is decided on this
+        # cluster.
         intent = _noted_there(on.source, report) if include_retained else None
         raised = Raised(
             on=on, mirror=report.mirror, state=state, fence=used, intent=intent or record.changes, report=report
         )  # fmt: skip
         permit = alone(raised, opened=include_retained)
+        # Asked first as well: before writing is ended for nothing.
         permit()
         _end_copying_back(raised)
+        # Each request asks the source again: only this attempt's name, no other one of the mirror. Dies amid it: the
+        # name stands, which goes last, so the next call finds what it needs.
         raised.lift_rules(permit)
         raised.is_down()
+        # On this host alone. On the target the record stays `up` or `opened`, until somebody who can ask it decides the
+        # rest.
         kept.save_here(report)
     return raised.lines
 

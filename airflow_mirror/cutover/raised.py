@@ -35,6 +35,7 @@ from airflow_mirror.plan.direction import FAILOVER, direction
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
+# Given up is no harm: what is decided stays `lifting`, and the next lifter begins at the rules again.
 LIFT_PATIENCE_S = 20.0
 
 
@@ -69,6 +70,7 @@ class Raised:
         :raises InputError: another fence was given than is up. :raises PlanNotKept: the ledger has lost the plan.
         :raises LedgerNewer: a newer version decided it.
         """
+        # All of it before the first effect: what can't be read, or can't be built here, must not be found out half way.
         fence, intent = fence_for(state.kind, state.name, given, on.source), intent_of(on.target, mirror, state)
         return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
 
@@ -103,7 +105,12 @@ class Raised:
         if not isinstance(self.fence, AclFence):
             return
         with self._taken_back():
+            # The name before the first rule, at each broker: who finds rules that keep everybody out can tell whose
+            # they may be. Dies behind it: a name alone, which keeps nobody out; the lifter removes it, and until then
+            # it refuses every other cutover of the mirror.
             self.fence.claim(self.name, permit)
+        # Read behind our own name, which every broker lists by now. So of two that do this at the same time at least
+        # one sees the other, whoever is slow, frozen or dies in between.
         for other in self.fence.others(self.mirror):
             decided = of_another(self.on, other)
             if decided is None:
@@ -117,7 +124,10 @@ class Raised:
     def raise_rules(self, permit: Permit) -> None:
         """Raise it. :raises CutoverTakenOver: it is not to be any more; what was raised by then is taken back."""
         with self._taken_back():
+            # Dies amid it: some rules are there, and all of them in what is decided. Frozen before its bytes: the
+            # permit refuses, since a guard has decided `lifting` by then.
             self.fence.raise_(self.intent, self.name, permit)
+            # The fence first: whoever took over is to be heard of before what a failover has done.
             permit()  # a request may have come to the broker after somebody else has undone this attempt
 
     def lift_rules(self, permit: Permit, *, by_ledger: bool = False) -> None:
@@ -130,9 +140,14 @@ class Raised:
         deadline = source.clock.monotonic() + LIFT_PATIENCE_S
         while True:
             try:
+                # Asked anew for each try: the other fence may have come, or gone, in the pause.
                 needed = self._needed() if by_ledger else ()
+                # Each try begins at the first rule, as does each process that takes over: deleting what is gone does
+                # nothing.
                 self.fence.lift(self.intent.without(needed), self.name, permit)
                 return
+            # Another lifter goes on, or it is opened: this one has nothing to try again, and its rules may be a later
+            # attempt's.
             except CutoverTakenOver:
                 raise
             except TryAgain as e:
@@ -146,9 +161,12 @@ class Raised:
         :raises CutoverTakenOver: another attempt's fence is decided about by now, or another process owns it.
         :raises Undecided: nobody knows.
         """
+        # Decided before the first rule goes. Deleted first, the owner's `opened` could still be appended behind that:
+        # the target open, and the source as well.
         found = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
         if found is None:
             raise CutoverTakenOver(self.state.run)
+        # From here on permits compare with what we have decided ourselves, our name as the lifter in it.
         self.state = found
         return found.stands
 
@@ -160,6 +178,8 @@ class Raised:
 
         :raises CutoverTakenOver: somebody else goes on with it.
         """
+        # One permit for rules and groups: as long as exactly our `lifting` is decided. Whoever takes over changes it,
+        # and each request of this process that comes behind that is refused before its bytes.
         report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
         unanswered = list[TryAgain]()
 
@@ -167,27 +187,39 @@ class Raised:
             row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
             try:
                 row["what"] = do()
+            # Not a row among others: the rest is another process's to undo, and it does.
             except CutoverTakenOver:
                 raise
             except Exception as e:
                 if isinstance(e, TryAgain):
+                    # Nobody knows whether that request came to be: it is tried again by whoever goes on, so `lifted`
+                    # must not be decided yet.
                     unanswered.append(e)
                 row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
             self.rows.append(row)
             log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
 
+        # Producers first: each second counts for them, and no group waits on the source for anything. Dies behind it:
+        # the rules are gone, `lifting` stands, and the next one lifts nothing once more, and then restores the groups.
         attempt("fence", lambda: self._lifted(permit))
+        # By the report of this very attempt, written before its first position was set. Without one it has set none.
         if report is not None and report.groups:
             attempt("commit_groups", lambda: self._restored(report, permit))
         if report is not None and any(step.name == "stop_writers" for step in report.steps):
+            # A lease that was taken can't be given back. Dies before the report had it: the lease's own mark tells that
+            # nobody writes.
             lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
+        # A group that was refused for good (it has members now) holds nothing up: its row says so, and nobody could do
+        # better.
         if self.rows[0]["ok"] and not unanswered:
             attempt("decision", self._ended)
         done = not self.failures
         if report is not None:
             if report.undone[-len(self.rows) :] != self.rows:  # a guard tries every second while a coordinator is away
                 report.undone += self.rows
+            # In memory only: who calls saves it. Dies before that: decided is `lifted`, and the run's next process says
+            # so in its place.
             report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
         return done
 
@@ -199,6 +231,10 @@ class Raised:
         :raises CutoverTakenOver: something else is decided by now. :raises FenceNotLifted: names what is in place.
         """
         ledger = self.on.target.ledger
+        # Three things in this order. Writing is ended behind the decision, so that who arms a way back at this moment
+        # finds that, and begins nothing; and before the rules, since a tail would copy what producers write to the
+        # reopened source into a target that applications use. Dies between any two: `closing` stands, behind which
+        # nothing is swapped or armed, and the next `lift-fence` or rollback does it all again.
         self.state = decision.begin_closing(ledger, self.mirror, self.state, self.on.new_id())
         end_writing()
         self._lifted(decision.permit(ledger, self.mirror, self.state))
@@ -211,16 +247,25 @@ class Raised:
         :raises CutoverTakenOver: one does; only the name is taken back, unless it is that one's as well.
         """
         acl, ledger = self.fence if isinstance(self.fence, AclFence) else None, self.on.target.ledger
+        # Called by an owner that has created rules, perhaps, behind somebody's lifting of them: no record explains
+        # these.
         unowned = decision.nobodys(ledger, self.mirror, self.state)
 
         def nobodys() -> None:
             unowned()
+            # Another mirror's fence consists of the same rules where topics are the same. Its names stand at the
+            # source; whether its topics are ours is not asked: a rule too many is named by `lift-fence`, one too few
+            # opens a source.
             if acl is not None and acl.others(self.mirror):
                 raise CutoverTakenOver(self.state.run)
 
         try:
+            # Dies in here: rules stay that nobody decided. They are seen by `unexplained`, refuse the next cutover, and
+            # a person removes them.
             self.fence.lift(self.intent, self.name, nobodys)
         except CutoverTakenOver:
+            # The name bears the attempt's id, so it is never anybody else's; but while this attempt's fence is decided
+            # about, its lifter takes the name away last.
             there = decision.fence_state(ledger.values(), self.mirror)
             if acl is not None and (there is None or there.is_over or there.id != self.state.id):
                 acl.forget(self.name)
@@ -231,6 +276,8 @@ class Raised:
         try:
             yield
         except CutoverTakenOver:
+            # Somebody has lifted, and seen that no rule was there, before ours came. Nobody else would ever look for
+            # them.
             self.take_back()
             raise
 
@@ -251,6 +298,7 @@ class Raised:
 
     def _lifted(self, permit: Permit) -> str:
         self.lift_rules(permit, by_ledger=True)
+        # Noted in the report only behind the brokers' own word that no rule is listed any more.
         self.is_down()
         return "fence lifted"
 
@@ -260,6 +308,8 @@ class Raised:
 
         def shut() -> None:
             permit()
+            # Forced over this cutover: applications read on the target from where the failover has put them. Setting
+            # them back would make them read, or skip, records; so they stay, and the rest is undone all the same.
             if (now := direction(ledger.values(), self.mirror)) is not None and now.by == FAILOVER:
                 raise MirrorCutOver(self.mirror, [], now.at)
 

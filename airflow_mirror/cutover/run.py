@@ -78,12 +78,16 @@ def run_cutover(
     """
     on, plan = clusters.on, request.plan
     stop = stop or on.event()
+    # Now, and not by the guard when somebody has to be called.
     if request.alarm:
         alarm_of(request.alarm)
     report = CutoverReport(
         mirror=plan.mirror.name, plan_hash=plan.hash, max_fence_s=request.limits.max_fence_s,
         approved=None if request.approved is None else dict(request.approved),
     )  # fmt: skip
+    # From the outside in. The lock first: two processes of one run on one host must not both give signs. Signs before
+    # the guard, which would take a silent process for dead; the guard before anything that it would have to undo. Left
+    # in the reverse order: the guard stays on its own while a fence stands.
     with (
         locked(kept),
         _interruptible(stop),
@@ -96,13 +100,19 @@ def run_cutover(
         )  # fmt: skip
         try:
             done = _run(run)
+            # Behind the end, and not a step of it: nothing here can be undone. Dies before or amid it: the next call of
+            # the run finds its report finished, and comes here again.
             additions.afterwards()
             return done
         finally:
+            # Also where it raised: what backed out is part of the chain. Died before this: the run's next process does
+            # it, first of all.
             _seal(run, run.report)
 
 
 def _run(run: Attempt) -> CutoverReport:
+    # First, before any check: what an earlier process left keeps producers out, whether or not this call could begin
+    # anew.
     earlier = recover(run)
     if earlier is not None:
         _seal(run, earlier)  # its process may have died just before
@@ -118,18 +128,23 @@ def _run(run: Attempt) -> CutoverReport:
         if run.up is not None:
             raised = Raised.of(run.on, run.mirror.name, run.up, run.fence, earlier)
             run.intent, run.fence = raised.intent, raised.fence
+        # It was decided to be open, and its end is not on record: this process is its owner now.
         if run.opening:
             steps.finish_opening(run)
+        # The process before may have died between its end and the lifting of a fence that is not kept.
         _finish(run)
         reverify(run)
         return earlier
     if earlier is not None:
         run.report.attempt = earlier.attempt + 1
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
+    # Read behind the recovery, and before all checks: whatever is decided from here on, by whomever, refuses our `up`.
     run.before = _before(run)
     run.turned = direction(run.life.values(), run.mirror.name)
     precheck(run)
     run.additions.require()
+    # Takes ten seconds and more, in which topics may appear or fences go up. So what can't be pinned is looked at again
+    # behind the fence (`quiet.prove_fence`).
     found = ask_first(run)
     for line in found.lines():
         run.log.info("%s", line)
@@ -187,6 +202,8 @@ def preview(run: Attempt) -> Preview:
 def _before(run: Attempt) -> FenceState | None:
     """Return what is decided about the mirror's fence, once none stands: our guard lifts one whose owner died."""
     deadline = run.now() + _GUARDED_S
+    # An attempt of another run that died is our guard's to lift, which listens for 12 s; a living one's fence stays,
+    # and the check refuses this one.
     while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.stands:
         if run.now() > deadline:
             break
@@ -208,22 +225,30 @@ def recover(run: Attempt) -> CutoverReport | None:
     """
     earlier, name = run.kept.load(), run.mirror.name
     there = fence_state(run.life.values(), name)
+    # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
+    # report says: a cleared task has nothing to undo, not even groups, which are another attempt's or their readers' by
+    # now.
     if there is None or there.run != run.kept.run or there.is_over:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
             # Whoever has undone it could not say so, or it never had a fence.
             earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
             earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
         return earlier
+    # An attempt that died between its decision and its report: it has set no position, and has at most a name and
+    # rules.
     report = None if earlier is None or earlier.id != there.id else earlier
     if report is not None and report.outcome == reports.DONE:
         run.up = there
         return report
+    # A worker that Airflow took for dead may be at work. It is listened for: its signs, not its process, say so.
     require_over(run.on.target.watch_cutover(name), name, there)
     if there.phase == OPENED:
         if report is None:
             raise OpeningUnfinished(run.kept.where, "its report is gone")
         process = run.report.process or {}
         run.up, run.opening, report.process = (
+            # Decided before anything is done in its place: one that was only frozen, and thaws, is refused by its own
+            # permits. Dies behind it: `opened` by us, and the next process takes it over from us in the same way.
             go_on_opening(run.life, name, there, run.me, process), True, process,
         )  # fmt: skip
         return report
@@ -235,9 +260,12 @@ def recover(run: Attempt) -> CutoverReport | None:
         return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
     if report is not None:
         report.error = report.error or f"the process was ended in state {report.state}"
+    # Dies amid it: `lifting` with our name. Our guard, or the next try, does all of it again.
     done = raised.undo(run.log)
     if report is not None:
+        # Behind `lifted`. Dies before it: the next process finds the fence over, and writes `backed_out` by that.
         run.kept.save(report)
+    # A new attempt would write its own report over what says which groups are still wrong.
     if not done:
         raise NotUndone(run.kept.where, raised.failures)
     return earlier
@@ -247,6 +275,9 @@ def _finish(run: Attempt) -> None:
     """Lift the fence of a finished cutover unless it is kept. Not a step, because a step could be undone."""
     fence = run.report.fence
     if run.up is not None and not run.up.is_over and fence is not None and not fence.kept:
+        # Writing is ended once more, before the source is open: a tail that was started since would copy what producers
+        # write there into a target that applications use. Dies behind it: a fence that is up too long, and the next
+        # call comes here again.
         hold_lease(run)
         run.up = Raised.by(run).close()
         run.save()
@@ -254,6 +285,7 @@ def _finish(run: Attempt) -> None:
 
 def _seal(run: Attempt, report: CutoverReport) -> None:
     """Add the report of a run that has ended to the mirror's chain; of one whose fence never was up there is none."""
+    # Not of one whose undoing failed: its report changes yet.
     if report.id and report.outcome in (reports.DONE, reports.BACKED_OUT):
         run.kept.add_to_chain(report, run.life, run.signer, run.log.warning)
 

@@ -81,7 +81,9 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     :raises FencedByAnother: :raises FenceStands: before anything is touched.
     :raises CutoverTakenOver: somebody was faster, or has undone this attempt; what it had raised by then is taken back.
     """
+    # All that takes its time is asked before the decision: behind it producers are about to wait.
     proof, unseen = look_before(run), look_for_unseen(run)
+    # Described before anything is there: what is found now is the site's own, and stays when the fence is lifted.
     intent = described(run)
     run.intent, run.report.id = intent, run.me
     run.report.fence = FenceRecord(
@@ -92,27 +94,41 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
         proof=proof,
         unseen=unseen,
     )
+    # The last line before anything is decided. A process that dies behind the next one needs somebody who lifts its
+    # fence.
     run.require_guard()
     up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
         intent=intent.value(), process=run.report.process or {},
     )  # fmt: skip
+    # Begun before the request, as the broker's time is later: our own clock ends this attempt first, which then can
+    # back out in order, before `opened` is void, and before a guard steps in.
     run.fenced_until = run.now() + run.limits.max_fence_s
     try:
         run.until_ms = decision.go_up(run.life, run.mirror.name, up, run.before, run.turned)
     except Undecided:
+        # So that backing out asks what is decided. Nothing is raised yet: dies here, and `up` is applied all the same,
+        # then a guard, the tail's or the next run's, lifts what is not there.
         run.up = up  # it may have been decided
         raise
     run.up = up
+    # Behind the decision, and before the first rule. For people, and for `lift-fence --home` should the target be lost
+    # with this host's process: without it nobody would know what to lift. Dies before it: `up` with the intent, no
+    # report, no name; who lifts it finds that no rule is its own, and moves no group.
     run.save()
     raised = Raised.by(run)
     try:
+        # Dies in here, or before it: `up` with the full intent, a name at most, and no rule. Whoever lifts it looks for
+        # the name, and for what other mirrors' fences need, before it deletes anything (`Raised.lift_rules`).
         raised.claim(run.others, run.permit)
     except FencedByAnother:
+        # Decided before it is backed out of: dies behind this, and the lifter takes a name away and nothing else.
         run.intent = intent.without_rules()  # whoever lifts ours would lift the other's, which are the same
         run.up = decision.change_intent(run.life, run.mirror.name, up, run.intent.value())
         raise
+    # Dies amid it: some rules are there, and all of them in what is decided. Frozen before its bytes: the permit
+    # refuses, since a guard has decided `lifting` by then.
     raised.raise_rules(run.permit)
     return {"fence": fence_text(run.fence.kind, intent)}
 
@@ -130,15 +146,22 @@ def open_target(run: Attempt) -> dict[str, Any]:
     because applications may write to the target.
     """
     assert run.up is not None
+    # Both before the last looks: what another process decides from here on has moved, and refuses the opening.
     ids = target_ids(run.plan, run.target)
     pin = decision.Pin(direction=run.turned, tail=ACTIVE.at(run.life.values(), run.mirror.name))
     require_no_writer(run)
     if isinstance(run.fence, AclFence):
+        # At the source, and before the decision: whoever can't ask the ledger must know that the target may be open.
+        # Dies between the two: who can ask it finds `up`, and lifts; a guard that can't leaves the fence, and calls a
+        # person (`MayBeOpen`).
         run.fence.announce(Raised.by(run).name, run.permit)
     run.check_stop()
+    # From here on "nobody knows" may mean that it is open: backing out without the ledger is forbidden (`back_out`).
     run.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
+    # The point of no return is inside this call, when a broker appends the record; not when the answer comes.
     run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.additions.decide_with)
+    # Behind it the time limit must end nothing any more.
     run.fenced_until = None
     return {"topics": len(ids), **_opened(run)}
 
@@ -167,6 +190,7 @@ STEPS = (  # name          leads from    to            does
 EXPIRE_ON_RESTART = frozenset({FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED})
 
 
+# No state is taken up by a later process: whoever comes next undoes, and begins anew. Only `opened` is gone on with.
 def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     """Execute the steps in order, from number ``begin`` on.
 
@@ -181,12 +205,15 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
             run.check_stop()
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
+        # Interrupted behind its last save: it is open, and there is nothing to undo.
         if run.report.outcome == reports.DONE:
             raise
         run.report.error = f"{type(e).__name__}: {e}"
         try:
             back_out(run)
         except (CutoverTakenOver, OpenOutcomeUnknown) as taken:
+            # Somebody else goes on, or nobody knows what is decided. Each effect from here on could be upon another
+            # one's fence.
             raise taken from e
         if run.report.is_fenced and run.report.undone and not isinstance(e, FenceNotLifted):
             raise FenceNotLifted(
@@ -203,9 +230,13 @@ def finish_opening(run: Attempt) -> None:
     :raises OpeningUnfinished: the source has changed.
     """
     try:
+        # The process before may have died long ago: somebody may have lifted the fence by hand since, and both sides
+        # take writes. Completing the report would say that all is well. So a person decides.
         require_source_shut(run)
     except (FenceGone, FenceLeaks, FenceUnproven, TransactionsOpen) as e:
         raise OpeningUnfinished(run.kept.where, str(e)) from e
+    # The dead process's lease may have been taken by a tail that was started since. It has ended itself, if it asked
+    # what is decided; one that did not is ended here, before the report says that the cutover is done.
     take_lease(run)
     *before, last = STEPS
     walk(run, [*before, replace(last, do=_opened)], len(before))
@@ -218,27 +249,36 @@ def back_out(run: Attempt) -> None:
     """
     with _undisturbed():
         run.fenced_until = None
+        # Dies before `up`: not even this is needed. The target knows nothing of the attempt.
         if run.up is None:  # it has changed nothing
             run.report.outcome, run.report.fence = reports.BACKED_OUT, None
             run.save()
             return
         raised = Raised.by(run)
         try:
+            # Asked first, whatever we believe: another process may have lifted, resumed or opened since our last look.
             begun = raised.begin(run.me)
         except CutoverTakenOver:
             raise
         except MirrorError as e:
+            # The record may be applied yet. Lifted now, both sides might be open; so the fence stays, and whoever can
+            # ask the ledger later knows: its retry, or a guard that is told the phase.
             if run.opening:
                 raise OpenOutcomeUnknown(run.source.role, str(e)) from e
             _without_ledger(run, raised, e)
             return
         run.up = raised.state
+        # It was opened, and only an answer was lost, or the report of the end. The next process completes it.
         if run.up.phase == decision.OPENED:
             return
         if begun:
+            # Dies amid it: `lifting` stands with what is left to do; a guard waits 12 s for this process, and does it
+            # all again.
             raised.undo(run.log)
             run.up = raised.state
         else:
+            # Whoever it was has put back the groups as well, before it decided `lifted`: by the report that was written
+            # for that.
             raised.is_down()
             run.report.undone.append({"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None})
             run.report.outcome, run.report.state = reports.BACKED_OUT, CAUGHT_UP
@@ -257,6 +297,7 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
     row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
     run.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
     try:
+        # Dies behind it: `up` stands without rules, and is lifted once more by the first who can ask.
         raised.lift_rules(alone(raised, opened=True))
         raised.is_down()
     except MayBeOpen as e:
@@ -271,6 +312,8 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
 def _save(run: Attempt) -> None:
     try:
         run.save()
+    # The undoing is done or decided; this record is for people, and for the next process, which looks at what is
+    # decided first.
     except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
         run.log.warning("the report could not be written: %s", e)
 
@@ -278,6 +321,8 @@ def _save(run: Attempt) -> None:
 def _do(run: Attempt, step: Step, outcome: str) -> None:
     record = StepRecord(name=step.name, status="running", started=time.time())
     run.report.steps.append(record)
+    # Before the step: a process that dies within it leaves the name of the step that it was in, by which a lost lease
+    # is told.
     run.save()
     run.log.info("%s ...", step.name)
     run.waits_for, started = "", run.now()
@@ -308,6 +353,7 @@ def _undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
+    # SIGKILL can't be held: it leaves `lifting`, or `up`, to the guard.
     held = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
     before = {number: signal.getsignal(number) for number in held}
     for number in held:
