@@ -44,6 +44,8 @@ class Alarm:
             return
         self._calls = [one for one in self._calls if one.is_alive()]
         order = self._path, text, self._calls[-1] if self._calls else None
+        # In a thread: a function that hangs must not keep a fence up. A guard that dies here has decided what it has
+        # decided, and nobody was told: the tail's guard, if it sees the fence, tells in its turn.
         self._calls.append(threading.Thread(target=_call, args=order, name="alarm", daemon=True))
         self._calls[-1].start()
 

@@ -56,6 +56,9 @@ class Guard:
         fence: str = AclFence.kind,
     ) -> None:  # fmt: skip
         self._mirror, self._on, self._clock = mirror, on, on.clock.monotonic
+        # All that a guard remembers is here, and can be lost: a guard that dies has decided what it has decided, and
+        # the tail's guard, the next run's, or a person goes on from there. Two guards of one fence are no harm: each
+        # takes over by decision.
         self._life = on.target.ledger
         self._watch = on.target.watch_cutover(mirror)
         self._fence: FenceState | None = None  # that stands
@@ -64,6 +67,8 @@ class Guard:
         self._since = 0.0
         self._seen: tuple[FenceState | None, float] = None, 0.0  # what was decided last, and since when that is known
         self._is_down = False  # we have lifted it, and it has to be decided yet
+        # A guard beside a cutover that has never seen the ledger must not end with its owner: a fence may be up that it
+        # could not see. One beside a tail may: the cutover has its own.
         self._asked = not beside_owner
         self._beside_owner, self._named = beside_owner, fence
         self._complained = float("-inf")
@@ -85,38 +90,54 @@ class Guard:
 
     def _look(self) -> None:
         try:
+            # What is decided comes before any sign: a process that lives and has no fence up is nothing to guard, and
+            # one that gives no sign, and has opened, must not be lifted.
             fence = fence_state(self._life.values(), self._mirror)
             self._asked = True
+            # Without a process: a source that returned is fenced behind an open target, where nothing is ever lifted by
+            # silence.
             if fence is None or not fence.stands or not fence.process:
                 self._leave(fence)
                 return
+            # Before the signs are looked at, since that may take the target's last answer for a while.
             self._remember(fence)
+            # Also one that said that it had ended: if its fence stands still, it could not undo it.
             lives = self._watch.status(owner_of(self._mirror, fence.process)) == RUNNING
         except LedgerMissing:
             self._asked, self._fence = True, None  # no cutover goes without it
             return
         except MirrorError as e:
             self._asked = not self._beside_owner
+            # The target's silence is not the owner's. It may be alive, and cut off as we are; or have opened in the
+            # last second.
             self._without_ledger(e)
             return
         if self._is_lifted_elsewhere(fence):
             return
+        # Silence may be a frozen process. So this is no verdict on it: the lifting is decided, and what thaws finds
+        # that decision.
         if not lives:
             self._lift(fence, f"the cutover of run {fence.run!r} ended, or is frozen, behind its fence: lifting it")
+        # It gives signs from a thread of its own, and does nothing. Its `opened` would be void by now at the broker, so
+        # nothing is lost by lifting, and producers have waited long enough.
         elif self._left_s(fence) <= 0:
             self._lift(fence, f"the cutover of run {fence.run!r} hangs behind its fence: lifting it")
 
     def _leave(self, fence: FenceState | None) -> None:
         """Guard no fence. One that was guarded, and is opened, is left when its owner has ended."""
         seen, self._fence = self._fence or self._opened, None
+        # Lifted, closed, or another attempt's: there is nothing to watch any more.
         if fence is None or fence.phase != OPENED or seen is None or fence.id != seen.id:
             self._opened = None
             return
+        # Its owner has something to do yet: its report, the lifting of a fence that is not kept, a rollback's old
+        # source. Until it has ended in order nobody else is near to say so.
         self._opened = fence
         status = self._watch.status(owner_of(self._mirror, fence.process))
         if status == RUNNING:
             return
         self._opened = None
+        # Lifted it is not: applications write to the target. Only its retry can go on.
         if status == LOST:
             self._tell(
                 "run %r has opened what it had to, and ended before all was done: run it again (clear its task), which "
@@ -125,20 +146,26 @@ class Guard:
 
     def _is_lifted_elsewhere(self, fence: FenceState) -> bool:
         """Return whether somebody has begun to lift it, and may be at it: who takes over starts from the beginning."""
+        # From when we saw it first: the record has no time that could be compared with ours. A lifter that works on
+        # changes nothing in it for up to half a minute; then it is taken over, and if it was only slow, its next permit
+        # refuses.
         if self._seen[0] != fence:
             self._seen = fence, self._clock()
         return fence.phase == LIFTING and self._clock() - self._seen[1] < SILENCE_S
 
     def _left_s(self, fence: FenceState) -> float:
         """Return after how many seconds no owner can open behind a fence any more, or is still backing out."""
+        # From our first look at it, which came after the decision: we count later than the broker, never earlier.
         return self._since + fence.max_fence_s + GRACE_S - self._clock()
 
     def _remember(self, fence: FenceState) -> None:
         """Keep what is needed to lift it without the target."""
+        # By the attempt's id: what was kept of the one before would lift this one by another intent.
         if self._fence is None or self._fence.id != fence.id:
             self._raised, self._is_down, self._since = None, False, self._clock()
         self._fence = fence
         if self._raised is None:
+            # While the target answers: its plan has the topics, and without them nothing can be lifted once it is away.
             self._raised = self._looked_up(fence)
 
     def _looked_up(self, fence: FenceState) -> Raised | None:
@@ -159,26 +186,33 @@ class Guard:
         self._tell("a fence may still stand after an hour: nobody guards it any more")
 
     def _lift(self, fence: FenceState, why: str) -> None:
+        # Said before, because it may hang, or end, in what follows.
         self._tell("%s", why)
         try:
             given = None if self._raised is None else self._raised.fence
+            # By the id that we have listened to: its retry may have raised another fence since, and lives. Dies in
+            # here: `lifting`, for the next guard.
             lines = lift_leftover_fence(self._on, self._mirror, given, attempt=fence.id, known=Assurance(listened=True))
+        # Somebody else has it, or it was opened in the last moment. The next look sees which.
         except (CutoverTakenOver, OpeningUnfinished) as e:
             self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:
             self._complain("the fence of run %r is not lifted yet: %s", fence.run, e)
+            # We have begun it ourselves: to wait out our own silence would keep producers out for nothing.
             self._seen = fence_state(self._life.values(), self._mirror), float("-inf")  # ours, so nobody is at it
         else:
             self._tell("the fence of run %r is lifted: %s", fence.run, "; ".join(lines) or "it was down already")
 
     def _without_ledger(self, cause: MirrorError) -> None:
         fence, raised = self._fence, self._raised
+        # It has never seen it, or could not read its plan: nothing is known that could be undone.
         if fence is None or raised is None:
             self._complain("whether a fence of mirror %r stands can't be seen: %s", self._mirror, cause)
             return
         if self._is_down:
             return  # now it has to be decided
         left_s = self._left_s(fence)
+        # Until then the owner may decide `opened`, and the broker accepts it. Lifted now, both sides might be open.
         if left_s > 0:
             self._complain(
                 "the fence of run %r can't be decided on, and comes down in %.0f s: %s", fence.run, left_s, cause
@@ -188,10 +222,14 @@ class Guard:
             if raised.fence.kind != AclFence.kind:
                 why = f"nothing at the source tells whether it was opened, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)
+            # The source takes the decision's place: only this attempt's name, and no announcement, which comes before
+            # any `opened`. Asked again before each request. Dies amid it: the name goes last, so the next guard finds
+            # it.
             raised.lift_rules(alone(raised, opened=False))
         except MirrorError as e:
             self._complain("the fence of run %r stays up, find out whether its target is open: %s", fence.run, e)
         else:
+            # Only in memory. A guard that comes after us finds `up`, lifts what is gone, and decides it.
             self._is_down = True
             self._tell("the fence of run %r is lifted, without a word from the target's ledger: %s", fence.run, cause)
 
@@ -209,6 +247,8 @@ class Guard:
 def main() -> int:
     """Guard until standard input is closed, and as long as a fence stands then."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s guard %(levelname)s: %(message)s")
+    # Through a pipe, and not as arguments or environment: it holds the passwords of both clusters. Its functions come
+    # from here as well, never from a record.
     order = json.loads(sys.stdin.readline())
     mirror = order["mirror"]
     with (
@@ -217,21 +257,29 @@ def main() -> int:
     ):
         on, alarm = Platform.of(source, target), _alarm_of(order["alarm"])
         guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm, fence=order["fence"])
+        # Only now: the owner decides that a fence is up behind this word, and counts on a guard whose connections
+        # exist.
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         alone_since: float | None = None
         while True:
+            # Always once more behind the owner's end: it may have raised a fence in its last moment.
             guard.look()
+            # The owner has ended and nothing stands, or never stood: nobody raises anything under our guard any more.
             if alone_since is not None and not guard.is_needed:
                 guard.alarm.wait(_ALARM_S)
                 return 0
             if alone_since is not None and time.monotonic() - alone_since > _ALONE_S:
+                # A guard is no service: after an hour it is said aloud that the fence is a person's now. What is
+                # decided stays.
                 guard.give_up()
                 guard.alarm.wait(_ALARM_S)
                 return 1
             every_s = LOOK_EVERY_S if guard.is_needed else order["every_s"]
             if alone_since is not None:
                 time.sleep(every_s)
+            # The kernel closes the pipe when the owner ends, also by SIGKILL: no message is needed that a dead process
+            # can't send.
             elif select.select([sys.stdin], [], [], every_s)[0] and not os.read(sys.stdin.fileno(), 1):
                 alone_since = time.monotonic()
 

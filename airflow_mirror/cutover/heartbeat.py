@@ -26,6 +26,7 @@ from airflow_mirror.ledger.records import FENCE, SIGN
 from airflow_mirror.ledger.state import state_of
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
+# Six signs fit into the silence. Behind a fence seconds count, and still an election (nine) must not pass for a death.
 SIGN_EVERY_S = 2.0
 SILENCE_S = 12.0  # an election takes nine seconds
 _PATIENCE_S = 5.0  # for one sign
@@ -44,29 +45,37 @@ def owner_of(mirror: str, process: Mapping[str, Any]) -> JobId:
 def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
     """Name this process in a report, and give signs in a thread of its own until the block ends."""
     me = JobId(name=report.mirror)
+    # Named before the fence is decided: the record holds it, and whoever finds the fence listens for this very job.
     report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
     over = threading.Event()
 
     def give() -> None:
         with ClusterAdmin(target) as admin:
+            # Connections of its own: a sign must not wait for what the cutover waits for.
             heartbeat = Heartbeat(state_of(admin, SIGN.below(me.name), patience_s=_PATIENCE_S), me)
             while True:
                 last = over.is_set()
                 try:
                     heartbeat.give(SUCCEEDED if last else RUNNING, phase="cutover")
+                # A sign that can't be given is the target's silence, which observers don't count, since they could not
+                # write either. The cutover goes on: whether it may act is asked at each effect.
                 except MirrorError as e:
                     _LOG.warning("no sign of life in the target's ledger, and the cutover goes on: %s", e)
+                # The last sign says that it has ended. Dies before it: silence says the same, some seconds later.
                 if last:
                     return
                 over.wait(SIGN_EVERY_S)
 
     thread = threading.Thread(target=give, name="signs", daemon=True)
+    # Before the first sign: who asks in this very process must not listen for itself.
     _at_work.add(me.job)
     thread.start()
     try:
         yield
     finally:
         _at_work.discard(me.job)
+        # The guard's pipe is closed by now (`run.run_cutover`): it hears this sign, looks whether a fence stands, and
+        # goes or stays.
         over.set()
         thread.join()
 
@@ -81,7 +90,10 @@ def require_over(watch: Watch, mirror: str, fence: FenceState) -> None:
     if not fence.process:
         return
     one = owner_of(mirror, fence.process)
+    # An earlier attempt in this process: its work is over, and nobody else can be it. No need to listen while producers
+    # wait.
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
+    # By signs, although a process on this host could be seen: one that is frozen is there, and raises no hand.
     if watch.settled(one, by_signs=True) == RUNNING:
         raise CutoverRunning(f"on host {one.host}; it gives signs of life")

@@ -75,6 +75,7 @@ class Side:
     @cached_property
     def ledger(self) -> Decisions:
         """What is decided there."""
+        # One reader for this side: what a permit reads is what its decisions rest on.
         return Ledger(self.admin, PATIENCE_S)
 
     def state(self, *prefixes: str, patience_s: float = 60.0) -> State:
@@ -87,6 +88,8 @@ class Side:
         :raises PlanNotKept: it is not there. :raises InputError: it, or an amendment, is not what its hash says.
         """
         found = self.state(f"{PLAN.below(mirror)}{plan_hash}").read()
+        # As it was when the fence went up, where a decision pins that: topics that joined since are not fenced, and
+        # must neither be lifted nor opened by it.
         last = revision or plans.revision(self.ledger.values(), mirror, plan_hash)
         return amended(plans.plan_in(found, mirror, plan_hash), plans.amendments_in(found, mirror, plan_hash, last))
 
@@ -112,6 +115,8 @@ class Side:
 
     def end_writing(self, mirror: str) -> None:
         """Take the lease for good, and wait until no task of the mirror can write any more."""
+        # Taken, then waited: a task writes for up to six seconds behind its last confirmation. Dies in the wait: the
+        # mark says that writing was ended, and who must be sure takes it again, and waits itself.
         self.clock.sleep(self.take_lease(mirror, to_end=True).wait_s)
 
     def watch(self, mirror: str, pause: Callable[[float], object] | None = None) -> Watch:
@@ -120,6 +125,7 @@ class Side:
 
     def watch_cutover(self, mirror: str) -> Watch:
         """Return what observes the process of a mirror's cutover."""
+        # Shorter than a tail's: producers wait. What is taken for dead too early is refused by what is decided.
         return Watch(
             self.state(SIGN.below(mirror)),
             self.clock.monotonic,
@@ -173,6 +179,8 @@ class Platform:
         :param log: of the guard. :param alarm: path of the function by which it calls a person; "": none.
         :param fence: by what the cutover fences; "": by ACL.
         """
+        # A process of its own, started before the fence: it outlives this one, and what ends this process group does
+        # not end it.
         with guarded(
             self.source.admin.config, self.target.admin.config, mirror, every_s=_LOOK_EVERY_S, alarm=alarm,
             fence=fence or ACL, log=log,
@@ -193,6 +201,8 @@ class Platform:
             except BaseException as e:  # raised in the waiting thread
                 failed.append(e)
 
+        # A daemon: a stop, or `max_fence_s`, must not wait for it. It only reads, so what it does behind that is
+        # nobody's harm.
         thread = threading.Thread(target=run, name="cutover-verify", daemon=True)
         thread.start()
         while thread.is_alive():

@@ -25,6 +25,8 @@ JSON_NAME, HTML_NAME = "report.json", "report.html"
 _LAG_EVERY_S = 1.0
 
 # Outcomes of an attempt as a whole.
+# None of them decides anything: a report in RUNNING may be of a process that was lifted, or has opened. `fence/...`
+# says it.
 RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
 
 
@@ -245,6 +247,7 @@ class CutoverReport:
 
         :raises InputError: this release does not know the version.
         """
+        # Not read as far as possible: half a list of groups would be undone half, and count as done.
         if values.get("version") != REPORT.version:
             raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {REPORT.version}.")
         kept = dict(values)
@@ -265,6 +268,7 @@ class CutoverReport:
 
         :param text: what :meth:`to_json` has returned, if that is at hand.
         """
+        # Replaced as a whole, and synced: a host that loses power keeps the one before, never a part.
         replace_file(run_dir / JSON_NAME, self.to_json() if text is None else text)
 
     @classmethod

@@ -69,6 +69,8 @@ class ReportStore:
         :raises InputError: it can't be read, so it is unknown what has to be undone.
         :raises TryAgain: the target can't be asked.
         """
+        # From the target, where it is there at all: the file of this host may be of an attempt that another worker has
+        # gone on from.
         values = self._look()
         report = _newest(values, *self._run)
         return self.on_disk() if report is None else report
@@ -76,6 +78,7 @@ class ReportStore:
     def of(self, attempt: str) -> CutoverReport | None:
         """Return the report if it is that of an attempt, by its id; None if that one has left none."""
         found = self.load()
+        # By the attempt's id: positions in another attempt's report would be set on its word.
         return found if found is not None and found.id == attempt else None
 
     def on_disk(self) -> CutoverReport | None:
@@ -88,12 +91,15 @@ class ReportStore:
         :raises TryAgain: it is not known to be written. It may be nevertheless, until the next one is.
         :raises MissingRight: it can't be written.
         """
+        # A link that it carries is that of the report before this change: left in, it would vouch for what it has not
+        # seen.
         report.updated, report.seal = time.time(), None  # what was sealed is another report
         self._write(report)
 
     def save_here(self, report: CutoverReport) -> None:
         """Write the report for people alone: of an attempt whose fence never was up, or that the target can't be told."""
         report.updated, report.seal = time.time(), None
+        # No report on the target: others would take this attempt for one whose fence was up.
         self._draw(report, report.to_json())
 
     def add_to_chain(
@@ -105,9 +111,12 @@ class ReportStore:
 
         :param warn: is told what failed, as a logger's ``warning`` is.
         """
+        # One that the target may not have gets no link: the chain would name a report that nobody can show.
         if report.seal is not None or not self.is_written:
             return
         try:
+            # The report, then its link, then the report with the link. Dies between any two: the run's next process
+            # finds the link (`chain.add`), or makes it, and writes the report once more.
             its = chain.add(life, report.mirror, self.run, chain.digest(json.loads(report.to_json())))
             signed = {} if signer is None else signer.sign(its[-1].signed())
             report.seal = {"links": [link.value() for link in its], **signed}
@@ -116,16 +125,24 @@ class ReportStore:
             warn("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
 
     def _write(self, report: CutoverReport) -> None:
+        # What an earlier process has left is removed with our first writing, so it has to be known.
         if self._keys is None:
             self._look()
         assert self._keys is not None
+        # Until the broker has it: what is raised below leaves a report of which nobody knows whether it is there.
         self.is_written = False
+        # New keys for each writing, with our own name: a process that was thought dead, and writes, mixes no piece into
+        # ours.
         self._number += 1
         text = report.to_json()
         pieces = REPORT.pieces(text, *self._run, f"{self._number:06d}-{self._me}")
+        # Both are to be removed next time, whatever becomes of this writing.
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
+        # In this order: the new pieces, then the removal of the old ones. Killed in between: the one before is whole
+        # still, or the new one is, and readers take the newest that is (`_newest_text`).
         self._state.write({**pieces, **old})
         self._keys, self.is_written = dict.fromkeys(pieces), True
+        # The file last: it is a copy for people, and its host may be lost.
         self._draw(report, text)
 
     def _draw(self, report: CutoverReport, text: str) -> None:
@@ -140,6 +157,7 @@ class ReportStore:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(REPORT.below(*self._run))}
+        # Above whatever is there, also of another process: otherwise what we write would count as older.
         self._number = max([self._number, *map(_number, REPORT.under(values, *self._run))])
         return values
 
@@ -179,6 +197,7 @@ def _newest_text(values: Mapping[str, bytes], mirror: str, run: str) -> tuple[st
     numbers = sorted(REPORT.under(values, mirror, run), key=_number)
     for number in reversed(numbers):  # of the same number, the one that came later
         text = REPORT.text(values, mirror, run, number)
+        # Not whole: its writer died amid it, and what it would have announced was not done.
         if text is not None:
             return REPORT.key(mirror, run, number), text
     return None
