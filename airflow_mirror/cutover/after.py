@@ -97,6 +97,7 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
     cut, source = report.cut, on.source.admin
     there = source.wire.log_ends(cut)
+    # By what is decided now: a rollback, or a person, may have closed it since the report was written.
     state = fence_state(on.target.ledger.values(), report.mirror)
     intent = None if state is None or state.id != report.id else intent_of(on.target, report.mirror, state)
     return After(

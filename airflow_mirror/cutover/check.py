@@ -52,6 +52,8 @@ def precheck(run: Attempt) -> None:
     if run.request.shown_at is not None and time.time() - run.request.shown_at > run.limits.approval_valid_s:
         seen = datetime.fromtimestamp(run.request.shown_at, UTC).isoformat(timespec="seconds")
         raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
+    # Nothing is changed here, and nothing pinned: each of these may be otherwise a second later. What the opening rests
+    # on is looked at again behind the fence, or is in its decision.
     for row in CHECKS.rows.values():
         if said := list(row.judge(run) or ()):
             raise CutoverBlocked(run.mirror.name, list(map(str, said)))
@@ -80,6 +82,7 @@ def _possible(run: Attempt) -> None:
         )
 
 
+# By what was decided when the attempt began: the same value refuses its `up`, should somebody be faster.
 CHECKS.check("fences", "none stands")(lambda run: require_ended(run.mirror.name, run.before))
 
 
@@ -88,6 +91,7 @@ def _alone_in_ledger(run: Attempt) -> None:
     require_alone_in_ledger(run.mirror, run.target, run.request.accept_ledger_writers)
 
 
+# In production by another run, or by a failover: the decision to open is refused by that as well.
 CHECKS.check("topics", "they are the mirror's, and not in production")(
     lambda run: require_active(run.life, run.plan, run.target)
 )
@@ -128,6 +132,7 @@ def reverify(run: Attempt) -> None:
     :raises VerificationFailed: records or group positions have changed since the cutover.
     """
     started = time.time()
+    # Only reads, but for its own report: a task of a finished cutover may be cleared at any time.
     evidence: dict[str, Any] = verify(run)
     ends = run.ends
     moved = moves(ends, run.source_log.log_ends(ends))
@@ -138,6 +143,7 @@ def reverify(run: Attempt) -> None:
     if fence is not None and fence.kept and fence.lifted is None:
         # What is decided says more: who lifted it may not have been able to say so in the report.
         evidence["fence_is_up"] = run.up is not None and run.fence.is_up(run.intent)
+    # Ahead is fine: applications have read on. Behind is what a late request of a frozen process does, or a person.
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)
     run.report.steps.append(

@@ -38,10 +38,15 @@ def drain(run: Attempt) -> dict[str, Any]:
             raise
         run.report.saw_lag(behind)
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
+        # What consumers can read, not what the log has: an open transaction on the target would hide the rest from
+        # them.
         if not behind:
             return {"lag_at_start": lag_at_start}
+        # The tail may have died behind the fence: it is not asked for its signs here, since what it says counts less
+        # than what arrives.
         if run.now() - started >= timeout_s:
             raise DrainTimedOut(timeout_s, behind)
+        # A fence that somebody takes down meanwhile is found within seconds, not when all is copied.
         if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             require_going(run)
@@ -74,6 +79,8 @@ def positions(run: Attempt, ends: Offsets | None = None) -> Offsets:
             found[source] = mapped.get(source, 0)
             continue
         found[source] = stable[target]
+        # Nobody but the mirror writes there, and it can't have more than the source: opened so, groups would read what
+        # never was.
         if ends is not None and stable[target] > ends[source]:
             raise TargetMoved(
                 target.topic, target.partition, ends[source], stable[target],
@@ -112,6 +119,7 @@ def compare_watched(run: Attempt, ends: Offsets) -> Sequence[PartitionComparison
         nonlocal looked
         run.say()
         run.check_stop()
+        # Behind a finished cutover the source may be written to again: then nothing is watched.
         if run.report.outcome == RUNNING and run.ends and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             looked = run.now()

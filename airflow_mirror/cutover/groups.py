@@ -55,6 +55,8 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
     :raises NotKept: somebody sets positions on the target again and again.
     """
     settled = settle(run) if run.settled is None else run.settled
+    # A round has no memory but the report: dies in any of them, and what goes back is what the target had before the
+    # first.
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _commit(run, settled)
@@ -65,7 +67,8 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
             if attempt == _ATTEMPTS or _is_settled(run, settled):
                 raise
         else:
-            # A consumer may have committed since its positions were read.
+            # Looked at behind the commit: a consumer may have committed on the source since its positions were read,
+            # and would read those records again on the target.
             if _is_settled(run, settled):
                 still_quiet(run)
                 return {group: s.why for group, s in settled.items()}
@@ -99,6 +102,7 @@ def require_free_groups(run: Attempt) -> None:
     # The target first: read second, a group that reads on, and that a tail lets follow, would seem ahead.
     there = {} if run.request.allow_rewind else run.target.groups_offsets(selected(run))
     positions = moving(run)
+    # A broker would refuse each commit beneath members, behind the fence: said now, it costs no second of it.
     for group, state in run.target.group_states(sorted(positions)).items():
         if state not in NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
@@ -167,9 +171,13 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
     :raises MirrorError: the first group's error, with the others in its notes.
     """
     restored, left, failed = 0, list[str](), list[MirrorError]()
+    # Read behind the decision to lift, and before the first commit: what a group has there now says whether it is still
+    # ours.
     found = target.admin.groups_offsets([record.group for record in report.groups])
     for record in report.groups:
         try:
+            # One by one, each under the permit: dies amid them, and the next lifter finds those that are back already
+            # as they were, and does only the rest.
             restored += _restore(target.admin, record, found[record.group], left, permit)
             record.committed = False
         except CutoverTakenOver:
@@ -177,6 +185,7 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
         except MirrorError as e:
             failed.append(e)
     if failed:
+        # A group that nobody answered for comes first: it keeps `lifted` from being decided (`raised.undo`).
         raise first_of(sorted(failed, key=lambda e: not isinstance(e, TryAgain)))  # it says whether to try again
     note = f"; positions of {', '.join(left)} stay, for lack of DELETE on the group" if left else ""
     return f"{restored} group(s) restored{note}"
@@ -188,6 +197,7 @@ def keep_groups(run: Attempt) -> int:
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
     (:mod:`airflow_mirror.sync.write_permit`). Groups with members are theirs: nobody else can set anything there.
     """
+    # By the report, which this very attempt has written before its commits.
     set_here = {record.group: record.on_target for record in run.report.groups}
     found = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
     there = {group: {tp: position.offset for tp, position in its.items()} for group, its in found.items()}
@@ -196,10 +206,13 @@ def keep_groups(run: Attempt) -> int:
     if not changed:
         return 0
     states, metadata = run.target.group_states(list(changed)), _metadata(run, changed)
+    # A group that got members meanwhile reads already; a broker would refuse, and its position is its own.
     free = [group for group in changed if states[group] in NO_MEMBERS]
     for group in free:
         run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(changed[group]))
         again = {to: GroupPosition(offset, metadata[group].get(to, "")) for to, offset in changed[group].items()}
+        # Behind the lease's wait, so this is the last one who sets it. Asked again before the bytes, whose lease and
+        # fence it is.
         run.target.commit_group_offsets(group, again, run.may_set)
     return sum(len(changed[group]) for group in free)
 
@@ -232,6 +245,7 @@ def _leave_checkpoints(run: Attempt) -> int:
     lease = run.lease
     assert lease is not None
     right = WritePermit(lambda: lease)
+    # The lease itself is the permit: a tail that was started since writes its own, and must not find ours behind them.
     with right.granted(run.target.wire):
         return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
 
@@ -254,8 +268,11 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
     before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
     ours = {_target(row): (row["target_offset"], *row.get("earlier", ())) for row in record.positions}
     # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
+    # Of this round, or of an earlier one: a process that dies between two rounds leaves either in the partitions.
     still_ours = [tp for tp, offsets in ours.items() if tp in now and now[tp].offset in offsets]
     changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
+    # Two requests, for what was there before and for what was not. Dies between them: the next lifter finds the first
+    # part equal to what it was, and does the second.
     target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before}, permit)
     try:
         target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before], permit)
@@ -268,6 +285,8 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
 def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
+    # Noted before the first commit: it is what the group gets back. A tail may set a position behind this, until its
+    # wait is over: `keep_groups` finds that; backed out before, its position stays, which is as good as the one before.
     there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
     moves = sync.decide(translated.moves, there, run.request.allow_rewind)
     _require_none_ahead(run, moves)
@@ -287,9 +306,14 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
         GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in sorted(settled.items())
     ]
+    # Dies before it: no position was set. Dies behind it: positions are set, or some are, or none; each of these is
+    # told by what the group has, and undone by that.
     run.save()  # intent on record before effect
+    # Frozen before a request: the permit asks decision and lease again, and refuses if another attempt has gone up.
+    # What is left is one request that was permitted and is sent late (ADR 37).
     sync.set_positions(run.target, moves, run.may_set)
     for record in run.report.groups:
+        # For people: what goes back goes by what the group has, not by this.
         record.committed = True
     run.save()
 

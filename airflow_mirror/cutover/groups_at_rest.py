@@ -58,10 +58,13 @@ def settle(run: Attempt) -> dict[str, Settled]:
 
     :raises GroupsStillMoving: after ``wait_groups_s``.
     """
+    # Asked anew, not taken from the preview: a group that was created since moves as well.
     pending = dict.fromkeys(selected(run), "")
     seen = run.seen_groups  # the time for which positions have not moved counts across steps
     settled: dict[str, Settled] = {}
     started, unread, ends = run.now(), unread_in(run), run.ends
+    # Never beyond what is left of the fence: a group that does not rest is a reason to back out, not to be overtaken by
+    # a guard.
     timeout_s = run.at_most(run.limits.wait_groups_s)
     while True:
         # State before positions: a group that had no members can't have moved by the time its positions are read.
@@ -71,6 +74,7 @@ def settle(run: Attempt) -> dict[str, Settled]:
             if not positions:
                 del pending[group]
                 continue
+            # Any change begins the time anew, also one that went back.
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
@@ -81,6 +85,7 @@ def settle(run: Attempt) -> dict[str, Settled]:
             if why is None:
                 pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
             else:
+                # Final for now. What moves behind this is found by `commit_groups`, behind its commit.
                 settled[group] = Settled(why, groups[group].state, positions)
                 del pending[group]
         if not pending:

@@ -51,9 +51,11 @@ def holders(run: Attempt) -> list[str]:
     :raises BrokerError: a coordinator does not answer.
     """
     assert run.report.fence is not None
+    # Not "none": nobody can tell. It is in the report, and no way back is armed on it.
     if run.report.fence.unseen:
         return []
     lines = []
+    # Asked of all coordinators; one that does not answer is an error, and no empty list.
     for txn in run.source.open_transactions():
         if held := sorted(txn.partitions & run.routes.keys()):
             since = datetime.fromtimestamp(txn.started_ms / 1000, UTC).isoformat(timespec="seconds")

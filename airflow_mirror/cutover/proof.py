@@ -41,6 +41,7 @@ def look_before(run: Attempt) -> dict[str, str]:
     if unknown := unproven(run.source_log):
         why = "no invalid batch is sent to brokers of a release on which it was not seen to be left unwritten"
         return {"by": ACLS, "why": f"{why}: {some(unknown)}"}
+    # Before the fence, by the same principal: only a change of the answer proves that it was the fence.
     codes = run.source_log.write_answers(run.routes)
     if others := {tp: code for tp, code in codes.items() if code != _MAY}:
         return {"by": ACLS, "why": f"the mirror's principal can't write at the source before the fence: {_shown(others)}"}
@@ -58,10 +59,14 @@ def prove(run: Attempt) -> dict[str, str]:
         return record.proof
     started, timeout_s = run.now(), run.at_most(run.limits.proof_timeout_s)
     while True:
+        # Lists first: a leader that does not have the rule yet would answer as before, and be taken for one that lets a
+        # super user in.
         without = run.fence.brokers_without(run.intent)
         found = [f"broker {broker} does not list its ACLs" for broker in without]
         if not found and record.proof["by"] == ANSWERS:
             codes = run.source_log.write_answers(run.routes)
+            # Only the first time: later, at the opening, the same answer means that somebody has let the mirror in, or
+            # removed the rule.
             if all(code == _MAY for code in codes.values()) and record.proven is None:
                 why = "the mirror's principal is let in in spite of the fence: a super user, whom no ACL binds"
                 record.proof = {"by": ACLS, "why": why}
@@ -69,6 +74,8 @@ def prove(run: Attempt) -> dict[str, str]:
             else:
                 found = [f"the leader of {tp} answers {error_name(c)}" for tp, c in codes.items() if c != _MAY_NOT]
         if not found:
+            # In the report with the step's end. A later process does not believe it: it proves once more
+            # (`writers.require_source_shut`).
             record.proven = record.proven or time.time()
             return record.proof
         if run.now() - started >= timeout_s:

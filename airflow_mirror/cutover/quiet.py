@@ -28,6 +28,8 @@ def longest_pause(run: Attempt) -> float:
     started, longest = run.now(), 0.0
     last: dict[TopicPartition, float] = {}
     ends: Offsets = {}
+    # Before the fence, when it costs nobody anything: behind it a slow producer could not be told from one that is kept
+    # out.
     while run.now() - started < run.limits.quiet_at_most_s:
         now, latest = run.now(), run.source_log.log_ends(run.routes)
         for tp in [tp for tp in ends if latest[tp] != ends[tp]]:
@@ -52,6 +54,8 @@ def prove_fence(run: Attempt) -> dict[str, Any]:
     :raises PlanOutdated: somebody has. Other errors as :func:`prove_ends`.
     """
     evidence = prove_ends(run)
+    # Looked at behind the fence: what was there before its first rule is seen now, and what comes later nobody can have
+    # written to. The decision to open pins the plan's revision for what joins behind this.
     if changed := drift(run):
         raise PlanOutdated(changed)
     return evidence
@@ -71,7 +75,10 @@ def prove_ends(run: Attempt) -> dict[str, Any]:
     unseen = run.report.fence.unseen
     still_s = quiet_s(run) if unseen else 0.0
     run.waits_for = "brokers to hear of the fence"
+    # For produce requests that were authorised before brokers heard of the fence: they end up below the ends that are
+    # read next, or move them, which is seen.
     run.pause(run.limits.settle_s)
+    # The proof before the ends: read before it, a record that a lagging broker let in would come behind the proven end.
     proof = prove(run)
     tps = list(run.routes)
     ends = run.source_log.log_ends(tps)
@@ -85,6 +92,7 @@ def prove_ends(run: Attempt) -> dict[str, Any]:
         latest = run.source_log.log_ends(tps)
         moved = moves(ends, latest)
         if moved:
+            # A marker may come, and moves the end; a record may not.
             raise_if_written(run, ends, latest)
             markers += sum(after - before for before, after in moved.values())
             ends = latest
@@ -93,10 +101,14 @@ def prove_ends(run: Attempt) -> dict[str, Any]:
             run.quiet_since = run.now()
         elif run.now() - run.quiet_since >= still_s:
             break
+        # Its marker, and what that decides about its records, would come behind the proven end, when nobody copies any
+        # more.
         if (still_open or held) and run.quiet_since - started >= timeout_s:
             raise TransactionsOpen(timeout_s, still_open, held)
         run.waits_for = f"transactions to end: {some(held)}" if held else _standing(still_s)
         run.pause()
+    # The cut. Saved by the step's end, before anything rests on it; a process that dies before that has drained nothing
+    # yet.
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
     return {
         "proof": proof, "partitions": len(ends), "markers_after_fence": markers, "transactions_waited_for": list(waited),
@@ -112,6 +124,8 @@ def stand_still(run: Attempt) -> dict[str, Any]:
     """
     assert run.report.fence is not None
     still_s = quiet_s(run)
+    # Since when they stand still is known to this process alone: a retry counts from the beginning, since writers may
+    # be back.
     while run.now() - run.quiet_since < still_s:
         run.waits_for = _standing(still_s)
         run.pause()

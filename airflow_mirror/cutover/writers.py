@@ -38,6 +38,7 @@ def require_tail(run: Attempt) -> None:
     run.report.saw_lag(behind)
     if not behind:
         return
+    # A job that was killed holds the lease still: that it copies, the preview has looked at by its signs.
     if not run.on.target.is_anybody_writing(run.mirror.name):
         worst = sorted(behind.items(), key=lambda i: -i[1])[:5]
         shown = ", ".join(f"{tp} by {lag}" for tp, lag in worst)
@@ -53,10 +54,16 @@ def stop_writers(run: Attempt) -> dict[str, Any]:
 
     :raises Fenced: another job takes the lease at the same moment.
     """
+    # Never before the drain: whoever takes it ends the tail, and it can't be given back. Dies right behind it: the mark
+    # says that writing was ended to every tail and status; backing out, or the guard, lifts the fence, and the tail is
+    # started again.
     run.lease = run.on.target.take_lease(run.mirror.name, to_end=True)
+    # From behind the answer, so never too early: tasks count from before their last confirmed request.
     run.sealed_at = run.now() + run.lease.wait_s
     run.permit()  # a process that was frozen takes it from whoever went on meanwhile: that one notices, and so does it
     run.report.lease = asdict(run.lease)
+    # The report has it before anything rests on it. Who undoes this attempt tells by it that the tail has lost its
+    # lease.
     run.save()
     return {"lease_epoch": run.lease.epoch, "wait_s": run.lease.wait_s}
 
@@ -70,13 +77,18 @@ def seal_target(run: Attempt) -> dict[str, Any]:
     :raises LeaseLost: another job took the lease meanwhile.
     """
     assert run.lease is not None
+    # First: what is looked at, or set again, below must be looked at behind the last request of whoever may still
+    # write.
     waited_s = _wait_for_the_last_task(run)
+    # The tail's driver sets positions under the same lease, up to the end of the wait.
     again = keep_groups(run)
     left = leave_checkpoints(run)
+    # Before the target is looked at: what differs there is explained by a leak of the fence, if there is one.
     still_quiet(run)
     if behind := lags(run.ends, positions(run, run.ends)):
         raise DrainTimedOut(waited_s, behind)
     _require_target_ends(run)
+    # Last: it says of all that was read above that no other job of the mirror has written since the wait.
     run.on.target.confirm_lease(run.lease)
     return {"waited_s": round(waited_s, 3), "positions_set_again": again, **left}
 
@@ -90,6 +102,8 @@ def take_lease(run: Attempt) -> None:
 def _wait_for_the_last_task(run: Attempt) -> float:
     """Wait for the rest of the time in which an unseen task may still write; return the seconds waited."""
     started, run.waits_for = run.now(), "the tail's last task to stop"
+    # A task that nobody can hear (a lost host, a Spark executor) is told by nobody; it stops by itself when it can no
+    # longer confirm. A freeze of this process only makes the wait longer.
     while (left := run.sealed_at - run.now()) > 0:
         run.pause(left)
     return run.now() - started
@@ -103,10 +117,14 @@ def hold_lease(run: Attempt) -> None:
     """
     if run.lease is not None:
         try:
+            # Ours still: whoever takes it from now on waits seven seconds before it writes, and reads before that what
+            # is decided.
             run.on.target.confirm_lease(run.lease)
             return
         except LeaseLost as e:
             run.log.warning("taking the writer lease again before the fence is lifted: %s", e)
+    # A later process has no token, or another job has taken it: taken for good, and waited for, before the source is
+    # open.
     take_lease(run)
 
 
@@ -118,6 +136,9 @@ def require_no_writer(run: Attempt) -> None:
     :raises LeaseLost: another job of the mirror took the lease.
     """
     assert run.lease is not None
+    # The proof is of one moment, and minutes old by now. Frozen behind these looks: what can be decided meanwhile is
+    # pinned (`steps.open_target`); rules that somebody deletes at the source meanwhile are not, and aftercare names
+    # that.
     require_source_shut(run)
     _require_target_ends(run)
     # Last: a lease that is still ours proves that no task of the mirror wrote between the reading of the ends and now.
@@ -132,8 +153,11 @@ def require_source_shut(run: Attempt) -> None:
     assert run.report.fence is not None
     if not run.fence.is_up(run.intent):
         raise FenceGone(run.source.role)
+    # At each broker, and by the leaders' own answers: a list that the controller has says nothing about a broker that
+    # lags.
     prove(run)
     require_none_held(run)
+    # Behind the proof: what was written before a leader refused is below the ends that are read now.
     still_quiet(run)
 
 
