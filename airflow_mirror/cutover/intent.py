@@ -92,6 +92,8 @@ class Intent:
         missing = [acl for acl in (topic_rule(t, "WRITE", "DENY") for t in self.topics) if acl not in there]
         if not missing or not self.spared:
             return not missing
+        # Swapped, or half swapped: a process may have died at any of its rules. It counts as shut where either form is
+        # complete.
         instead = {*self.instead_deny, *self.instead_allow}
         return instead <= there and not any(letting_write(listed, acl.name, self.spared) for acl in missing)
 
@@ -126,12 +128,16 @@ class Intent:
         :param topics: of the plan that it pins.
         :raises LedgerNewer: it holds what this version does not know, so that it could not be undone.
         """
+        # The same order as when the places were written: of the plan that the decision pins by its hash, not of
+        # today's.
         listed = tuple(sorted(set(topics)))
 
         def those(places: str) -> frozenset[str]:
             return frozenset(listed[place] for place in _places(places))
 
         try:
+            # A newer version has changed something that this one can't undo. Lifted without it, the rest would count as
+            # lifted.
             if not value.keys() <= set(_KNOWN):
                 raise KeyError
             return cls(
@@ -141,6 +147,8 @@ class Intent:
                 replaced={host: those(its) for host, its in value.get("replaced", {}).items()},
                 copied_by=str(value.get("copied_by", "")),
             )  # fmt: skip
+        # A place beyond the plan's topics, say: whoever may write to decisions can't have a rule touched that no fence
+        # of it has.
         except (KeyError, IndexError, ValueError, AttributeError, TypeError):
             raise LedgerNewer("what a fence has changed", value) from None
 

@@ -43,14 +43,19 @@ def spare(listed: Collection[Acl], topics: Iterable[str], own: str, ours: Collec
     if own in (EVERYBODY, _UNNAMED):
         raise FenceNotSwapped([f"the mirror is {own} there, as applications are that do not log in: give it a name"])
     add, remove, problems = set[Acl](), set[Acl](), list[str]()
+    # Judged without the DENY for everybody, which goes last: what is worked out has to hold when that is gone.
     rest = [acl for acl in listed if acl not in ours]
     for topic in topics:
         for acl in letting_write(rest, topic, own):
             if acl.principal != EVERYBODY:
                 add.add(topic_rule(topic, "WRITE", "DENY", acl.principal))
             elif (acl.name, acl.pattern_type, acl.operation) == (topic, "LITERAL", "WRITE"):
+                # Deleted at the source, and noted in the intent: who lifts the fence creates it again before he lets
+                # anybody in.
                 remove.add(acl)
             else:
+                # Found before the first change, and all of it: a swap that stops half way leaves the fence up, and a
+                # person waits.
                 problems.append(f"{acl} lets everybody write to {topic}, and covers more: allow it by name in its place")
         on_it = [acl for acl in rest if is_write(acl, topic)]
         problems += [

@@ -26,16 +26,21 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     """
     values = on.target.ledger.values()
     there = decision.fence_state(values, mirror)
+    # By the plan that the decision pins: a rule on a topic that was left out of the next plan is still one of ours.
     plan_hash = there.plan if there is not None else plans.last_hash(values, mirror)
     if plan_hash is None:
         return []
     topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
     intent = None if there is None else intent_of(on.target, mirror, there)
     known: set[Acl] = set()
+    # What a fence has found there is the site's own, and never named as a leftover.
     name, held = "", frozenset[str]() if intent is None else intent.held
+    # Of one that is over no rule is explained any more: what is there came late.
     if intent is not None and there is not None and not there.is_over:
         known, name = set(intent.deny), name_of(mirror, there.run, there.id)
     found = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    # Rules and record are read one after the other: a fence that goes up in between has rules that the record which was
+    # read does not explain. A person would be told to remove them.
     if found and decision.fence_state(on.target.ledger.values(), mirror) != there:
         return unexplained(on, mirror)  # a fence went up, or came down, while we looked
     return found
@@ -68,6 +73,8 @@ def described(run: Attempt) -> Intent:
     run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics)
     if before is not None and before.kind == AclFence.kind:
         earlier = intent_of(run.on.target, run.mirror.name, before)
+        # A request of the last fence's owner that was applied behind its lifting. Taken for the site's own it would
+        # stay behind ours, and nobody would know why producers are refused.
         if late := sorted(intent.held.intersection(earlier.topics) - earlier.held):
             cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
             raise FenceStands(run.mirror.name, before.run, cause)
@@ -82,9 +89,12 @@ def require_no_other(on: Platform, fence: AclFence, mirror: str, topics: Collect
 
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
+    # Before it is looked whether they are in the way: one that is named in between is among those that are new behind
+    # our own name (`raised.Raised.claim`), never among those that were judged.
     others = fence.others(mirror)
     fence.require_no_other(mirror, topics, run)
     if any(of_another(on, other) is None for other in others):
+        # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
         on.source.clock.sleep(READ_BACK_S + _ON_THE_WAY_S)
         fence.require_no_other(mirror, topics, run)
     return others
@@ -95,4 +105,6 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
 
     :raises CutoverTakenOver: a fence of the mirror stands by now.
     """
+    # A person has looked at a list that is seconds old. Asked before each request: a fence that has gone up since
+    # consists of these very rules.
     return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror))

@@ -36,25 +36,38 @@ def swap_fence(
     :raises CutoverTakenOver: somebody lifts the fence meanwhile.
     """
     ledger, source = on.target.ledger, on.source
+    # What is read here is compared when the swap is decided: who closes the fence meanwhile, or swaps it otherwise,
+    # refuses it.
     there = decision.fence_state(ledger.values(), mirror)
     if there is None or there.phase != decision.OPENED or (run and there.run != run):
         raise FenceNotSwapped([f"no cutover of mirror {mirror!r} has finished with a fence that it kept"])
     if there.kind != AclFence.kind:
         raise FenceNotSwapped([f"it is a callable ({there.name}): only ACLs tell the mirror from applications"])
     fence, intent = AclFence(source.admin, clock=source.clock), intent_of(on.target, mirror, there)
+    # Swapped so, a fence that somebody has opened by hand would shut applications out that write there by now.
     if not fence.is_up(intent):
         raise FenceGone(source.admin.role)
+    # Worked out from the rules as they are: a call that died half way finds its own rules among them, and adds nothing
+    # twice.
     swapped = _swapped(intent, source.admin.describe_acls(resource_type="TOPIC"), own)
     if not check_only:
         swapped = replace(swapped, copied_by=copied_by or intent.copied_by)
+        # Decided before the first rule. Dies behind it: the DENY for everybody stands, perhaps beside some of what
+        # takes its place; who lifts it deletes both, and creates again what was, or was to be, taken away.
+        # Dies amid the swap: on each topic everybody is denied, or everybody but the mirror, and nothing in between; the
+        # next call goes on.
         there = _decided(on, mirror, there, swapped)
         fence.swap(swapped, decision.permit(ledger, mirror, there))
+        # Once more: a rule may have come to the broker behind somebody's lifting. It names principals, so nobody can
+        # tell it from the site's own, and it is not taken back; the caller hears that the fence is not the one it
+        # wanted (docs/security.md).
         decision.permit(ledger, mirror, there)()
     return fence_text(AclFence.kind, swapped)
 
 
 def _decided(on: Platform, mirror: str, there: FenceState, intent: Intent) -> FenceState:
     value = intent.value()
+    # The same again is no decision: two that swap at once for one mirror end with one record.
     return there if there.intent == value else decision.change_intent(on.target.ledger, mirror, there, value)
 
 
@@ -63,6 +76,8 @@ def _swapped(before: Intent, listed: Sequence[Acl], own: str) -> Intent:
     if before.spared not in ("", own):
         raise FenceNotSwapped([f"it spares {before.spared} already, and not {own}"])
     found = spare(listed, before.topics, own, before.deny)
+    # What an earlier call has created is no more among what is missing; left out of the intent, nobody would ever
+    # delete it.
     add = {*found.add, *before.instead_deny, *(before.instead_allow if before.spared else ())}
     return replace(
         before,

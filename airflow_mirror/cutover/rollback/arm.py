@@ -121,9 +121,12 @@ def arm(
     source, target, here, there = on.source.admin, on.target.admin, on.target.ledger, on.source.ledger
     require_source(source, plan)
     decided = direction(here.values(), name)
+    # Both ledgers, since one of the clusters may have been lost, failed over and returned: only the higher generation
+    # is right.
     require_not_older(decided, direction(Ledger(source).peek(), reverse_name(name)), name)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
+    # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed.
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(on, report_of, plan, decided, check_only=check_only)
     own, plan = own_on(plan, source), _without(plan, exclude_topics)
@@ -135,24 +138,35 @@ def arm(
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None
     if not reasons:
+        # Before the swap: what would block the way back must not be found when the fence is changed already.
         reverse, reasons = reverse_plan(plan, source, target, exclude_topics, probe=not check_only)
     fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
+    # Dies behind it: a ledger without anything in it, which the next call finds. Behind the swap it would be too late:
+    # who lifts the fence from there on says in it that nobody copies back.
     Ledger(source).create()  # who lifts the swapped fence again says there that nobody copies back
+    # Dies behind it: the mirror may write, and nobody does, since no job has a plan. Whoever lifts the fence undoes it.
     fence = _swap(on, name, run, own, reasons)
+    # Behind the swap, which waits for brokers: what was written there until then has offsets that the mirror would
+    # write to.
     reasons += _moved(run, report, plan, source, target, None)
     if reasons:
         raise NoWayBack(name, reasons)
     if not all(t.target_exists for t in reverse.topics):
         there_is = fence_state(here.values(), name)
         assert there_is is not None
+        # Dies amid it: topics that are empty, and nobody's yet; the next call finds them as they were planned.
         create_target_topics(reverse, source, permit(here, name, there_is))
+    # Before the direction: once that is decided the target may be lost at any moment, and its fence has to be liftable
+    # without.
     copy_fence(on, report_of, plan)
+    # The plan before the decision that names it: who reads that decision finds the plan, whoever died in between.
     ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
     wanted = Direction(
+        # Above what either cluster has ever decided: of two ledgers that differ later the higher one is believed.
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
@@ -168,6 +182,8 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     state = fence_state(on.target.ledger.values(), name)
     assert report is not None and state is not None
     whole = on.target.plan(name, state.plan, state.revision)
+    # Plan, amendments, record, report: the record last but one, since it names what is before it. A death in between
+    # leaves plans that nobody names; the next call writes all of it again.
     ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
     for amendment in whole.amendments:
         ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), there)
@@ -312,6 +328,8 @@ def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Dire
     """Decide the direction; return what is decided, which is somebody else's if they were faster."""
 
     def change(values: Values) -> Values | None:
+        # Against a failover, or another arming, that was decided since: that one's word stays, and what is found is
+        # completed.
         return turn(mirror, wanted) if direction(values, mirror) == before else None
 
     here.decide(change)
@@ -335,6 +353,8 @@ def _complete(
         if state is not None and (state.run, state.phase) == (run, OPENED):
             return state
         if not check_only:  # who has lifted it may have found nothing of ours yet
+            # Somebody has closed the fence. He hands over what he finds of the reverse mirror before he lifts; if our
+            # adoption came behind that, he has found nothing, so it is handed over here. Twice is no harm.
             ownership.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
         raise gone
 
@@ -345,8 +365,12 @@ def _complete(
         raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
+        # Dies before it: decided, and nobody may copy: the topics are in production still, and each job refuses. Dies
+        # behind it, before the look below: no tail is started before this has returned, and the next call looks first.
         ownership.adopt(there, reverse, source)
+        # Read again: who closed it between the first look and the adoption has not seen that the topics have an owner.
         kept_fence()
+        # Last: a copy, for the day on which the target is lost. Without it the next call notes it.
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=raised.lines)
 
@@ -354,6 +378,7 @@ def _complete(
 def _note(there: Decisions, mirror: str, decided: Direction) -> None:
     def change(values: Values) -> Values | None:
         found = direction(values, mirror)
+        # A slow call must not write an older generation over a newer one.
         return turn(mirror, decided) if found is None or found.generation < decided.generation else None
 
     there.decide(change)

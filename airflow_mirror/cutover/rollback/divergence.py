@@ -130,6 +130,8 @@ def undecided(
         topics = {tp.topic for tp in now}
         old = {tp: at.offset for tp, at in on_old.get(group, {}).items() if tp.topic in topics}
         read_there = sorted(tp for tp, offset in old.items() if then_old.get(tp) != offset)
+        # It has read on both sides since. Taken from either, it reads records twice or skips them; a person says which
+        # counts.
         if read_there and any(then_new.get(tp) != at.offset for tp, at in now.items()):
             lines.append(f"group {group!r} has committed on both sides since: {read_there[0]} on the old source as well")
     return lines

@@ -65,6 +65,8 @@ def export(log: WireCluster, mirror: str, cluster_id: str, verdict: TopicDiverge
         has deleted the next records.
     """
     place = _place(directory, verdict)
+    # The files first, each synced, the manifest last: a process or host that dies at any line leaves no manifest, or
+    # one whose files are all on disk.
     rows = [_write(log, one, place) for one in verdict.surplus]
     manifest = {
         "v": _VERSION, "mirror": mirror, "cluster": cluster_id, "topic": verdict.topic, "topic_id": verdict.topic_id,
@@ -72,6 +74,7 @@ def export(log: WireCluster, mirror: str, cluster_id: str, verdict: TopicDiverge
     }  # fmt: skip
     replace_file(place / MANIFEST, json.dumps(manifest, indent=1))
     sync(place.parent)
+    # What was written is believed only after it was read: the topic is deleted on this word.
     return read_back(verdict, directory)
 
 
@@ -92,6 +95,7 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
         raise ExportBroken(verdict.topic, str(place / MANIFEST), f"it is no manifest ({e!r})") from None
     if manifest.get("v") != _VERSION or manifest.get("topic_id") != verdict.topic_id:
         raise ExportBroken(verdict.topic, str(place / MANIFEST), f"it is not of topic id {verdict.topic_id}")
+    # Against the topic as it is by now: an export that was whole yesterday lacks what the source took since.
     for one in verdict.surplus:
         start, end = known.get(one.source.partition, (0, 0))
         if not start <= one.first or end != one.end:
@@ -99,6 +103,7 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
             raise ExportBroken(verdict.topic, str(place / MANIFEST), cause)
     for row in rows:
         path = place / row["file"]
+        # Each byte, not the sizes: a host that lost its power has files of the right length full of zeros.
         found = _summed(_read(path, verdict.topic), row["start"], row["end"], verdict.topic, str(path))
         if wrong := [f"{key} {found[key]}, not {row[key]}" for key in found if found[key] != row[key]]:
             raise ExportBroken(verdict.topic, str(path), ", ".join(wrong))
@@ -115,8 +120,11 @@ def _place(directory: Path, verdict: TopicDivergence) -> Path:
 def _write(log: WireCluster, one: Surplus, place: Path) -> dict[str, Any]:
     """Write one partition; return its row in the manifest."""
     name = f"{one.source}/{one.first:020}.log"
+    # By the offset at which it differs: a call that finds another one writes another file, and the manifest names which
+    # counts.
     path = place / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Over what a call that died has left: half a file is never gone on with, since the log may have lost its beginning.
     with path.open("wb") as file:
 
         def written() -> Iterator[RawBatch]:
@@ -148,6 +156,7 @@ def _summed(batches: Iterable[RawBatch], start: int, end: int, topic: str, where
             raise ExportBroken(topic, where, f"batch at offset {raw.first_offset}: {cause}")
         digest.update(raw.view)
         size, count, reached = size + len(raw.view), count + 1, raw.next_offset
+    # Retention has taken the rest meanwhile, or a fetch ended early: not all of it, so it is no export.
     if reached < end:
         raise ExportBroken(topic, where, f"it ends at offset {reached}, and should reach {end}")
     return {"sha256": digest.hexdigest(), "bytes": size, "batches": count, "records": records}

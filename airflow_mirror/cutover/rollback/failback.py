@@ -103,10 +103,14 @@ def failback(
     report = report_of.load()
     if report is None or not report_of.run.startswith(RUN):
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
+    # Before anything is compared: what is still written to is never the same twice.
     _require_fenced(mirror, report, on)
+    # Armed meanwhile, its topics are a mirror's that copies there: nothing of them is deleted any more.
     if armed(mirror, on.target.ledger.values()) is not None:
         raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
+    # As they are now, whatever a call before has found: it may have died behind a deletion, and the topic is `gone` by
+    # now.
     found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin, level)}
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
@@ -115,16 +119,29 @@ def failback(
     record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RUN))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
+        # Dies amid it: files without a manifest, which count as no export, and are written anew.
         exported = _export(source, mirror, one, export_to)
         log.info("exported and read back: %s", exported)
         noted = {**vars(exported), "partitions": len(exported.partitions), "host": socket.gethostname()}
+        # Where the export lies, on which host, with its digest: noted before anything is deleted, because a host may be
+        # lost, and nobody would know that there was one.
         record.write_exported(one.topic, noted)
         if one.topic in recreate:
+            # Right before the deletion: hours may lie between, in which a disk fails, or another call writes there.
             if read_back(one, export_to).digest != exported.digest:
                 raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
+            # The source's own state once more. The permit that it returns is asked right before the bytes: one that was
+            # lifted, or armed, while this process was frozen is not deleted from.
             fenced = _require_fenced(mirror, report, on)
+            # Before its effect. Dies in between: a note of a deletion that did not happen; the topic is there,
+            # `diverged`, and the next call does it. The other way round a topic would be gone, and nobody would have
+            # written who did it.
             record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
+            # By its id: answer lost and tried again, or thawed days later, it can hit no topic that was created in its
+            # name since.
             source.delete_topic(one.topic, one.topic_id, fenced)
+            # Each broker hears of it in its time: an arming that asks a slow one would take the old topic for the one
+            # to copy into.
             settle(partial(_still_there, source, one), "topics")
             log.info("deleted %s (id %s) from the old source; arming the way back creates it", one.topic, one.topic_id)
             found[one.topic] = TopicDivergence(topic=one.topic, topic_id="", verdict=GONE)
@@ -137,6 +154,8 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
         raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-on-return'"])
     there = fence_state(on.target.ledger.values(), mirror)
+    # The decision, the report and the rules have to be about one attempt: a report alone may be of a fence that was
+    # lifted.
     raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
     if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
         raise FenceGone(on.source.admin.role)
@@ -150,6 +169,8 @@ def _export(source: ClusterAdmin, mirror: str, one: TopicDivergence, directory: 
             mirror, [f"the old source's brokers have no topic ids: {one.topic} can't be told from another one"]
         )
     try:
+        # Of a call that died behind it, or was repeated: what is whole, and has all that the topic has by now, is not
+        # exported again.
         return read_back(one, directory)
     except ExportBroken:
         return export(source.wire, mirror, source.cluster_id(), one, directory)

@@ -33,6 +33,7 @@ def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence
 
     :param fence: that the cutover will raise.
     """
+    # Asked before the fence, and by arming once more behind it: rights, topics and rules may be others by then.
     reasons = not_reversible(plan)
     try:
         own = own_on(plan, source)

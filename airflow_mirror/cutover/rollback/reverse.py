@@ -14,6 +14,7 @@ _SUFFIX = "-reverse"  # no dot: the names of a mirror's fences are told apart by
 
 def reverse_name(mirror: str) -> str:
     """Return the name of a mirror's reverse; that of a reverse is the mirror's own."""
+    # Its own inverse: a rollback of a rollback finds the first mirror, its ledger keys and its lease again.
     return mirror.removesuffix(_SUFFIX) if mirror.endswith(_SUFFIX) else mirror + _SUFFIX
 
 

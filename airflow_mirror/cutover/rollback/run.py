@@ -71,6 +71,8 @@ def way_back(mirror: str, on: Platform, accepted: Collection[str] = ()) -> WayBa
 
     :param on: its source and its target. :param accepted: as in :class:`WayBack`. :raises NoWayBack: none was armed.
     """
+    # What a person calls a rollback, of whichever process, starts from this record alone; what is armed anew since is
+    # another.
     decided = armed(mirror, on.target.ledger.values())
     if decided is None:
         raise NoWayBack(mirror, ["none was armed"])
@@ -94,10 +96,17 @@ def roll_back(
     on = clusters.on.turned()
     still = {*way.accepted, *request.accept_still_groups}
     return run_cutover(
+        # Kept in any case: the cluster that is left must not be written to, or it would have records that the other one
+        # lacks.
         replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
         additions=Additions(
+            # Before its fence: what a person has to decide about costs no second of it.
             require=partial(_require, way, on.source.admin, on.target.admin, log, require),
+            # In the very record that opens the old source: in one of its own, a process that dies in between leaves an
+            # open cluster that every ledger calls the old one, and a tail that may copy into it.
             decide_with=partial(turned, way, kept.run),
+            # Behind that record nothing is undone. Dies before this: both clusters are shut, guards call a person, and
+            # the next call of the run comes here.
             afterwards=partial(_open_source, way, on, log),
         ),
     )  # fmt: skip
@@ -105,8 +114,11 @@ def roll_back(
 
 def _open_source(way: WayBack, on: Platform, log: Log) -> None:
     known = Assurance(ended=way.plan.mirror.name)
+    # By the record of the first cutover's fence, on the cluster that was open until now. Dies amid it: `closing`, which
+    # the next call takes over. What it has copied back was ended, and is held, by this rollback.
     for line in lift_leftover_fence(on, way.mirror, run=way.report_of.run, include_retained=True, known=known):
         log.info("lifted on the old source: %s", line)
+    # Last: the old source's own ledger still says that the fence is kept, and is read should the other cluster be lost.
     copy_fence(on, way.report_of, on.target.plan(way.mirror, way.report().plan_hash))
 
 

@@ -61,6 +61,7 @@ def classify_divergence(
         rows.setdefault(row.source.topic, []).append(row)
     there = source.topics([t.source_topic for t in plan.topics])
     tps = {name: [TopicPartition(name, p) for p in range(info.partitions)] for name, info in there.items()}
+    # Behind a proven fence these ends stay: what is said here holds until somebody lifts it.
     ends = source.wire.log_ends([tp for its in tps.values() for tp in its])
     found: dict[str, TopicDivergence] = {}
     for name in [t.source_topic for t in plan.topics]:
@@ -73,6 +74,8 @@ def classify_divergence(
     same = [t for t in plan.topics if found[t.source_topic].verdict == DELTA]
     if same and level is not None:
         compared = replace(plan, topics=tuple(replace(t, partitions=len(tps[t.source_topic])) for t in same))
+        # Read in full on both sides: what was proven before the source died says nothing about the disks that came
+        # back.
         for one in verify_rest(compared, source.config, target.config, level=level)(ends):
             if not one.equal and one.first_difference is not None:
                 tp, known = TopicPartition(one.source_topic, one.partition), found[one.source_topic]
