@@ -49,6 +49,7 @@ def prove(
     for report in reports:
         for link in report.links:
             file, other = known.setdefault(link.number, (report.file, link))
+            # Two links of one number: one of the reports was made elsewhere, since the ledger decides one alone.
             if other != link:
                 cause = f"{file} has another one of this number, of run {other.run!r} instead of {link.run!r}"
                 raise _broken(report.file, link.number, cause)
@@ -62,6 +63,7 @@ def prove(
     for number, (file, link) in sorted(known.items()):
         if number - 1 in known:
             _require_next(file, known[number - 1][1], link)
+        # A link that was never decided: written into a report by hand, or its decision was refused and the report kept.
         if decided is not None and link not in decided:
             raise _broken(file, number, "the target's ledger has no such link")
     for one, after in pairwise(decided or ()):

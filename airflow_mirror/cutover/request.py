@@ -154,6 +154,8 @@ def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfi
     ):
         fence = fence_of(request.fence, source_admin, request.open_by_default)
         proofs = Proofs.on(target_admin, name)
+        # Of these very topics, by id: what was compared of a topic that was created again since proves nothing about
+        # this one.
         proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
         yield Clusters(
             on=Platform.of(source_admin, target_admin),

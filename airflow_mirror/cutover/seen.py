@@ -126,9 +126,11 @@ def look(run: Attempt) -> CutoverFacts:
 
     :raises CutoverCancelled: it was asked to stop. :raises TryAgain: a cluster does not answer.
     """
+    # What has no answer is a finding of its own, which blocks: silence must not pass for "all is well".
     to = Questions(CutoverCancelled)
     granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
     groups = _Groups(run)
+    # The target first, both times: read second it would seem ahead of a source that is written to.
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
     run.longest_pause_s = longest_pause(run)
     watched_s, asked = run.now() - started, run.now()

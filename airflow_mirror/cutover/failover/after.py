@@ -67,6 +67,7 @@ def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     """
     plan, decided = failed_over(target, mirror)
     require_source(source, plan)
+    # The cut that the decision names: notes of calls that came to nothing may lie beside it.
     cut = Record(target.state(CUT.below(mirror)), mirror, decided.attempt).cut()
     return counted(source, beyond(source, plan, cut.offsets))
 

@@ -55,6 +55,7 @@ class TailSeen:
         at = 0.0 if sign is None else sign.at
         source = follows.get(follower.NAME, {})
         # A look that failed as a whole says nothing about the source. One that has never seen it says so.
+        # By the tail's own clock alone: two hosts' clocks decide nothing here.
         unseen = at - (source["seen"] or 0.0) if "seen" in source else None
         ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
         return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
@@ -65,9 +66,12 @@ class TailSeen:
         :param age_s: the age of the last look that is noted, by the clocks of two hosts.
         """
         runs, unseen_s = f"its tail runs on host {self.host!r}, and", self.unseen_s
+        # A tail that sees the source: cut off from here is not gone. Unknown counts as seen.
         if self.status == RUNNING and (unseen_s is None or unseen_s < SILENCE_S):
             saw = "may see the source" if unseen_s is None else f"has seen the source {unseen_s:.0f} s ago"
             return f"{runs} {saw}"
+        # By two clocks: so for a refusal alone, on top of what the tail itself says, and it costs a retry or a word of
+        # force.
         if age_s is None or age_s >= SILENCE_S:
             return ""
         gone = f"its tail on host {self.host!r} is {self.status}" if self.status else "no tail is decided to be its"
@@ -194,6 +198,7 @@ def check(on: Side, mirror: str) -> Check:
     """
     target = on.admin
     plan, decided, tail = mirror_of(on, mirror)
+    # Listened for before the losses are worked out: what is told is as of the end of the silence.
     seen = tail_of(on, tail)
     now_ms = int(on.clock.time() * 1000)
     there = target.topics([t.target_topic for t in plan.topics])
@@ -221,6 +226,8 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     if decided is not None and decided.by != FAILOVER:
         decided = None
+    # The tail's, not the last one that was made: what was copied is what is there. Behind a decision the one that it
+    # names, since the tail has ended, and whoever completes it must open the same topics.
     plan_hash = decided.plan if decided else tail.plan if tail else ledger_store.last_hash(values, mirror)
     if plan_hash is None:
         known = ", ".join(sorted(ownership.mirrors(values))) or "none"
@@ -280,6 +287,7 @@ def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
         for t in identical
         for p in range(there[t.target_topic].partitions)
     }
+    # The log's end: nobody writes any more, and what is appended there is the mirror's, replicated already or not.
     for tp, end in wire.log_ends(sources).items():
         found[sources[tp]] = end
     maps = MapStore(plan.mirror.name)
@@ -302,6 +310,8 @@ def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
     beyond = {group: its for group, its in beyond.items() if its}
     return Groups(
         beyond=beyond,
+        # A broker refuses positions beneath members: they are named, and a person sets them once their consumers have
+        # ended.
         active=tuple(group for group in beyond if listed[group] not in NO_MEMBERS),
         known=tuple(sorted({*listed, *plan.groups})),
         positions=sum(map(len, found.values())),

@@ -36,19 +36,28 @@ def promote(
     name = plan.mirror.name
 
     def change(values: Values) -> Values | None:
+        # Called for each try, on what is decided then: another failover may have won in between, and is completed in
+        # that case.
         found = direction(values, name)
         one = wanted if found is None or found == before else found
         if found != one:
+            # In the record, so pinned by its versions: a cutover that opens, or goes up, at this very moment is
+            # refused, or we are.
             require_no_cutover(values, name, force=force)
+            # One that was decided since may have the lease, and write beyond the cut that is noted.
             if ACTIVE.at(values, name) != tail:
                 raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
         opened = ownership.opening(values, plan, topic_ids, one.opened_by, one.at)
         if found == one:
+            # The first record has ended the tail and turned the direction, and with one open topic no job of the plan
+            # writes to any. So a death between two records leaves nothing that could be written to; the next call opens
+            # the rest.
             return opened  # more topics than one decision holds
         return {**turn(name, one), **ended(name), **(opened or {})}
 
     while ledger.decide(change) is not None:
         pass
+    # What stands, which is somebody else's if they were faster: two calls at once end with one failover.
     found = direction(ledger.values(), name)
     assert found is not None
     return found
@@ -63,5 +72,7 @@ def require_no_cutover(values: Values, mirror: str, *, force: bool) -> None:
     there = fence_state(values, mirror)
     if there is not None and there.phase == OPENED:
         raise MirrorCutOver(mirror, [], f"run {there.run!r} has opened the target")
+    # By force: the cutover's own `opened` is refused from then on by the direction (`decision.open_behind`), and its
+    # lifting leaves the groups where they are.
     if there is not None and there.stands and not force:
         raise CutoverRunning(f"run {there.run!r}, whose fence is {there.phase}")

@@ -169,6 +169,7 @@ def losses(
         age_s=_seconds(seen.at_ms, now_ms) if looked else None,
         oldest_s=_seconds(oldest_ms, now_ms),
         missed_s=None if missed_ms is None else _seconds(seen.at_ms, missed_ms),
+        # From the partition that was seen longest ago: it may have taken records the longest.
         unseen_s=_seconds(oldest_ms, now_ms if missed_ms is None else missed_ms),
         rate=rate,
         note_s=noted_every_s(len(known)) + 1,

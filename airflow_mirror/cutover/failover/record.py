@@ -53,11 +53,14 @@ class Record:
 
     def write_cut(self, cut: Cut) -> None:
         """Write where the copy ended, before that is decided."""
+        # In pieces, each under this attempt's name: one that dies amid it leaves no whole cut, and no decision that
+        # names it.
         self._state.write(CUT.put(cut.to_dict(), *self._mine))
 
     def forget_others(self) -> None:
         """Remove what attempts that came to nothing have left, once this one is decided."""
         mirror, attempt = self._mine
+        # Notes of a returned source and of exports as well, of failovers before this one: they were about another cut.
         others = [key for key in self._state.read() if not key.startswith(f"{CUT.below(mirror)}{attempt}/")]
         if others:
             self._state.write(dict.fromkeys(others))
@@ -68,6 +71,8 @@ class Record:
         :raises InputError: it is not there.
         """
         cut = CUT.load(Cut.from_dict, self._state.read(), *self._mine)
+        # Decided and not there: not an attempt that died, since the cut is written whole before; somebody has deleted
+        # records.
         if cut is None:
             mirror, attempt = self._mine
             raise InputError(
@@ -83,6 +88,8 @@ class Record:
 
     def write_done(self, done: Mapping[str, Any]) -> None:
         """Write which steps are done."""
+        # One key that is replaced: two calls that complete at once may each miss a step of the other, which is then
+        # done twice.
         self._state.write(DONE.put({"steps": done}, *self._mine))
 
     def returned(self) -> dict[str, Any] | None:
@@ -102,4 +109,6 @@ class Record:
 
     def write_exported(self, topic: str, found: Mapping[str, Any]) -> None:
         """Note that a topic's export is finished and was read back, or that its topic is about to be deleted."""
+        # A key for each topic: exports of thousands need no record that holds them all, and one that dies between two
+        # loses none.
         self._state.write(EXPORTED.put({"found": found}, *self._mine, topic))

@@ -110,21 +110,30 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     plan, decided, _ = checks.mirror_of(on, mirror)
     require_exclusive_topics(plan, "be failed over")
     state = on.state(CUT.below(mirror))
+    # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
+    # at most.
     if decided is None:
         decided = _decide(on, plan, before, force, log)
     else:
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
+        # More topics than a record holds: the one that died had opened the first of them, and no job may write to any.
         decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
     record = Record(state, mirror, decided.attempt)
+    # Behind the decision alone: before it the cut of the one that wins could be removed by one that loses.
     record.forget_others()
+    # What was lost is read from the cut, not found anew: applications write by now.
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
     report.returned = record.returned()
 
+    # A rollback, or a way back that was armed, has turned the direction since: groups and settings are their owners'
+    # then. The lease says nothing here, a failover keeps none.
     def ours() -> None:
         if direction(ledger.values(), mirror) != decided:
             raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
 
     permit = recently(ours, on.clock.monotonic)
+    # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after
+    # that.
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
         "writing": _end_writing,
         "groups": partial(_groups, permit=permit),
@@ -134,9 +143,12 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     if has_checkpoints(plan.mirror, ledger.values()):
         steps["checkpoints"] = _checkpoints
     for name, step in steps.items():
+        # Done by a call before, as is noted; one that died between its step and the note does it again, and finds less
+        # to do.
         if name not in report.steps:
             lines = step(on, plan)
             report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
+            # Behind the step: the other way round a death in between would leave it undone for ever.
             record.write_done(report.steps)
             for line in lines:
                 log.info("%s: %s", name, line)
@@ -146,25 +158,36 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
 
 def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> Direction:
     name = plan.mirror.name
+    # Up to half a minute of listening. What it saw is pinned below, because a tail may begin in the meantime.
     found = checks.check(on, name)
     if found.refusal is not None and not force:
         raise found.refusal
     values = on.ledger.values()
+    # Asked here so that nothing is stopped for nothing; the decision asks it again in its own record.
     require_no_cutover(values, name, force=force)
+    # Read before the tail is asked to stop: one that was decided behind this refuses the promotion.
     looked_at = ACTIVE.at(values, name)
     for line in found.lines():
         log.info("%s", line)
     _, _, tail = checks.mirror_of(on, name)
     if tail is not None and found.tail.status == RUNNING:
+        # A courtesy: it ends in order, and gives the last it has. That it can't write is the lease's doing. Dies behind
+        # it: a tail has stopped, and a person, or the next call, sees a mirror without one.
         ask_to_stop(on.state(SIGN.below(name)), name, tail.job, "a failover")
+    # Dies behind it: nobody copies, and whoever starts a tail takes it back. Nothing was promised to anybody.
     held = on.take_lease(name, to_end=True)
+    # Tasks that nobody can hear write until then: the cut would be too low by that.
     on.clock.sleep(held.wait_s)
     at_ms = int(on.clock.time() * 1000)
+    # Read only once: with the decision applications may write, and nobody could tell any more where the copy ended.
     offsets = checks.copied_to(on.admin, plan)
     lost = checks.lost(on, plan, at_ms)
     attempt = uuid.uuid4().hex[:12]
+    # Under a name that no other call has, and before the decision which names it. Dies in between: a note that nobody
+    # reads.
     Record(on.state(CUT.below(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
     try:
+        # Whoever took it since waits seven seconds before it writes; so up to now the cut is whole.
         on.confirm_lease(held)
     except LeaseLost as e:
         raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
@@ -172,6 +195,9 @@ def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Lo
         generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
         attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
+    # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
+    # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
+    # the noted cut.
     return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
 
 
@@ -179,6 +205,7 @@ def _end_writing(on: Side, plan: Plan) -> list[str]:
     """Take the lease once more if somebody holds it: a job that was not told of the decision in time."""
     if on.is_writing_ended(plan.mirror.name):
         return []
+    # A bulk copy that looked before the decision, and took the lease behind it. Dies in the wait: done again.
     on.end_writing(plan.mirror.name)
     return ["a job had taken the writer lease; it was taken from it"]
 
@@ -193,7 +220,11 @@ def _groups(on: Side, plan: Plan, permit: Permit) -> list[str]:
         if group not in found.active
     }
     lines = []
+    # Only positions beyond the log's end, to that end: whoever reads them afterwards has lost nothing by it. Done twice
+    # it finds none.
     for group, commit in target.commit_groups(wanted, permit).items():
+        # The step is not noted then, and the next call does it again; groups that were set are no more among those
+        # beyond.
         if commit.error is not None and not commit.active:
             raise commit.error
         lines += [
@@ -226,6 +257,7 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
     seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
+    # Dies amid it: some topics are off hold. Harmless for as long as nobody copies, and the next call finds the rest.
     report = sync_configs(plan, seen, target, permit, hold=False)
     return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
 
@@ -236,6 +268,7 @@ def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
     rules = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
     if rules is None:
         return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
+    # Who dies between the two leaves writers outside; the other way round it would let in whom the source kept out.
     for permission in ("DENY", "ALLOW"):
         create_rules(on.admin, [rule for rule in rules if rule.permission == permission], lambda: nullcontext(permit))
     return [f"+ {rule}" for rule in rules]
