@@ -163,6 +163,8 @@ class Guard:
         # By the attempt's id: what was kept of the one before would lift this one by another intent.
         if self._fence is None or self._fence.id != fence.id:
             self._raised, self._is_down, self._since = None, False, self._clock()
+        elif self._fence.intent != fence.intent:
+            self._raised = None  # its rules have come since: lifted by what we know, they would stay
         self._fence = fence
         if self._raised is None:
             # While the target answers: its plan has the topics, and without them nothing can be lifted once it is away.
@@ -221,6 +223,9 @@ class Guard:
         try:
             if raised.fence.kind != AclFence.kind:
                 why = f"nothing at the source tells whether it was opened, and {cause}"
+                raise MayBeOpen(fence.run, self._on.source.admin.role, why)
+            if not raised.intent.has_rules:
+                why = f"whether it has raised its rules since was not seen, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)
             # The source takes the decision's place: only this attempt's name, and no announcement, which comes before
             # any `opened`. Asked again before each request. Dies amid it: the name goes last, so the next guard finds

@@ -166,6 +166,9 @@ class Raised:
         found = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
         if found is None:
             raise CutoverTakenOver(self.state.run)
+        if found.intent != self.state.intent:
+            # Undone is what is decided, not what was read before: rules that came in between would stay.
+            self.intent = intent_of(self.on.target, self.mirror, found)
         # From here on permits compare with what we have decided ourselves, our name as the lifter in it.
         self.state = found
         return found.stands

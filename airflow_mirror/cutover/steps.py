@@ -40,7 +40,6 @@ from airflow_mirror.cutover.writers import (
 )
 from airflow_mirror.errors import (
     CutoverTakenOver,
-    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
@@ -85,11 +84,12 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     proof, unseen = look_before(run), look_for_unseen(run)
     # Described before anything is there: what is found now is the site's own, and stays when the fence is lifted.
     intent = described(run)
-    run.intent, run.report.id = intent, run.me
+    run.intent = intent.without_rules() if isinstance(run.fence, AclFence) else intent
+    run.report.id = run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
         name=run.request.fence,
-        intent=as_recorded(intent),
+        intent=as_recorded(run.intent),
         requested=time.time(),
         proof=proof,
         unseen=unseen,
@@ -100,7 +100,7 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
-        intent=intent.value(), process=run.report.process or {},
+        intent=run.intent.value(), process=run.report.process or {},
     )  # fmt: skip
     # Begun before the request, as the broker's time is later: our own clock ends this attempt first, which then can
     # back out in order, before `opened` is void, and before a guard steps in.
@@ -113,23 +113,18 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
         run.up = up  # it may have been decided
         raise
     run.up = up
+    # Dies in here, or before it: `up` without a rule, and a name at most. Who lifts it takes the name away, and no rule:
+    # those that are there by then are another mirror's, whatever target's ledger has decided that.
+    Raised.by(run).claim(run.others, run.permit)
+    if run.intent != intent:
+        run.up, run.intent = decision.change_intent(run.life, run.mirror.name, run.up, intent.value()), intent
+        run.report.fence.intent = as_recorded(intent)
     # Behind the decision, and before the first rule. For people, and for `lift-fence --home` should the target be lost
-    # with this host's process: without it nobody would know what to lift. Dies before it: `up` with the intent, no
-    # report, no name; who lifts it finds that no rule is its own, and moves no group.
+    # with this host's process: without it nobody would know what to lift.
     run.save()
-    raised = Raised.by(run)
-    try:
-        # Dies in here, or before it: `up` with the full intent, a name at most, and no rule. Whoever lifts it looks for
-        # the name, and for what other mirrors' fences need, before it deletes anything (`Raised.lift_rules`).
-        raised.claim(run.others, run.permit)
-    except FencedByAnother:
-        # Decided before it is backed out of: dies behind this, and the lifter takes a name away and nothing else.
-        run.intent = intent.without_rules()  # whoever lifts ours would lift the other's, which are the same
-        run.up = decision.change_intent(run.life, run.mirror.name, up, run.intent.value())
-        raise
-    # Dies amid it: some rules are there, and all of them in what is decided. Frozen before its bytes: the permit
-    # refuses, since a guard has decided `lifting` by then.
-    raised.raise_rules(run.permit)
+    # Dies amid it: some rules are there, and all of them in what is decided. Frozen before its bytes: the permit refuses,
+    # since a guard has decided `lifting` by then.
+    Raised.by(run).raise_rules(run.permit)
     return {"fence": fence_text(run.fence.kind, intent)}
 
 

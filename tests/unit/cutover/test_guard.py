@@ -132,6 +132,22 @@ def test_fence_of_a_living_owner_stays_for_as_long_as_it_may_open(world: World) 
     assert not world.is_up and world.phase == LIFTED
 
 
+@pytest.mark.parametrize("raised", [False, True])
+def test_without_the_ledger_only_rules_that_were_decided_are_lifted(
+    world: World, monkeypatch: pytest.MonkeyPatch, raised: bool
+) -> None:
+    """A guard has read of a fence whose owner had not looked for others yet, and then its ledger goes away."""
+    intent = world.run.intent
+    world.decide(intent=intent.without_rules().value())
+    world.seconds(1, signs=True)
+    if raised:
+        world.decide(intent=intent.value())
+        world.seconds(1, signs=True)
+    world.cut_off(monkeypatch)
+    world.seconds(80)
+    assert world.is_up is not raised and (world.name in {acl.name for acl in world.source.acls}) is not raised
+
+
 @pytest.mark.parametrize("ends", ["dies", "in order"])
 def test_person_is_called_if_nobody_goes_on_behind_an_opening(
     world: World, monkeypatch: pytest.MonkeyPatch, ends: str

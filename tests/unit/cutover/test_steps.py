@@ -608,6 +608,51 @@ def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: P
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
+@pytest.mark.parametrize("dies", ["before its name", "behind its name"])
+def test_who_lifts_one_that_died_before_its_rules_leaves_another_mirrors_alone(tmp_path: Path, dies: str) -> None:
+    """It was decided to be up, and had not looked for others by its name: the rules there are of who came meanwhile."""
+    source, named = Acls(), name_of("other", "r1", "1")
+    other, fence = AclFence(source, open_by_default=False), AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+
+    def claim(name: str, permit: Permit) -> None:
+        if dies == "behind its name":
+            AclFence.claim(fence, name, permit)
+        other.raise_(other.intent(["orders", "payments"]), named, unfenced)
+        raise KeyboardInterrupt
+
+    fence.claim = claim  # type: ignore[method-assign]
+    run = a_run(tmp_path, fence, source)
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(steps, "back_out", lambda *_, **__: None)
+        walk(run)
+    lifts(tmp_path, source=source, known=Assurance(listened=True))
+    assert sorted(a.name for a in source.acls) == [named, "orders", "payments"]
+    there = fence_state(run.life.values(), "flow")
+    assert there is not None and there.phase == LIFTED
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_who_lifts_undoes_what_its_owner_has_decided_since_it_was_read(tmp_path: Path) -> None:
+    """Its owner was frozen behind its name; it thaws when somebody has read it, raises its rules, and dies."""
+    source = Acls()
+    fence = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+    run = a_run(tmp_path, fence, source)
+    read: list[Raised] = []
+
+    def claim(name: str, permit: Permit) -> None:
+        AclFence.claim(fence, name, permit)
+        there = fence_state(ledger_of(tmp_path).values(), "flow")
+        assert there is not None
+        read.append(Raised.of(platform_in(tmp_path, source, Target(None)), "flow", there, None, None))
+
+    fence.claim = claim  # type: ignore[method-assign]
+    steps.raise_fence(run)
+    assert fence.is_up(run.intent)
+    assert read[0].begin("a guard") and read[0].undo()
+    assert source.acls == set()
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
 def test_mirrors_of_other_topics_fence_in_the_same_second(tmp_path: Path) -> None:
     """Two waves: the ledger knows what the other one's fence is about."""
     source, plan = Acls(), a_plan("audit")
