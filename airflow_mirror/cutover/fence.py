@@ -116,6 +116,7 @@ class AclFence:
         :raises OpenByDefaultUnknown: a topic has no ACL, and it is unknown whether it is open to everybody.
         :raises MissingRight: this principal may not change ACLs, so it could not lift the fence either.
         """
+        # Before anything is decided: who could raise it and not lift it again would keep producers out for good.
         self._prove_right()
         existing, wanted = self._source.describe_acls(resource_type="TOPIC"), sorted(set(topics))
         denied = {acl for acl in existing if (acl.operation, acl.permission) == ("WRITE", "DENY")}
@@ -133,6 +134,8 @@ class AclFence:
 
         :raises FenceUnproven: a broker does not list it.
         """
+        # Dies behind it: a name, which keeps nobody out; the lifter of this attempt takes it away, whether a rule came
+        # or not.
         self._source.create_acls([_named(name, _FENCED)], permit)
 
         def without() -> list[str]:
@@ -146,11 +149,14 @@ class AclFence:
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
         self._source.create_acls([_named(name, _FENCED)], permit)
+        # Dies between the two: reading is allowed to everybody on topics that were open anyway. Chunk by chunk each
+        # request asks the permit anew, so an owner that thaws amid thousands of topics stops there.
         self._source.create_acls(intent.allow, permit)
         self._source.create_acls(intent.deny, permit)
 
     def announce(self, name: str, permit: Permit) -> None:
         """Say at the source that the target behind the fence is about to be opened, for whoever can't ask the ledger."""
+        # Goes with the name. Dies behind it: nobody lifts without the ledger any more, since the record may follow.
         self._source.create_acls([_named(name, _OPENING)], permit)
 
     def lift(self, intent: Intent, name: str, permit: Permit) -> None:
@@ -160,7 +166,10 @@ class AclFence:
         """
         denying = [*intent.deny, *intent.instead_deny]
         allowing = [*intent.allow, *intent.instead_allow]
+        # First what lets others in, while DENY wins still: dies behind it, and nothing has changed for anybody.
         self._source.create_acls(intent.taken_away, permit)
+        # Producers are in from here on. Dies behind it: readers keep the rule that lets them read until the next lifter
+        # comes.
         self._source.delete_acls(denying, permit)
         self._source.delete_acls(allowing, permit)
         ours = {*denying, *allowing}
@@ -173,6 +182,8 @@ class AclFence:
 
         if left := self._read_back(listed):
             raise FenceNotLifted(self._source.role, left, f"they are still listed after {READ_BACK_S:.0f} s")
+        # Only when no broker lists a rule: as long as the name stands, who can't ask the ledger knows that rules may be
+        # there.
         self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], permit)
 
     def is_up(self, intent: Intent) -> bool:
@@ -191,6 +202,8 @@ class AclFence:
 
         :raises FenceUnproven: a broker does not, or somebody else was allowed to write meanwhile; the DENY stays.
         """
+        # What keeps others out before what let them in goes; both behind the DENY for everybody, whoever dies at
+        # whichever line.
         self._source.create_acls([*intent.instead_deny, *intent.instead_allow], permit)
         self._source.delete_acls(intent.taken_away, permit)
         gone = set(intent.deny)
@@ -224,6 +237,8 @@ class AclFence:
         """
 
         def check() -> None:
+            # Read at each request, as a decision would be. A name that comes behind this look is refused by ours, which
+            # stands still.
             standing = self.standing(mirror)
             if standing.keys() != {name}:
                 others = ", ".join(sorted(standing.keys() - {name})) or "nobody's"

@@ -115,12 +115,17 @@ def watch(
     while True:
         try:
             with ClusterAdmin(source, timeout_s=_ANSWER_S) as asked:
+                # A first answer, by connections of its own: a host that is away may swallow what is sent to it for
+                # longer.
                 asked.cluster_id()
             answered = answered or time.time()
             with ClusterAdmin(source) as admin:
                 its = fence_of(fence, admin, open_by_default)
                 on = Platform.of(admin, target)
+                # Each try begins anew, on new connections: what the one before has done is on the target and at the
+                # source, not in memory.
                 return fence_returned(on, mirror, its, answered=answered, signer=signer, log=log)
+        # The source went away again, or is not yet at rest: whatever was raised stays, and is proven by a later try.
         except (TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
             now, what = time.monotonic(), type(e).__name__
             if what != said or now - said_at >= _SAY_EVERY_S:
@@ -146,12 +151,18 @@ def fence_returned(
     plan, decided = failed_over(on.target, mirror)
     require_source(source, plan)
     record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
+    # From here on it is on record that a fence may be there. Dies behind it: the next process that stands by finds it,
+    # and goes on by what it says; a person who lifts fences finds it as well.
     raised = _decided(on, plan, decided, fence)
     kept = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
+    # By the attempt's id. Before the first rule, since arming and rollback read the cut in it in the place of fenced
+    # ends.
     report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
     assert report.fence is not None
     noted = record.returned()
+    # Both: one that died between the proof and the note lists again what the source took.
     is_proven = report.fence.proven is not None and noted is not None
+    # Raised again it would shut out whom a person has let in since, or a mirror that copies back.
     if raised.state.phase != OPENED or (is_proven and not raised.fence.is_up(raised.intent)):
         how = "was lifted" if raised.state.phase != OPENED else "is gone, or incomplete: somebody else has removed it"
         raise NeedsHuman(
@@ -162,11 +173,14 @@ def fence_returned(
     if noted is not None and is_proven:
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned)(noted)
+    # Not proven yet, and perhaps half raised by one that died: rules are a set, so all of them are created once more.
     if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
         raised.raise_rules(permit(life, mirror, raised.state))
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
+    # In memory until the report is saved below: one that dies in between proves it again.
     _prove(on, plan, raised, kept, limits or Limits(), log)
     assert report.fence.proven is not None
+    # Behind the proof: what is counted now is all that the source will ever have taken.
     took = counted(source, beyond(source, plan, record.cut().offsets))
     found = Returned(
         mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
@@ -174,8 +188,12 @@ def fence_returned(
         fence=_listed(raised.lines),
         fenced_s=None if answered is None else round(report.fence.proven - answered, 1),
     )  # fmt: skip
+    # Before the report, which says that it is proven: who finds that one looks at nothing any more (`is_proven` asks
+    # for both).
     record.write_returned(vars(found))
     report.groups = _groups(source, plan)
+    # Arming trusts this: that it is proven, which transactions are unseen, where the groups stood. Dies before it: done
+    # again.
     kept.save(report)
     kept.add_to_chain(report, life, signer, log.warning)
     return found
@@ -188,6 +206,8 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     """
     name, run, life = plan.mirror.name, RUN + failed_over.attempt, on.target.ledger
     there = fence_state(life.values(), name)
+    # Decided by a call before, which may be alive beside this one: its intent counts. Without rules it had not looked
+    # yet.
     if there is not None and there.run == run:
         raised = Raised.of(on, name, there, fence, None)
         if raised.intent.has_rules or there.phase != OPENED:
@@ -196,20 +216,27 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     intent = fence.intent(topics)
     if isinstance(fence, AclFence):
         others = require_no_other(on, fence, name, topics, run)
+    # Without a process: no guard waits for its signs. Without rules: until others were looked for, none there is its
+    # own.
     mine = FenceState(
         run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
         name=fence.kind, intent=intent.without_rules().value(), phase=OPENED,
     )  # fmt: skip
+    # Decided before the name: dies behind it, nothing is there, and the next try goes on from this record.
     raised = Raised.of(on, name, stand_behind_open(life, name, mine, failed_over), fence, None)
     if raised.intent.has_rules or raised.state.phase != OPENED:
         return raised  # somebody was faster; what was described may be rules of another process that stands by
     try:
+        # Dies behind it: a name. The next try names it again, which does nothing, and looks for others anew.
         raised.claim(others, permit(life, name, raised.state))
+        # Before the first rule: whoever lifts it from here on finds all of them in what is decided.
         raised.intent, raised.state = intent, change_intent(life, name, raised.state, intent.value())
     except CutoverTakenOver:  # by another process that stands by as well, or by whoever lifts
         return _decided(on, plan, failed_over, fence)
     except FencedByAnother:
         if isinstance(fence, AclFence):
+            # The name is what the other one may step back for; while this one waits it needs none. Dies before it: the
+            # name stands until a later try raises this fence.
             fence.forget(raised.name)
         raise
     return raised
@@ -243,6 +270,7 @@ def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: 
         clusters=Clusters(on=on, fence=raised.fence, verify=lambda _: []), stop=on.event(),
         report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
     )  # fmt: skip
+    # Looked for with each try: until the report is saved it says that nobody has looked, on which no way back is armed.
     report.fence.unseen = look_for_unseen(run)
     prove_ends(run)
     report.fence.proven = report.fence.proven or time.time()
