@@ -25,6 +25,7 @@ def alarm_of(path: str) -> Callable[[str], object]:
     :raises InvalidField: it can't be imported here, or can't be called.
     """
     try:
+        # Imported by whoever starts a guard as well, before a fence is up: a path that is wrong is said then.
         return function_at(path)
     except ImportError as e:
         remedy = "Use package.module.function, of one that takes a text."
@@ -53,6 +54,8 @@ class Alarm:
         """Return when every call has, at the latest after some seconds: before this process ends."""
         deadline = time.monotonic() + timeout_s
         for one in self._calls:
+            # A guard that ends takes its threads with it: so it waits for a page that is on its way, but not for one
+            # that hangs.
             one.join(max(0.0, deadline - time.monotonic()))
 
 

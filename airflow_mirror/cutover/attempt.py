@@ -111,6 +111,7 @@ class Attempt:
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # Another name for each process, also of one run's retry: by it decisions, rules and permits tell them apart.
         self.me, self.fence = self.me or self.on.new_id(), self.clusters.fence
 
     @property
@@ -176,12 +177,15 @@ class Attempt:
     @property
     def ends(self) -> dict[TopicPartition, int]:
         """The fenced ends of the source; empty before the fence is proven."""
+        # What the report has, and nothing else: a process that goes on with an opening has only that.
         return self.report.cut
 
     @property
     def permit(self) -> Permit:
         """What is called right before the bytes of an effect: the fence is decided to be this attempt's still."""
         assert self.up is not None
+        # Made anew for each effect: `up` is another value behind each decision of our own. A step that keeps one across
+        # such a decision would be refused by itself.
         return permit(self.life, self.mirror.name, self.up)
 
     @cached_property

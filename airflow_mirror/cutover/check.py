@@ -99,6 +99,7 @@ CHECKS.check("topics", "they are the mirror's, and not in production")(
 
 @CHECKS.check("plan", "both sides are as planned, and as compared")
 def _planned(run: Attempt) -> None:
+    # Once more behind the fence (`quiet.prove_fence`): ten seconds pass until then, in which somebody may add a topic.
     if changes := drift(run):
         raise PlanOutdated(changes)
     for revision in run.request.compared:
@@ -107,7 +108,9 @@ def _planned(run: Attempt) -> None:
             raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)
 
 
+# Looked at again with the commit, behind the fence: a consumer may start on the target at any moment.
 CHECKS.check("group_positions", "no group is alive, or further, on the target")(require_free_groups)
+# Its last task may die a second later: the drain finds that by what does not arrive, and backs out.
 CHECKS.check("tail_runs", "it copies, or nothing is left to copy")(require_tail)
 
 

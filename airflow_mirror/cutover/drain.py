@@ -49,6 +49,8 @@ def drain(run: Attempt) -> dict[str, Any]:
         # A fence that somebody takes down meanwhile is found within seconds, not when all is copied.
         if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
+            # A person may pause the tail in this very second: the rest would not come, and waiting for it keeps
+            # producers out.
             require_going(run)
             looked = run.now()
         run.waits_for = f"the tail, {count(sum(behind.values()), 'offset')} behind in {count(len(behind), 'partition')}"
@@ -76,6 +78,7 @@ def positions(run: Attempt, ends: Offsets | None = None) -> Offsets:
     mapped = {} if all_identical or run.clusters.tail_positions is None else run.clusters.tail_positions()
     for source, target in routes.items():
         if source.topic not in identical:
+            # By what the copy has stored of its map: behind its data, so never further than these.
             found[source] = mapped.get(source, 0)
             continue
         found[source] = stable[target]

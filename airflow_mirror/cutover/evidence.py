@@ -91,6 +91,8 @@ def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
     except LedgerNewer:
         raise _broken(file, None, "this version can't read the links that it carries") from None
     own, found = its[-1], digest(values)
+    # Also a report that another process has changed since its link, and died before it got a new one: it is named, not
+    # excused.
     if own.report != found:
         raise _broken(file, own.number, f"it was changed: its digest is {found}, that of its link {own.report}")
     if any(link.mirror != values.get("mirror") for link in its):

@@ -166,7 +166,8 @@ class AclFence:
         """
         denying = [*intent.deny, *intent.instead_deny]
         allowing = [*intent.allow, *intent.instead_allow]
-        # First what lets others in, while DENY wins still: dies behind it, and nothing has changed for anybody.
+        # What a swap had taken away comes back before what it denied by name goes: in the other order those whom that
+        # rule lets write would be shut out in between.
         self._source.create_acls(intent.taken_away, permit)
         # Producers are in from here on. Dies behind it: readers keep the rule that lets them read until the next lifter
         # comes.

@@ -103,6 +103,8 @@ def require_alone_in_ledger(mirror: Mirror, target: ClusterAdmin, accepted: Coll
 
     :raises LedgerOpen: names the others.
     """
+    # Who may write decisions can have a fence lifted behind our back: no compare-and-set helps against a record that is
+    # valid.
     if others := ledger_writers(target, mirror, accepted):
         raise LedgerOpen(
             target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)

@@ -289,6 +289,7 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     # wait is over: `keep_groups` finds that; backed out before, its position stays, which is as good as the one before.
     there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
     moves = sync.decide(translated.moves, there, run.request.allow_rewind)
+    # Before the report names any position: nothing was set, and nothing would have to be undone.
     _require_none_ahead(run, moves)
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}
@@ -302,6 +303,7 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
     for move in moves:
         rows[move.group].append({**_row(move, ends), "earlier": set_already.get((move.group, move.source), [])})
+    # Replaced as a whole, in memory: an exception between this and the saving leaves the target's report as it was.
     run.report.groups = [
         GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in sorted(settled.items())

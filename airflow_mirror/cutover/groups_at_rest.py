@@ -40,6 +40,7 @@ Positions = dict[TopicPartition, GroupPosition]
 
 def read_ahead(run: Attempt) -> None:
     """Read the groups' positions while something else is waited for: that they stand still counts from now on."""
+    # Only a beginning: what stands still is looked at again with the clock of each group, when it is waited for.
     for group, positions in moving(run).items():
         run.seen_groups[group] = positions, run.now()
 
@@ -123,6 +124,7 @@ def at_rest(
     consumed = {tp.topic for tp in positions}
     # A partition without a position counts as unread from its start: its first commit may be in flight.
     rest = {tp: positions[tp].offset if tp in positions else 0 for tp in ends if tp.topic in consumed}
+    # Against the fenced ends, which no producer can move any more: what is read up to there stays read.
     if not any(offset < ends[tp] and unread(tp, offset, ends[tp]) for tp, offset in rest.items()):
         return AT_THE_END
     return STOOD_STILL if still_s >= group_quiet_s else None

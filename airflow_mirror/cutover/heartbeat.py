@@ -77,6 +77,8 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
         # The guard's pipe is closed by now (`run.run_cutover`): it hears this sign, looks whether a fence stands, and
         # goes or stays.
         over.set()
+        # The last sign is given before this process can end: without it guards would listen for 12 s to find what they
+        # know.
         thread.join()
 
 

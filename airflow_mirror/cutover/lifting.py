@@ -233,6 +233,7 @@ def _by_the_source(
     :param unasked: why the target can't be asked; raised if nothing is known here.
     """
     _LOG.warning("what is decided about the fence, the target can't tell: %s", unasked)
+    # Of whichever run has a directory on this host: which of them has a fence up, only the source can tell now.
     names, lines = [run] if run else sorted(path.name for path in (runs.iterdir() if runs is not None else ())), []
     known, failed = False, list[MirrorError]()
     for name in names:
@@ -251,6 +252,8 @@ def _by_the_source(
     # done.
     if lines and unsure and not AclFence(on.source.admin).standing(mirror):  # of another attempt nothing is up by now
         failed = [e for e in failed if e not in unsure]
+    # "Nothing known here" is not "nothing is up": it is raised why the target could not be asked, so that nobody takes
+    # it for done.
     if failed or not known:
         raise first_of(failed) if failed else unasked
     return lines
@@ -298,6 +301,7 @@ def _noted_there(source: Side, report: CutoverReport) -> Intent | None:
         there = decision.fence_state(source.ledger.values(), report.mirror)
     except (LedgerMissing, LedgerLost):
         return None
+    # By the attempt's id: a copy that an earlier arming has left is of other rules.
     return None if there is None or there.id != report.id else intent_of(source, report.mirror, there)
 
 

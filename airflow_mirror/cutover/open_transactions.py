@@ -41,6 +41,7 @@ def require_none_held(run: Attempt) -> None:
 
     :raises TransactionsOpen: one does, although every broker refuses to register more.
     """
+    # Asked once more right before the opening: a look says what was open at its moment, and no more.
     if held := holders(run):
         raise TransactionsOpen(0.0, {}, held)
 

@@ -156,10 +156,13 @@ class Platform:
 
     def turned(self) -> Platform:
         """Return that of the mirror which copies back."""
+        # The same connections with their parts changed: what is decided about the way back is decided on the other
+        # cluster.
         return type(self)(self.target, self.source)
 
     def new_id(self) -> str:
         """Return a name that nobody else has."""
+        # By nobody's counter: two attempts that can't see each other's reports must not come to the same name.
         return uuid.uuid4().hex
 
     def event(self) -> threading.Event:
@@ -207,6 +210,8 @@ class Platform:
         thread.start()
         while thread.is_alive():
             thread.join(every_s)
+            # What it raises, a stop or a leak of the fence, leaves the thread to itself: it has nothing that would have
+            # to be undone.
             meanwhile()
         if failed:
             raise failed[0]

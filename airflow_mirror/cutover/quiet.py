@@ -154,6 +154,7 @@ def raise_if_written(run: Attempt, before: Offsets, after: Offsets) -> None:
     for tp, old in before.items():
         new = after[tp]
         written = written_by(run.source_log, tp, old, new) if new > old else []
+        # Back: an election of an unclean leader. What was drained and compared is not what the source has any more.
         if new < old or written:
             leaks[str(tp)] = (old, new)
             by += written

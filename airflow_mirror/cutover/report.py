@@ -185,11 +185,14 @@ class CutoverReport:
     @property
     def is_fenced(self) -> bool:
         """True while the source is, or may be, fenced by this cutover."""
+        # "Or may be": the intent is in the report before the first rule, and a lifter may have died before it could say
+        # so.
         return self.fence is not None and self.fence.lifted is None
 
     @property
     def opened_at(self) -> float | None:
         """When a finished cutover opened the target; seconds since the epoch. None: it has not finished."""
+        # Finished, not only decided: a process that died in between has no end that anybody could count from.
         return None if self.fence is None or self.outcome != DONE else self.fence.opened
 
     @property

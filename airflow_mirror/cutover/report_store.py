@@ -73,6 +73,7 @@ class ReportStore:
         # gone on from.
         values = self._look()
         report = _newest(values, *self._run)
+        # Only where the target has none: it has lost it, or no fence of the run ever was up, and the file says that.
         return self.on_disk() if report is None else report
 
     def of(self, attempt: str) -> CutoverReport | None:

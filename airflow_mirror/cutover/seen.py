@@ -183,6 +183,7 @@ class _Groups:
         self, run: Attempt, ends_before: Offsets, ends: Offsets, watched_s: float
     ) -> tuple[float, bool, list[str]]:  # fmt: skip
         """Return for how long groups must stand still that may, whether others go on committing, and who must not."""
+        # The same groups as before, so that a group that is created meanwhile is not one that has moved.
         now, unread = positions_of(run, self._alive) if self._alive else {}, unread_in(run)
         quiet, commits, still = 0.0, False, list[str]()
         for group in self._alive:
@@ -213,6 +214,7 @@ def _tail(run: Attempt) -> tuple[ActiveTail | None, str, Sign | None]:
     tail = active_tail(run.life.values(), run.mirror.name)
     if tail is None:
         return None, "", None
+    # Silence of a tail counts as such only while we could have heard it; a target that is away is an error, and blocks.
     watch = run.on.target.watch(run.mirror.name, run.pause)
     return tail, watch.settled(tail), watch.sign(tail)
 
@@ -234,6 +236,7 @@ def _compare(run: Attempt, reached: Offsets, ends: Offsets) -> tuple[int | None,
     if until == starts:
         return rest, None
     started = run.now()
+    # Only up to what the target has. It changes nothing, whoever ends it half way.
     found = compare_watched(run, until)
     offsets = sum(until[tp] - start for tp, start in starts.items())
     return rest, Compared(offsets=offsets, seconds=run.now() - started, differences=differences(found))
@@ -242,6 +245,7 @@ def _compare(run: Attempt, reached: Offsets, ends: Offsets) -> tuple[int | None,
 def _holders(run: Attempt) -> tuple[list[Holder], str]:
     """Return the open transactions that hold a partition, and why there may be more."""
     unseen = unseen_because(run.fence, run.source)
+    # Log, coordinators, log: one look at either says only what was open at some moment, not what nobody will ever end.
     first = _held(run)
     listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
     named = [

@@ -163,6 +163,7 @@ def open_target(run: Attempt) -> dict[str, Any]:
 
 def _opened(run: Attempt) -> dict[str, Any]:
     assert run.report.fence is not None
+    # For people: what counts is when a broker appended the record.
     run.report.fence.opened = time.time()
     run.report.fence.kept = kept = run.request.keep_fence
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
@@ -233,6 +234,7 @@ def finish_opening(run: Attempt) -> None:
     # The dead process's lease may have been taken by a tail that was started since. It has ended itself, if it asked
     # what is decided; one that did not is ended here, before the report says that the cutover is done.
     take_lease(run)
+    # Of the last step only its record is left to do: it is decided, and nothing of it can be undone or done twice.
     *before, last = STEPS
     walk(run, [*before, replace(last, do=_opened)], len(before))
 

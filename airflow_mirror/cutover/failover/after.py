@@ -74,6 +74,7 @@ def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
 
 def require_source(source: ClusterAdmin, plan: Plan) -> None:
     """Return if that is the plan's source. :raises InputError: it is another cluster."""
+    # Before anything is read or fenced: rules, positions and cuts of one cluster mean nothing on another one.
     if (found_id := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(
             f"the source is cluster {found_id}; mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}. One "
@@ -88,6 +89,8 @@ def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) 
     for t in plan.topics:
         info = there.get(t.source_topic)
         problem = "the source has no such topic any more" if info is None else ""
+        # By id: a source that lost its disks has topics of the same names, which clients have created, with other
+        # records.
         if info is not None and info.topic_id != t.source_topic_id:
             problem = "the source's topic was created again"
         count = t.partitions if info is None else max(t.partitions, info.partitions)
@@ -97,11 +100,14 @@ def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) 
     asked = [one.source for one in found if one.source.partition < counts.get(one.source.topic, 0)]
     starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
     grown: Mapping[TopicPartition, int] = {tp: 0 for tp in asked if tp.partition >= plan.topic(tp.topic).partitions}
+    # A topic that was created again, or a partition that was added: the target has nothing of it, from its first offset
+    # on.
     known = {**grown, **cut, **{one.source: 0 for one in found if one.problem}}
     rows = [
         replace(one, cut=known.get(one.source), start=starts.get(one.source, 0), end=ends.get(one.source, 0))
         for one in found
     ]
+    # Read without a fence it is true for a moment; behind the fence of a source that returned it stays (`returned`).
     return [one for one in rows if one.problem or one.end != one.cut]
 
 

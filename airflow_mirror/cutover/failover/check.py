@@ -224,6 +224,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     target, ledger = on.admin, on.ledger
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
+    # A way back that was armed, or a rollback, has the direction since: there is no failover that could be completed.
     if decided is not None and decided.by != FAILOVER:
         decided = None
     # The tail's, not the last one that was made: what was copied is what is there. Behind a decision the one that it
@@ -233,6 +234,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
         known = ", ".join(sorted(ownership.mirrors(values))) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = on.plan(mirror, plan_hash)
+    # A ledger that was restored elsewhere has the same plans: promoted there, nobody would find the records.
     if plan.target_cluster_id != (found := target.cluster_id()):
         what = f"mirror {mirror!r} was planned for target cluster {plan.target_cluster_id}, and this is {found}"
         raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
@@ -256,6 +258,7 @@ def tail_of(on: Side, tail: ActiveTail | None) -> TailSeen:
     if tail is None:
         return TailSeen()
     watch = on.watch(tail.name)
+    # RUNNING only if it gave a sign while we listened: an old sign says that it lived.
     status = watch.settled(tail)
     return TailSeen.of(status, tail.host, watch.sign(tail))
 
@@ -294,6 +297,8 @@ def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
     for t in plan.topics if plan.mirror.partitioning != "by_key" else ():
         if t.mode != "identical" and t.target_topic in there:
             for p in range(t.partitions):
+                # What is stored of the map, which the copy writes behind its data: a copy that died in between was a
+                # little further.
                 known = maps.load(wire, mapped_range(t.source_topic, t.target_topic, p))
                 if known is not None:
                     found[TopicPartition(t.source_topic, p)] = known.source_end

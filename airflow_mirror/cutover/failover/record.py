@@ -83,6 +83,7 @@ class Record:
 
     def done(self) -> dict[str, Any]:
         """Return what the steps that are done found, by their names, in their order."""
+        # Not there: nothing was noted, which is not the same as nothing was done. Each step can be done again.
         found = DONE.get(self._state.read(), *self._mine)
         return {} if found is None else found["steps"]
 

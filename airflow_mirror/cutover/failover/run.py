@@ -123,6 +123,8 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     record.forget_others()
     # What was lost is read from the cut, not found anew: applications write by now.
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
+    # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
+    # waits.
     report.returned = record.returned()
 
     # A rollback, or a way back that was armed, has turned the direction since: groups and settings are their owners'

@@ -143,6 +143,7 @@ def arm(
     fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
+    # Nothing was changed until here, but that in earnest a scratch topic has come and gone.
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
     # Dies behind it: a ledger without anything in it, which the next call finds. Behind the swap it would be too late:
@@ -156,6 +157,7 @@ def arm(
     if reasons:
         raise NoWayBack(name, reasons)
     if not all(t.target_exists for t in reverse.topics):
+        # Read again: the swap has decided another intent, and a permit goes by all that is decided.
         there_is = fence_state(here.values(), name)
         assert there_is is not None
         # Dies amid it: topics that are empty, and nobody's yet; the next call finds them as they were planned.
@@ -360,6 +362,7 @@ def _complete(
 
     if report is None or report.fence is None or decided.attempt != run:
         raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
+    # By what is decided, in which the swap is: the report does not know of it.
     raised = Raised.of(on, plan.mirror.name, kept_fence(), None, report)
     if not raised.fence.is_up(raised.intent):
         raise gone

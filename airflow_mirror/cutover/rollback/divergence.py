@@ -124,6 +124,7 @@ def undecided(
     for group, now in sorted(on_new.items()):
         if group in accepted:
             continue
+        # Its consumers go on reading behind this look, so no position of it counts: refused until they have ended.
         if states[group] not in NO_MEMBERS:
             lines.append(f"group {group!r} has members on the target ({states[group]})")
         then_old, then_new = (moved[group].on_source, moved[group].on_target) if group in moved else ({}, {})

@@ -72,6 +72,7 @@ def export(log: WireCluster, mirror: str, cluster_id: str, verdict: TopicDiverge
         "v": _VERSION, "mirror": mirror, "cluster": cluster_id, "topic": verdict.topic, "topic_id": verdict.topic_id,
         "partitions": rows,
     }  # fmt: skip
+    # As a whole, synced, and in the place of the one before: from here on this export counts.
     replace_file(place / MANIFEST, json.dumps(manifest, indent=1))
     sync(place.parent)
     # What was written is believed only after it was read: the topic is deleted on this word.
@@ -93,6 +94,7 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
         raise ExportBroken(verdict.topic, str(place), "no finished export is there") from None
     except (ValueError, KeyError, TypeError) as e:
         raise ExportBroken(verdict.topic, str(place / MANIFEST), f"it is no manifest ({e!r})") from None
+    # Of another topic of that name: its deletion would take records that are in no export.
     if manifest.get("v") != _VERSION or manifest.get("topic_id") != verdict.topic_id:
         raise ExportBroken(verdict.topic, str(place / MANIFEST), f"it is not of topic id {verdict.topic_id}")
     # Against the topic as it is by now: an export that was whole yesterday lacks what the source took since.
@@ -128,6 +130,7 @@ def _write(log: WireCluster, one: Surplus, place: Path) -> dict[str, Any]:
     with path.open("wb") as file:
 
         def written() -> Iterator[RawBatch]:
+            # Uncommitted batches and markers as well: what the log has, not what consumers of it would see.
             for raw, _ in read_batches(log, one.source, one.first, one.end, isolation=READ_UNCOMMITTED):
                 file.write(raw.view)
                 yield raw

@@ -40,6 +40,8 @@ def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence
         if not isinstance(fence, AclFence):
             reasons.append(BY_CALLABLE)
         else:
+            # The rules as they are before the fence: one that appears later is found when the way back is armed, with
+            # the fence up.
             spare(source.describe_acls(resource_type="TOPIC"), sorted({t.source_topic for t in plan.topics}), own)
             reasons += [f"{MAY_END}: {why}" for why in [unseen_because(fence, source)] if why]
         if not reasons:

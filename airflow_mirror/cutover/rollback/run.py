@@ -144,5 +144,6 @@ def _require(
     found = counted(way, source, target)
     for line in found.lines():
         log.info("%s", line)
+    # Nothing was touched: no fence of the rollback is up, and applications write on.
     if found.problems:
         raise RollbackRefused(way.mirror, found.problems)

@@ -65,7 +65,10 @@ def classify_divergence(
     ends = source.wire.log_ends([tp for its in tps.values() for tp in its])
     found: dict[str, TopicDivergence] = {}
     for name in [t.source_topic for t in plan.topics]:
+        # What is deleted later is deleted by this id, as it was when the verdict was read.
         topic_id = there[name].topic_id if name in there else ""
+        # Beyond the cut: those offsets are other records on the target by now. Where nobody knows the cut, all of it
+        # counts so.
         more = [row for row in rows.get(name, ()) if row.end > (row.cut or 0)]
         surplus = tuple(row if row.cut is not None else replace(row, cut=0) for row in more)
         verdict = GONE if not any(ends[tp] for tp in tps.get(name, ())) else DIVERGED if more else DELTA
