@@ -257,9 +257,9 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
         return _value(mirror, mine)
 
     life.decide(change)
-    found = fence_state(life.values(), mirror)
-    assert found is not None
-    return found
+    decided = fence_state(life.values(), mirror)
+    assert decided is not None
+    return decided
 
 
 def change_intent(life: Decisions, mirror: str, there: FenceState, intent: Mapping[str, Any]) -> FenceState:

@@ -117,13 +117,13 @@ def require_free_groups(run: Attempt) -> None:
 
 def _left_out(run: Attempt) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
-    there = sync.selected(run.source, run.mirror).keys()
-    if unknown := sorted(set(run.request.leave_out_groups) - there):
+    selected_groups = sync.selected(run.source, run.mirror).keys()
+    if unknown := sorted(set(run.request.leave_out_groups) - selected_groups):
         raise InputError(
             f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
             "Correct the name, or take it out."
         )
-    if unknown := sorted(set(run.request.accept_still_groups) - there):
+    if unknown := sorted(set(run.request.accept_still_groups) - selected_groups):
         run.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))
     found, errors = run.target.groups_offsets_apart(sorted(run.request.leave_out_groups))
     targets = set(run.routes.values())
@@ -199,9 +199,9 @@ def keep_groups(run: Attempt) -> int:
     """
     # By the report, which this very attempt has written before its commits.
     set_here = {record.group: record.on_target for record in run.report.groups}
-    found = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
-    there = {group: {tp: position.offset for tp, position in its.items()} for group, its in found.items()}
-    changed = {group: dict(sorted(its.items() - there[group].items())) for group, its in set_here.items()}
+    positions = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
+    on_target = {group: {tp: position.offset for tp, position in its.items()} for group, its in positions.items()}
+    changed = {group: dict(sorted(its.items() - on_target[group].items())) for group, its in set_here.items()}
     changed = {group: its for group, its in changed.items() if its}
     if not changed:
         return 0

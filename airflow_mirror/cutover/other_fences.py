@@ -25,25 +25,25 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     :raises PlanNotKept: the ledger has lost the mirror's plan. :raises FencedByAnother: they may be another mirror's.
     """
     values = on.target.ledger.values()
-    there = decision.fence_state(values, mirror)
+    state = decision.fence_state(values, mirror)
     # By the plan that the decision pins: a rule on a topic that was left out of the next plan is still one of ours.
-    plan_hash = there.plan if there is not None else plans.last_hash(values, mirror)
+    plan_hash = state.plan if state is not None else plans.last_hash(values, mirror)
     if plan_hash is None:
         return []
     topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
-    intent = None if there is None else intent_of(on.target, mirror, there)
+    intent = None if state is None else intent_of(on.target, mirror, state)
     known: set[Acl] = set()
     # What a fence has found there is the site's own, and never named as a leftover.
     name, held = "", frozenset[str]() if intent is None else intent.held
     # Of one that is over no rule is explained any more: what is there came late.
-    if intent is not None and there is not None and not there.is_over:
-        known, name = set(intent.deny), name_of(mirror, there.run, there.id)
-    found = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    if intent is not None and state is not None and not state.is_over:
+        known, name = set(intent.deny), name_of(mirror, state.run, state.id)
+    left = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
     # Rules and record are read one after the other: a fence that goes up in between has rules that the record which was
     # read does not explain. A person would be told to remove them.
-    if found and decision.fence_state(on.target.ledger.values(), mirror) != there:
+    if left and decision.fence_state(on.target.ledger.values(), mirror) != state:
         return unexplained(on, mirror)  # a fence went up, or came down, while we looked
-    return found
+    return left
 
 
 def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> list[str]:

@@ -163,15 +163,15 @@ class Raised:
         """
         # Decided before the first rule goes. Deleted first, the owner's `opened` could still be appended behind that:
         # the target open, and the source as well.
-        found = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
-        if found is None:
+        decided = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
+        if decided is None:
             raise CutoverTakenOver(self.state.run)
-        if found.intent != self.state.intent:
+        if decided.intent != self.state.intent:
             # Undone is what is decided, not what was read before: rules that came in between would stay.
-            self.intent = intent_of(self.on.target, self.mirror, found)
+            self.intent = intent_of(self.on.target, self.mirror, decided)
         # From here on permits compare with what we have decided ourselves, our name as the lifter in it.
-        self.state = found
-        return found.stands
+        self.state = decided
+        return decided.stands
 
     def undo(self, log: Log = _LOG) -> bool:
         """Do what was decided: lift the fence, restore the groups, and decide that it is done. Return whether all is.
@@ -269,8 +269,8 @@ class Raised:
         except CutoverTakenOver:
             # The name bears the attempt's id, so it is never anybody else's; but while this attempt's fence is decided
             # about, its lifter takes the name away last.
-            there = decision.fence_state(ledger.values(), self.mirror)
-            if acl is not None and (there is None or there.is_over or there.id != self.state.id):
+            state = decision.fence_state(ledger.values(), self.mirror)
+            if acl is not None and (state is None or state.is_over or state.id != self.state.id):
                 acl.forget(self.name)
             raise
 
@@ -342,8 +342,8 @@ def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:
     :param other: as the source names it, ``mirror:run:attempt``.
     """
     mirror, _, attempt = other.split(COLON)
-    there = decision.fence_state(on.target.ledger.values(), mirror)
-    return None if there is None or there.id != attempt else (there, intent_of(on.target, mirror, there))
+    state = decision.fence_state(on.target.ledger.values(), mirror)
+    return None if state is None or state.id != attempt else (state, intent_of(on.target, mirror, state))
 
 
 def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:

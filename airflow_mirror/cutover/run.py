@@ -204,11 +204,11 @@ def _before(run: Attempt) -> FenceState | None:
     deadline = run.now() + _GUARDED_S
     # An attempt of another run that died is our guard's to lift, which listens for 12 s; a living one's fence stays,
     # and the check refuses this one.
-    while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.stands:
+    while (state := fence_state(run.life.values(), run.mirror.name)) is not None and state.stands:
         if run.now() > deadline:
             break
         run.pause(_AGAIN_S)
-    return found
+    return state
 
 
 def recover(run: Attempt) -> CutoverReport | None:
@@ -224,11 +224,11 @@ def recover(run: Attempt) -> CutoverReport | None:
     :raises OpeningUnfinished: the target is open, and the report is gone.
     """
     earlier, name = run.kept.load(), run.mirror.name
-    there = fence_state(run.life.values(), name)
+    fence_decided = fence_state(run.life.values(), name)
     # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
     # report says: a cleared task has nothing to undo, not even groups, which are another attempt's or their readers' by
     # now.
-    if there is None or there.run != run.kept.run or there.is_over:
+    if fence_decided is None or fence_decided.run != run.kept.run or fence_decided.is_over:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
             # Whoever has undone it could not say so, or it never had a fence.
             earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
@@ -236,24 +236,24 @@ def recover(run: Attempt) -> CutoverReport | None:
         return earlier
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
     # rules.
-    report = None if earlier is None or earlier.id != there.id else earlier
+    report = None if earlier is None or earlier.id != fence_decided.id else earlier
     if report is not None and report.outcome == reports.DONE:
-        run.up = there
+        run.up = fence_decided
         return report
     # A worker that Airflow took for dead may be at work. It is listened for: its signs, not its process, say so.
-    require_over(run.on.target.watch_cutover(name), name, there)
-    if there.phase == OPENED:
+    require_over(run.on.target.watch_cutover(name), name, fence_decided)
+    if fence_decided.phase == OPENED:
         if report is None:
             raise OpeningUnfinished(run.kept.where, "its report is gone")
         process = run.report.process or {}
         run.up, run.opening, report.process = (
             # Decided before anything is done in its place: one that was only frozen, and thaws, is refused by its own
             # permits. Dies behind it: `opened` by us, and the next process takes it over from us in the same way.
-            go_on_opening(run.life, name, there, run.me, process), True, process,
+            go_on_opening(run.life, name, fence_decided, run.me, process), True, process,
         )  # fmt: skip
         return report
-    run.log.warning("attempt %d was interrupted; undoing what it did", there.attempt)
-    raised = Raised.of(run.on, name, there, run.fence, report)
+    run.log.warning("attempt %d was interrupted; undoing what it did", fence_decided.attempt)
+    raised = Raised.of(run.on, name, fence_decided, run.fence, report)
     if not raised.begin(run.me):
         if raised.state.phase == CLOSING:
             raise CutoverTakenOver(run.kept.run)  # a person gives the opening up

@@ -38,12 +38,12 @@ def swap_fence(
     ledger, source = on.target.ledger, on.source
     # What is read here is compared when the swap is decided: who closes the fence meanwhile, or swaps it otherwise,
     # refuses it.
-    there = decision.fence_state(ledger.values(), mirror)
-    if there is None or there.phase != decision.OPENED or (run and there.run != run):
+    state = decision.fence_state(ledger.values(), mirror)
+    if state is None or state.phase != decision.OPENED or (run and state.run != run):
         raise FenceNotSwapped([f"no cutover of mirror {mirror!r} has finished with a fence that it kept"])
-    if there.kind != AclFence.kind:
-        raise FenceNotSwapped([f"it is a callable ({there.name}): only ACLs tell the mirror from applications"])
-    fence, intent = AclFence(source.admin, clock=source.clock), intent_of(on.target, mirror, there)
+    if state.kind != AclFence.kind:
+        raise FenceNotSwapped([f"it is a callable ({state.name}): only ACLs tell the mirror from applications"])
+    fence, intent = AclFence(source.admin, clock=source.clock), intent_of(on.target, mirror, state)
     # Swapped so, a fence that somebody has opened by hand would shut applications out that write there by now.
     if not fence.is_up(intent):
         raise FenceGone(source.admin.role)
@@ -56,12 +56,12 @@ def swap_fence(
         # takes its place; who lifts it deletes both, and creates again what was, or was to be, taken away.
         # Dies amid the swap: on each topic everybody is denied, or everybody but the mirror, and nothing in between; the
         # next call goes on.
-        there = _decided(on, mirror, there, swapped)
-        fence.swap(swapped, decision.permit(ledger, mirror, there))
+        state = _decided(on, mirror, state, swapped)
+        fence.swap(swapped, decision.permit(ledger, mirror, state))
         # Once more: a rule may have come to the broker behind somebody's lifting. It names principals, so nobody can
         # tell it from the site's own, and it is not taken back; the caller hears that the fence is not the one it
         # wanted (docs/security.md).
-        decision.permit(ledger, mirror, there)()
+        decision.permit(ledger, mirror, state)()
     return fence_text(AclFence.kind, swapped)
 
 
@@ -75,14 +75,14 @@ def _swapped(before: Intent, listed: Sequence[Acl], own: str) -> Intent:
     """Return the intent of the fence that takes its place; what an earlier call has changed, or meant to, stays in it."""
     if before.spared not in ("", own):
         raise FenceNotSwapped([f"it spares {before.spared} already, and not {own}"])
-    found = spare(listed, before.topics, own, before.deny)
+    spared = spare(listed, before.topics, own, before.deny)
     # What an earlier call has created is no more among what is missing; left out of the intent, nobody would ever
     # delete it.
-    add = {*found.add, *before.instead_deny, *(before.instead_allow if before.spared else ())}
+    add = {*spared.add, *before.instead_deny, *(before.instead_allow if before.spared else ())}
     return replace(
         before,
         spared=own,
         denied=by_key([acl for acl in add if acl.permission == "DENY"], "principal"),
         allowed=frozenset(acl.name for acl in add if acl.permission == "ALLOW"),
-        replaced=by_key({*found.remove, *before.taken_away}, "host"),
+        replaced=by_key({*spared.remove, *before.taken_away}, "host"),
     )

@@ -58,18 +58,18 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
     while True:
         # Read again for each round: an append without an answer may have got in. If two restore at once, records come
         # twice: the comparison sees it, and a person deletes the topic. No harm is done, since nobody goes by it yet.
-        there = _records(target)
-        if there != records[: len(there)]:
+        present = _records(target)
+        if present != records[: len(present)]:
             raise InputError(
                 "the target's topic 'airflow-mirror.decisions' holds records that are not in the export",
                 remedy="If they are worth nothing, delete the topic and restore again; if it is the present ledger, "
                 "nothing has to be restored.",
             )
-        if len(there) == len(records):
+        if len(present) == len(records):
             break
         if time.monotonic() > deadline:
-            raise TryAgain(f"the ledger holds {len(there)} of {len(records)} records after {_PATIENCE_S:.0f} s")
-        for value in records[len(there) :]:
+            raise TryAgain(f"the ledger holds {len(present)} of {len(records)} records after {_PATIENCE_S:.0f} s")
+        for value in records[len(present) :]:
             # One by one, each behind the answer to the last: every record must come to lie at its old offset, by which
             # later decisions name it. Where the old log had a marker an empty record takes its offset, which is noise
             # to every reader.
@@ -86,11 +86,11 @@ def _records(target: ClusterAdmin) -> list[bytes | None]:
 
     Where it is restored, brokers append it at another time: so it says what became of its deadline.
     """
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     for offset, value, appended_ms in DecisionLog(target.wire).read(0):
-        found += [None] * (offset - len(found))
-        found.append(timeless(value, appended_ms) or None)
-    return found
+        values += [None] * (offset - len(values))
+        values.append(timeless(value, appended_ms) or None)
+    return values
 
 
 def _checked(exported: Mapping[str, Any]) -> list[bytes | None]:

@@ -69,10 +69,10 @@ def require_no_cutover(values: Values, mirror: str, *, force: bool) -> None:
     :param force: also if one has a fence up.
     :raises MirrorCutOver: it has. :raises CutoverRunning: it is.
     """
-    there = fence_state(values, mirror)
-    if there is not None and there.phase == OPENED:
-        raise MirrorCutOver(mirror, [], f"run {there.run!r} has opened the target")
+    fence = fence_state(values, mirror)
+    if fence is not None and fence.phase == OPENED:
+        raise MirrorCutOver(mirror, [], f"run {fence.run!r} has opened the target")
     # By force: the cutover's own `opened` is refused from then on by the direction (`decision.open_behind`), and its
     # lifting leaves the groups where they are.
-    if there is not None and there.stands and not force:
-        raise CutoverRunning(f"run {there.run!r}, whose fence is {there.phase}")
+    if fence is not None and fence.stands and not force:
+        raise CutoverRunning(f"run {fence.run!r}, whose fence is {fence.phase}")

@@ -132,8 +132,8 @@ def arm(
     own, plan = own_on(plan, source), _without(plan, exclude_topics)
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
-    there_is = fence_state(here.values(), name)
-    is_kept = there_is is not None and (there_is.phase, there_is.run) == (OPENED, run)
+    fence_decided = fence_state(here.values(), name)
+    is_kept = fence_decided is not None and (fence_decided.phase, fence_decided.run) == (OPENED, run)
     reasons = [*not_reversible(plan), *_unfit(report, is_kept=is_kept)]
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None
@@ -158,10 +158,10 @@ def arm(
         raise NoWayBack(name, reasons)
     if not all(t.target_exists for t in reverse.topics):
         # Read again: the swap has decided another intent, and a permit goes by all that is decided.
-        there_is = fence_state(here.values(), name)
-        assert there_is is not None
+        fence_decided = fence_state(here.values(), name)
+        assert fence_decided is not None
         # Dies amid it: topics that are empty, and nobody's yet; the next call finds them as they were planned.
-        create_target_topics(reverse, source, permit(here, name, there_is))
+        create_target_topics(reverse, source, permit(here, name, fence_decided))
     # Before the direction: once that is decided the target may be lost at any moment, and its fence has to be liftable
     # without.
     copy_fence(on, report_of, plan)
@@ -180,16 +180,16 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
 
     Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
     """
-    name, report, there = plan.mirror.name, report_of.load(), on.source.ledger
+    name, report, source_ledger = plan.mirror.name, report_of.load(), on.source.ledger
     state = fence_state(on.target.ledger.values(), name)
     assert report is not None and state is not None
     whole = on.target.plan(name, state.plan, state.revision)
     # Plan, amendments, record, report: the record last but one, since it names what is before it. A death in between
     # leaves plans that nobody names; the next call writes all of it again.
-    ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), there, as_last=False)
+    ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), source_ledger, as_last=False)
     for amendment in whole.amendments:
-        ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), there)
-    note_copy(there, name, state)
+        ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), source_ledger)
+    note_copy(source_ledger, name, state)
     ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
 
 
@@ -199,9 +199,9 @@ def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:
     :raises NoWayBack: none has.
     """
     values = on.ledger.values()
-    fence, decided = fence_state(values, mirror), direction(values, mirror)
+    fence, turned = fence_state(values, mirror), direction(values, mirror)
     if fence is None or fence.phase != OPENED:
-        lost = decided is not None and decided.by == FAILOVER
+        lost = turned is not None and turned.by == FAILOVER
         raise NoWayBack(mirror, [_NOT_FENCED if lost else "no cutover of it has opened the target"])
     report_of = ReportStore(on.reports(mirror), mirror, fence.run, None)
     return report_of, on.plan(mirror, fence.plan)
@@ -380,9 +380,9 @@ def _complete(
 
 def _note(there: Decisions, mirror: str, decided: Direction) -> None:
     def change(values: Values) -> Values | None:
-        found = direction(values, mirror)
+        noted = direction(values, mirror)
         # A slow call must not write an older generation over a newer one.
-        return turn(mirror, decided) if found is None or found.generation < decided.generation else None
+        return turn(mirror, decided) if noted is None or noted.generation < decided.generation else None
 
     there.decide(change)
 
