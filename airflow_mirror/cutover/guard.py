@@ -224,7 +224,7 @@ class Guard:
             if raised.fence.kind != AclFence.kind:
                 why = f"nothing at the source tells whether it was opened, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)
-            if not raised.intent.has_rules:
+            if raised.intent.pending:
                 why = f"whether it has raised its rules since was not seen, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)
             # The source takes the decision's place: only this attempt's name, and no announcement, which comes before

@@ -9,7 +9,7 @@ plan would not have touched.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
@@ -18,7 +18,7 @@ from airflow_mirror.kafka.acls import EVERYBODY, letting_write
 from airflow_mirror.kafka.model import Acl
 
 ACL = "acl"  # the kind of fence that consists of rules
-_KNOWN = ("held", "bare", "spared", "allowed", "denied", "replaced", "copied_by")
+_KNOWN = ("held", "bare", "spared", "allowed", "denied", "replaced", "copied_by", "pending")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Intent:
     :param denied: by principal, topics on which it is denied by name.
     :param replaced: by host, topics on which ``ALLOW WRITE`` for everybody is taken away until the fence is lifted.
     :param copied_by: the mirror that copies back.
+    :param pending: it is described, and no rule of it is there, or may come: whoever lifts it deletes none.
     """
 
     topics: tuple[str, ...]
@@ -43,16 +44,19 @@ class Intent:
     denied: Mapping[str, frozenset[str]] = field(default_factory=dict)
     replaced: Mapping[str, frozenset[str]] = field(default_factory=dict)
     copied_by: str = ""
+    pending: bool = False
 
     @property
     def deny(self) -> list[Acl]:
         """The rules that keep everybody out, but for those that were there before."""
-        return [topic_rule(topic, "WRITE", "DENY") for topic in self.topics if topic not in self.held]
+        topics = () if self.pending else self.topics
+        return [topic_rule(topic, "WRITE", "DENY") for topic in topics if topic not in self.held]
 
     @property
     def allow(self) -> list[Acl]:
         """The rules that keep topics readable that had none."""
-        return [topic_rule(t, op, "ALLOW") for t in sorted(self.bare) for op in ("READ", "DESCRIBE_CONFIGS")]
+        topics = () if self.pending else sorted(self.bare)
+        return [topic_rule(t, op, "ALLOW") for t in topics for op in ("READ", "DESCRIBE_CONFIGS")]
 
     @property
     def instead_deny(self) -> list[Acl]:
@@ -72,19 +76,6 @@ class Intent:
             for host, its in sorted(self.replaced.items())
             for topic in sorted(its)
         ]
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether anything is changed."""
-        return bool(self.deny or self.allow or self.spared)
-
-    def without(self, topics: Collection[str]) -> Intent:
-        """Return the intent that changes nothing on some of the topics."""
-        return replace(self, held=self.held | set(topics), bare=self.bare - set(topics)) if topics else self
-
-    def without_rules(self) -> Intent:
-        """Return the intent that changes nothing."""
-        return Intent(topics=self.topics, held=frozenset(self.topics))
 
     def is_shut(self, listed: Sequence[Acl]) -> bool:
         """Return whether these rules keep everybody out; of a fence that was swapped, everybody but whom it spares."""
@@ -118,7 +109,7 @@ class Intent:
 
         found: dict[str, Any] = {name: places(getattr(self, name)) for name in ("held", "bare", "allowed")}
         found |= {name: {k: places(v) for k, v in getattr(self, name).items()} for name in ("denied", "replaced")}
-        found |= {"spared": self.spared, "copied_by": self.copied_by}
+        found |= {"spared": self.spared, "copied_by": self.copied_by, "pending": self.pending}
         return {name: one for name, one in found.items() if one}
 
     @classmethod
@@ -145,7 +136,7 @@ class Intent:
                 spared=str(value.get("spared", "")), allowed=those(value.get("allowed", "")),
                 denied={who: those(its) for who, its in value.get("denied", {}).items()},
                 replaced={host: those(its) for host, its in value.get("replaced", {}).items()},
-                copied_by=str(value.get("copied_by", "")),
+                copied_by=str(value.get("copied_by", "")), pending=bool(value.get("pending")),
             )  # fmt: skip
         # A place beyond the plan's topics, say: whoever may write to decisions can't have a rule touched that no fence
         # of it has.

@@ -130,21 +130,20 @@ class Raised:
             # The fence first: whoever took over is to be heard of before what a failover has done.
             permit()  # a request may have come to the broker after somebody else has undone this attempt
 
-    def lift_rules(self, permit: Permit, *, by_ledger: bool = False) -> None:
+    def lift_rules(self, permit: Permit) -> None:
         """Lift it; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
 
-        :param by_ledger: the ledger can be asked: what other mirrors' fences need stays. Else the fence has to end.
         :raises FenceNotLifted: names what is still in place. :raises CutoverTakenOver: it is somebody else's by now.
         """
         source = self.on.source
         deadline = source.clock.monotonic() + LIFT_PATIENCE_S
         while True:
             try:
-                # Asked anew for each try: the other fence may have come, or gone, in the pause.
-                needed = self._needed() if by_ledger else ()
+                if self._is_gone():
+                    return
                 # Each try begins at the first rule, as does each process that takes over: deleting what is gone does
                 # nothing.
-                self.fence.lift(self.intent.without(needed), self.name, permit)
+                self.fence.lift(self.intent, self.name, permit)
                 return
             # Another lifter goes on, or it is opened: this one has nothing to try again, and its rules may be a later
             # attempt's.
@@ -284,23 +283,19 @@ class Raised:
             self.take_back()
             raise
 
-    def _needed(self) -> set[str]:
-        """Return the topics whose rules are another mirror's fence's, though we have decided to make the same ones.
+    def _is_gone(self) -> bool:
+        """Whether it was lifted before, and the rules that are there are those of other mirrors' fences.
 
-        This attempt may have died on the way to its first rule, and the other one not have seen it. A name is there
-        before the first rule: where ours is not, no rule is ours. Where both are, the other one's rules stay while it is
-        not being lifted itself: whoever lifts last lifts them.
+        Its name comes before its first rule and goes after the last one. Whoever lifted it died before it was decided
+        that it is lifted, and others have gone up since. Where nobody else is named, a person may have removed the name.
         """
-        if not isinstance(self.fence, AclFence) or not (others := self.fence.others(self.mirror)):
-            return set()
-        if self.name not in self.fence.standing(self.mirror):
-            return set(self.intent.topics)
-        decided = [found for other in others if (found := of_another(self.on, other)) is not None]
-        stand = [intent for there, intent in decided if there.phase in (decision.UP, decision.OPENED)]
-        return {acl.name for intent in stand for acl in intent.deny}
+        fence = self.fence
+        if not isinstance(fence, AclFence) or not fence.others(self.mirror):
+            return False
+        return self.name not in fence.standing(self.mirror)
 
     def _lifted(self, permit: Permit) -> str:
-        self.lift_rules(permit, by_ledger=True)
+        self.lift_rules(permit)
         # Noted in the report only behind the brokers' own word that no rule is listed any more.
         self.is_down()
         return "fence lifted"

@@ -84,7 +84,7 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     proof, unseen = look_before(run), look_for_unseen(run)
     # Described before anything is there: what is found now is the site's own, and stays when the fence is lifted.
     intent = described(run)
-    run.intent = intent.without_rules() if isinstance(run.fence, AclFence) else intent
+    run.intent = replace(intent, pending=isinstance(run.fence, AclFence))
     run.report.id = run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,

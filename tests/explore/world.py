@@ -312,7 +312,7 @@ class World:
         if shut and not self._is_shut:
             self._fenced = set(self.source.topics)  # a topic that somebody creates later is as one that came after it all
         self._is_shut = shut
-        kept = now is not None and now.phase == OPENED and Intent.of(now.intent, TOPICS).has_rules
+        kept = now is not None and now.phase == OPENED and not Intent.of(now.intent, TOPICS).pending
         self.was_shut = bool(by) and (self.was_shut or (shut and kept))
         if now is not None and now.stands:
             self._up.setdefault(now.id, self.s.now)

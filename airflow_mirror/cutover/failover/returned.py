@@ -210,7 +210,7 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     # yet.
     if there is not None and there.run == run:
         raised = Raised.of(on, name, there, fence, None)
-        if raised.intent.has_rules or there.phase != OPENED:
+        if not raised.intent.pending or there.phase != OPENED:
             return raised
     topics, me, others = [t.source_topic for t in plan.topics], on.new_id(), list[str]()
     intent = fence.intent(topics)
@@ -220,11 +220,11 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     # own.
     mine = FenceState(
         run=run, attempt=1, id=me, plan=plan.hash, revision=plan.revision, owner=me, max_fence_s=0.0, kind=fence.kind,
-        name=fence.kind, intent=intent.without_rules().value(), phase=OPENED,
+        name=fence.kind, intent=replace(intent, pending=True).value(), phase=OPENED,
     )  # fmt: skip
     # Decided before the name: dies behind it, nothing is there, and the next try goes on from this record.
     raised = Raised.of(on, name, stand_behind_open(life, name, mine, failed_over), fence, None)
-    if raised.intent.has_rules or raised.state.phase != OPENED:
+    if not raised.intent.pending or raised.state.phase != OPENED:
         return raised  # somebody was faster; what was described may be rules of another process that stands by
     try:
         # Dies behind it: a name. The next try names it again, which does nothing, and looks for others anew.

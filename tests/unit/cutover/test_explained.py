@@ -21,6 +21,7 @@ from airflow_mirror.cutover.decision import (
 )
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
@@ -186,3 +187,42 @@ def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
     else:
         with pytest.raises((CutoverTakenOver, LeaseLost)):
             run.may_set()
+
+
+def test_rules_that_an_attempt_was_about_to_make_are_looked_for_once_it_is_lifted(run: Attempt) -> None:
+    """It has died before it decided that they are its own; those that are there came late, of the attempt before."""
+    run.intent = replace(run.intent, pending=True)
+    go_up(run)
+    assert run.up is not None
+    lifting = begin_lifting(run.life, "flow", run.up, "somebody")
+    assert lifting is not None
+    end_lifting(run.life, "flow", lifting)
+    add(run, DENY)
+    assert unexplained(run.on, "flow") == [DENY]
+
+
+def test_fences_of_other_targets_keep_no_fence_up(run: Attempt) -> None:
+    """They stand for months behind targets that were opened, and may be about any topics."""
+    fence, other = AclFence(run.source), name_of("other", "r1", "1")
+    fence.raise_(fence.intent(["audit"]), other, unfenced)
+    go_up(run)
+    raised = Raised.by(run)
+    raised.claim(fence.others("flow"), unfenced)
+    raised.raise_rules(unfenced)
+    assert raised.begin("somebody") and raised.undo()
+    denied = {acl.name for acl in run.source.describe_acls(resource_type="TOPIC") if acl.permission == "DENY"}
+    assert denied == {"audit"} and fence.standing("flow") == {}
+
+
+def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt) -> None:
+    """Who lifted it has died before it was decided that it is lifted; the other fence, of the same topics, came then."""
+    fence, topics, other = AclFence(run.source), ["orders", "payments"], name_of("other", "r1", "1")
+    go_up(run)
+    raised = Raised.by(run)
+    raised.claim([], unfenced)
+    raised.raise_rules(unfenced)
+    assert raised.begin("somebody")
+    raised.lift_rules(unfenced)
+    assert run.source.describe_acls(resource_type="GROUP") == []
+    fence.raise_(fence.intent(topics), other, unfenced)
+    assert raised.undo() and fence.is_up(fence.intent(topics)), "by the next one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -138,7 +139,7 @@ def test_without_the_ledger_only_rules_that_were_decided_are_lifted(
 ) -> None:
     """A guard has read of a fence whose owner had not looked for others yet, and then its ledger goes away."""
     intent = world.run.intent
-    world.decide(intent=intent.without_rules().value())
+    world.decide(intent=replace(intent, pending=True).value())
     world.seconds(1, signs=True)
     if raised:
         world.decide(intent=intent.value())
