@@ -1,10 +1,11 @@
-"""The jars of Kafka and of YARN: fetched once by the Ivy that ships with PySpark, checked, and kept in the user's cache.
+"""The jars of Kafka, YARN and a schema registry: fetched once by PySpark's Ivy, checked, and kept in the user's cache.
 
 ``jars.sha256`` is the list: one line per jar, ``sum version set group:artifact:version``. The set ``broker`` runs a node,
 and ZooKeeper where the release needs one. The set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it.
-The set ``yarn`` is what PySpark lacks for a YARN. Ivy gets the exact list and resolves nothing by itself: one request per
-jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s measured), and a new release of a dependency
-can't change what runs here. ``python -m sandbox.lock`` makes the list anew. Every start checks the sums again (0.1 s).
+The set ``yarn`` is what PySpark lacks for a YARN; ``registry`` is the archive of Apicurio. Ivy gets the exact list and
+resolves nothing by itself: one request per jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s
+measured), and a new release of a dependency can't change what runs here. ``python -m sandbox.lock`` makes the list anew.
+Every start checks the sums again (0.1 s).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sandbox.store import keep
 from sandbox.versions import DEFAULT_VERSION
 
 LOCK_FILE = Path(__file__).with_name("jars.sha256")
+_PRODUCTS = {"yarn": "Hadoop", "registry": "Apicurio"}  # by set; the others are Kafka's
 
 # Ivy's own default for a repository of Maven's layout; no address of a registry stands in this repository. No POMs: the
 # list is complete. No checksums from the server: ours are stronger and do not come from there.
@@ -45,7 +47,7 @@ SETTINGS = """<ivysettings>
 class Jar:
     """One line of the list.
 
-    :param kafka: Kafka's version; Hadoop's in the set ``yarn``.
+    :param kafka: Kafka's version; Hadoop's in the set ``yarn``, Apicurio's in ``registry``.
     """
 
     sha256: str
@@ -54,16 +56,24 @@ class Jar:
     group: str
     artifact: str
     version: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def product(self) -> str:
         """What the version is of, for people."""
-        return f"{'Hadoop' if self.jar_set == 'yarn' else 'Kafka'} {self.kafka}"
+        return f"{_PRODUCTS.get(self.jar_set, 'Kafka')} {self.kafka}"
+
+    @property
+    def coordinates(self) -> str:
+        """As the list has them."""
+        more = f":{self.classifier}:{self.extension}" if self.classifier else ""
+        return f"{self.group}:{self.artifact}:{self.version}{more}"
 
     @property
     def file_name(self) -> str:
         """The file's name in its set's directory."""
-        return f"{self.artifact}-{self.version}.jar"
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + f".{self.extension}"
 
 
 @functools.cache
@@ -144,7 +154,7 @@ def run_ivy(work: Path, jars: Iterable[Jar], progress: TextIO, title: str, trans
         str(find_java().executable), f"-Duser.home={work}", f"-Djava.io.tmpdir={work}", "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData", "-jar", str(_ivy_jar()), *(["-settings", settings] if settings else []),
         "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml"),
-        "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]",
+        "-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     lines: list[str] = []
     shown = _Progress(progress, title, 0 if transitive else len(wanted))
@@ -190,14 +200,23 @@ class _Progress:
 def _ivy_module(jars: Iterable[Jar], transitive: bool) -> str:
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(j.group)} name={quoteattr(j.artifact)} rev={quoteattr(j.version)} "
-        f'transitive="{str(transitive).lower()}"/>'
+        f'transitive="{str(transitive).lower()}">{_of_a_kind(j)}</dependency>'
         for j in jars
     )
     return (
-        '<ivy-module version="2.0">\n  <info organisation="airflow.mirror" module="sandbox"/>\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
+        '  <info organisation="airflow.mirror" module="sandbox"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         f'  <dependencies defaultconf="default->default">\n{dependencies}\n  </dependencies>\n</ivy-module>\n'
     )
+
+
+def _of_a_kind(jar: Jar) -> str:
+    """Return which of an artifact's files is meant, where it is not its jar."""
+    if not jar.classifier:
+        return ""
+    kind = f"type={quoteattr(jar.extension)} ext={quoteattr(jar.extension)} m:classifier={quoteattr(jar.classifier)}"
+    return f"<artifact name={quoteattr(jar.artifact)} {kind}/>"
 
 
 def _ivy_jar() -> Path:

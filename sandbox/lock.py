@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
-from sandbox.versions import HADOOP_VERSION, RELEASES, TOOLS_VERSION, Release
+from sandbox.versions import APICURIO_VERSION, HADOOP_VERSION, RELEASES, TOOLS_VERSION, Release
 
 RELOAD4J_VERSION = "1.2.26"
 # The last SLF4J whose bindings fit what Kafka uses, 1.7.
@@ -25,6 +26,7 @@ YARN = (
     "org.junit.platform:junit-platform-commons:1.13.4",
     "org.opentest4j:opentest4j:1.3.0",
 )
+REGISTRY = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:all:tar.gz"
 
 
 def roots(release: Release, jar_set: str) -> list[Jar]:
@@ -58,14 +60,15 @@ def resolve(wanted: list[Jar], transitive: bool = True) -> list[Jar]:
     with tempfile.TemporaryDirectory(prefix="sandbox-lock-") as directory:
         work = Path(directory)
         run_ivy(work, wanted, sys.stderr, f"resolving {of.kafka} {of.jar_set}", transitive=transitive)
-        found = []
-        for path in work.glob("cache/*/*/*/*.jar"):
+        files = work / "jars"
+        found = [] if transitive else [replace(one, sha256=sha256_of(files / one.file_name) or "") for one in wanted]
+        for path in work.glob("cache/*/*/*/*.jar") if transitive else ():
             group, artifact = path.parts[-4:-2]
             version = path.stem.removeprefix(f"{artifact}-")
             # Ivy's cache also holds versions that lost a conflict; the retrieved directory has the winners.
-            if (work / "jars" / path.name).exists() and (digest := sha256_of(path)):
+            if (files / path.name).exists() and (digest := sha256_of(path)):
                 found.append(Jar(digest, of.kafka, of.jar_set, group, artifact, version))
-    if missing := {jar.file_name for jar in wanted} - {jar.file_name for jar in found}:
+    if missing := {jar.file_name for jar in wanted} - {jar.file_name for jar in found if jar.sha256}:
         raise JarsUnavailable(of.jar_set, f"could not resolve {', '.join(sorted(missing))} of {of.product}")
     return found
 
@@ -81,12 +84,15 @@ def main() -> None:
             tools = resolve(roots(release, "broker") + roots(release, "tools"))
             jars += [jar for jar in tools if jar.file_name not in have]
     jars += resolve([Jar("", HADOOP_VERSION, "yarn", *gav.split(":")) for gav in YARN], transitive=False)
-    places = {HADOOP_VERSION: len(RELEASES)} | {version: place for place, version in enumerate(RELEASES)}
+    jars += resolve([Jar("", APICURIO_VERSION, "registry", *REGISTRY.split(":"))], transitive=False)
+    places = {HADOOP_VERSION: len(RELEASES), APICURIO_VERSION: len(RELEASES) + 1} | {
+        version: place for place, version in enumerate(RELEASES)
+    }
     jars.sort(key=lambda jar: (places[jar.kafka], jar.jar_set, jar.group, jar.artifact))
-    lines = [f"{jar.sha256} {jar.kafka} {jar.jar_set} {jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
-    header = "# The jars of Kafka and YARN: SHA-256, version, set, coordinates. Made by: python -m sandbox.lock"
+    lines = [f"{jar.sha256} {jar.kafka} {jar.jar_set} {jar.coordinates}" for jar in jars]
+    header = "# The jars of Kafka, YARN and Apicurio: SHA-256, version, set, coordinates. Made by: python -m sandbox.lock"
     LOCK_FILE.write_text("\n".join([header, *lines, ""]), encoding="utf-8")
-    print(f"{LOCK_FILE.name}: {len(jars)} jars of {len(RELEASES)} releases, and of YARN")
+    print(f"{LOCK_FILE.name}: {len(jars)} jars of {len(RELEASES)} releases, of YARN and of Apicurio")
 
 
 if __name__ == "__main__":

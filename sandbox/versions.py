@@ -9,6 +9,7 @@ from airflow_mirror.errors import InputError
 DEFAULT_VERSION = "4.4.0"
 TOOLS_VERSION = "4.3.1"  # of the Java tools: MirrorMaker 2 (connect-mirror) is not published for 4.4.0
 HADOOP_VERSION = "3.5.0"  # that of the Hadoop jars which come with PySpark
+APICURIO_VERSION = "3.0.9"  # the last one seen on Java 17: 3.3.3 needs 21
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 from sandbox import jars, java, lock
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import Jar, ensure, locked_jars
-from sandbox.versions import HADOOP_VERSION, RELEASES, TOOLS_VERSION
+from sandbox.versions import APICURIO_VERSION, HADOOP_VERSION, RELEASES, TOOLS_VERSION
 
 CONTENT = {"kafka_2.13": b"broker", "zstd-jni": b"\x00\xff" * 70_000, "empty": b""}
 LOCKED = tuple(
@@ -152,7 +152,8 @@ def test_recorded_list_of_every_release_is_complete(version: str) -> None:
 
 def test_recorded_sums_are_whole_and_name_no_registry() -> None:
     locked = locked_jars()
-    assert {jar.kafka for jar in locked if jar.jar_set != "yarn"} == set(RELEASES)
+    assert {jar.kafka for jar in locked if jar.jar_set not in ("yarn", "registry")} == set(RELEASES)
+    assert {jar.kafka for jar in locked if jar.jar_set == "registry"} == {APICURIO_VERSION}
     assert {jar.kafka for jar in locked if jar.jar_set == "yarn"} == {HADOOP_VERSION}
     assert {jar.jar_set for jar in locked if jar.kafka == TOOLS_VERSION} == {"broker", "tools"}
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
@@ -204,6 +205,20 @@ def test_recorded_are_the_versions_that_won(monkeypatch: pytest.MonkeyPatch) -> 
     sums = [hashlib.sha256(name.encode()).hexdigest() for name in ("org.example:root:1", "org.example:log:1.2.26")]
     places = [("2.1.1", "broker", "root-1.jar"), ("2.1.1", "broker", "log-1.2.26.jar")]
     assert found == dict(zip(places, sums, strict=True))
+
+
+def test_file_of_another_kind_is_recorded_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(work: Path, *_: object, **__: object) -> list[str]:
+        (work / "jars").mkdir()
+        (work / "jars" / "app-1-all.tar.gz").write_bytes(b"all of it")
+        return []
+
+    monkeypatch.setattr(lock, "run_ivy", run)
+    wanted = Jar("", "1", "registry", "org.example", "app", "1", "all", "tar.gz")
+    (found,) = lock.resolve([wanted], transitive=False)
+    assert found.sha256 == hashlib.sha256(b"all of it").hexdigest()
+    assert found.coordinates == "org.example:app:1:all:tar.gz"
+    assert 'name="app" type="tar.gz" ext="tar.gz" m:classifier="all"' in jars._ivy_module([found], False)
 
 
 def test_list_without_a_jar_that_was_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

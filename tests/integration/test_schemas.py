@@ -1,0 +1,121 @@
+"""What schema ids in real records mean in two real registries (Apicurio), before and after one of them is gone.
+
+The payloads are what the serializers of confluent-kafka 2.16.1 write for these schemas and this name; they can't be
+installed beside our constraints (they ask for a newer certifi than these have). Only the ids are the registries' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.extras.schemas import registry as registries
+from airflow_mirror.extras.schemas.proof import DIFFERENT, MISSING, SAME, SchemaProof, prove
+from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from sandbox import Cluster
+from sandbox.registry import SchemaRegistry
+from tests.builders import plan_of, topic_plan
+from tests.integration.copying import config, create
+
+pytestmark = pytest.mark.tools
+
+NAME = '{"type":"record","name":"Name","fields":[{"name":"name","type":"string"}]}'
+USER = '{"type":"record","name":"User","fields":[{"name":"name","type":"Name"}]}'
+JSON = (
+    '{"$schema":"http://json-schema.org/draft-07/schema#","title":"User","type":"object",'
+    '"properties":{"name":{"type":"string"}}}'
+)
+PROTOBUF = "Cgp1c2VyLnByb3RvIhQKBFVzZXISDAoEbmFtZRgBIAEoCWIGcHJvdG8z"  # as that serializer registers it
+WRITTEN = {"avro": b"\x06Ada", "json": b'{"name":"Ada"}', "protobuf": b"\x00\n\x03Ada"}
+
+
+@dataclass
+class World:
+    """A source, and a registry on either side with the same schemas. :ivar ids: of what each kind's value carries."""
+
+    cluster: Cluster
+    here: SchemaRegistry
+    there: SchemaRegistry
+    ids: dict[str, int]
+
+    def write(self, topic: str, *values: bytes) -> None:
+        create(self.cluster, topic)
+        producer = Producer({"bootstrap.servers": self.cluster.bootstrap})
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(240) == 0
+
+    def prove(self, *topics: str) -> SchemaProof:
+        planned = (topic_plan(name, {0: 0}, source_topic_id="") for name in topics)
+        plan = plan_of(Mirror(name="m", source="s", target="t"), *planned)
+        with ClusterAdmin(config(self.cluster)) as admin:
+            here, there = (Registry(role, {"url": r.url}) for role, r in (("source", self.here), ("target", self.there)))
+            return prove(plan, admin, here, there)
+
+
+def history(registry: SchemaRegistry) -> dict[str, int]:
+    registry.register("name", NAME)
+    refers = [{"name": "Name", "subject": "name", "version": 1}]
+    return {
+        "avro": registry.register("avro-value", USER, references=refers),
+        "json": registry.register("json-value", JSON, "JSON"),
+        "protobuf": registry.register("protobuf-value", PROTOBUF, "PROTOBUF"),
+    }
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with (
+        Cluster("source", ready_timeout_s=240) as cluster,
+        SchemaRegistry("here") as here,
+        SchemaRegistry("there") as there,
+    ):
+        ids = history(here)
+        assert history(there) == ids
+        yield World(cluster, here, there, ids)
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def test_ids_of_each_kind_of_serializer_are_proven_and_others_named(world: World) -> None:
+    for kind, payload in WRITTEN.items():
+        world.write(kind, framed(world.ids[kind], payload), b"\0\0\0\0", b"text", b"\0\xff\xff\xff\xffbinary")
+    found = world.prove(*WRITTEN)
+    assert [(row.topic, row.id, row.verdict) for row in found.rows] == [
+        (kind, world.ids[kind], SAME) for kind in WRITTEN
+    ]  # fmt: skip
+    assert [list(row.subjects) for row in found.rows] == [[f"{kind}-value version 1"] for kind in WRITTEN]
+    assert not found.wrong and not found.without
+
+    other = world.here.register("late-value", '"int"')
+    assert world.there.register("late-value", '"long"') == other
+    only = world.here.register("new-value", '"float"')
+    world.write("late", framed(other, b"\x02"), framed(only, b"\0\0\0\0"))
+    found = world.prove("avro", "late")
+    assert [row.verdict for row in found.rows] == [SAME, DIFFERENT, MISSING]
+    assert [str(row) for row in found.wrong] == [
+        f"topic 'late': id {other} of the value (late-value version 1) is another schema on the target",
+        f"topic 'late': id {only} of the value (new-value version 1) is not there on the target",
+    ]
+
+
+def test_registry_that_is_gone_proves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("gone", framed(world.ids["avro"], WRITTEN["avro"]))
+    monkeypatch.setattr(registries, "_TIMEOUT_S", 2.0)
+    world.there.kill()
+    try:
+        with pytest.raises(TryAgain, match="target's schema registry does not answer"):
+            world.prove("gone")
+    finally:
+        world.there.start()  # at the same address, and empty
+    assert [row.verdict for row in world.prove("gone").rows] == [MISSING]
+    assert history(world.there) == world.ids
+    assert [row.verdict for row in world.prove("gone").rows] == [SAME]
