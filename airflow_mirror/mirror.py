@@ -46,7 +46,8 @@ __all__ = ["Mirror"]
 # Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", OWN_GROUPS)
 
-ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy depends, but whoever lets rights follow
+_REGISTRIES = frozenset({"source_registry", "target_registry"})
+COPY_IGNORES = _REGISTRIES | {"own_principals", "principals"}  # on which no copy depends; what lets rights follow does
 # Kinds of managed clusters; a test holds them against `plan.targets`.
 TARGET_KINDS = (
     "msk", "msk-express", "msk-serverless", "confluent-cloud", "event-hubs", "aiven", "redpanda", "google",
@@ -176,6 +177,15 @@ class Mirror:
         "the mirror's own principal on the source and on the target, such as User:CN=mirror, where a connection does not "
         "say it: brokers make it of a certificate or a token. Its rights are never touched",
     )  # fmt: skip
+    source_registry: str | None = knob(
+        None, anything(lambda name, value: _registry(name, value)),
+        "the source's schema registry: an address, a file of properties, or an Airflow connection. With both, a cutover "
+        "is refused unless the schema ids in the topics mean the same in both",
+        "--source-registry", "REGISTRY",
+    )  # fmt: skip
+    target_registry: str | None = knob(
+        None, anything(lambda name, value: _registry(name, value)), "the target's", "--target-registry", "REGISTRY"
+    )
     offsets: str = knob(
         "auto", one_of("auto", "identical", "mapped"),
         "identical keeps every offset; mapped keeps an exact offset map instead; auto keeps the offsets of each topic as "
@@ -267,6 +277,9 @@ class Mirror:
             object.__setattr__(self, one.name, its.values.checked(one.name, getattr(self, one.name)))
         if not self.topics:
             raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
+        if (self.source_registry is None) != (self.target_registry is None):
+            given = "target_registry" if self.source_registry is None else "source_registry"
+            raise InvalidField(given, getattr(self, given), "only one of both registries is named", "Name both, or none.")
         self._check_mapping()
         self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
@@ -362,7 +375,7 @@ class Mirror:
     @property
     def tail_ignores(self) -> frozenset[str]:
         """Fields on which this mirror's tail does not depend: they may change while it runs. A bulk copy never does."""
-        return frozenset() if self.sync_acls else ACCESS_FIELDS
+        return _REGISTRIES if self.sync_acls else COPY_IGNORES
 
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""
@@ -472,6 +485,17 @@ def own_principals(value: object) -> dict[str, str]:
             "own_principals", value, "not principals by role", 'Give {"target": "User:..."}, "source", or both.'
         )
     return {str(role): str(name) for role, name in given.items()}
+
+
+def _registry(name: str, value: object) -> object:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidField(name, value, "no registry", "Give an address, a file of properties or a connection id.")
+    if isinstance(value, str) and "://" in value and "@" in value:
+        raise InvalidField(
+            name, value.rpartition("@")[2], "an address with a password: plans are stored, and shown",
+            "Put it into a connection, or into a file of properties, and name that.",
+        )  # fmt: skip
+    return value
 
 
 def _is_time(name: str, when: object) -> object:

@@ -13,6 +13,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Offsets, Verify
 from airflow_mirror.cutover.rollback.run import WayBack, roll_back
 from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.group_translation import Translate
@@ -21,12 +22,13 @@ from airflow_mirror.sync.group_translation import Translate
 def cut_over(
     on: Platform, plan: Plan, kept: ReportStore, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
     tail_positions: Callable[[], Offsets] | None = None, translate_offset: Translate | None = None,
-    additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None, **wanted: Any,
+    additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None,
+    schemas: Callable[[], SchemaProof] | None = None, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
     """Cut over. :param wanted: fields of :class:`CutoverRequest`."""
     clusters = Clusters(
         on=on, fence=fence, verify=verify, compared_to=compared_to, tail_positions=tail_positions,
-        translate_offset=translate_offset,
+        translate_offset=translate_offset, schemas=schemas,
     )  # fmt: skip
     request = CutoverRequest(plan=plan, **wanted)
     return run_cutover(request, clusters, kept, additions=additions, signer=signer, stop=stop)

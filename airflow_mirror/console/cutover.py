@@ -18,6 +18,7 @@ from typing import Any
 from airflow_mirror.console.clusters import config_of, planned_source, target_of
 from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
+from airflow_mirror.console.registries import prover_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Side
@@ -107,7 +108,7 @@ def _cut_over(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     source, target = planned_source(arguments, plan.mirror), config_of(arguments.target, "target")
     request = replace(_request(arguments, plan), keep_fence=not arguments.lift_fence_afterwards)
-    with connected(request, source, target) as clusters:
+    with connected(request, source, target, prover_of(arguments, plan.mirror)) as clusters:
         require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
         kept = _kept(arguments, request, clusters)
         if not arguments.yes:
@@ -120,7 +121,7 @@ def _roll_back(arguments: argparse.Namespace) -> int:
     way, named = way_of(arguments, arguments.mirror)
     source, target = config_of(named, "source"), config_of(arguments.target, "target")
     request = _request(arguments, way.plan)
-    with connected(request, target, source) as clusters:
+    with connected(request, target, source, prover_of(arguments, way.plan.mirror, turned=True)) as clusters:
         kept = _kept(arguments, request, clusters)
         way = way_back(arguments.mirror, clusters.on.turned(), arguments.accept_groups)  # by connections that live
         if not arguments.yes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_mirror.console.clusters import config_of, planned_source
 from airflow_mirror.console.command import command
+from airflow_mirror.console.registries import prover_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import connected
@@ -36,7 +37,8 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     name, plan = arguments.mirror, last_plan(arguments)
     request, source = request_of(arguments, plan), planned_source(arguments, plan.mirror)
-    with connected(request, source, config_of(arguments.target, "target")) as clusters:
+    prove = prover_of(arguments, plan.mirror)
+    with connected(request, source, config_of(arguments.target, "target"), prove) as clusters:
         require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
         never = ReportStore(clusters.on.target.reports(name), name, "preview", None)  # names a run that never is
         found = with_way_back(preview_cutover(request, clusters, never), plan, clusters)

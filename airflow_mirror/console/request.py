@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from airflow_mirror.console.clusters import add_fence, add_source, add_target, config_of, open_by_default, target_of
 from airflow_mirror.console.command import add_json, add_mirror
+from airflow_mirror.console.registries import add_registries
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.cutover.rollback.arm import cutover_of
@@ -55,6 +56,7 @@ def add_request(p: argparse.ArgumentParser) -> None:
     accepted.add_argument(
         "--allow-rewind", action="store_true", help="also set positions that are below the group's own on the target"
     )
+    add_registries(p)
     add_json(p)
 
 

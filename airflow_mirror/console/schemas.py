@@ -12,9 +12,10 @@ from rich.table import Table
 
 from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
+from airflow_mirror.console.registries import add_registries, prover_of
 from airflow_mirror.console.request import last_plan, require_planned
-from airflow_mirror.extras.schemas.proof import SchemaProof, prove
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.cutover.schema_ids import SchemaProof
+from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wording import count, some
 
@@ -23,7 +24,8 @@ Read the first and the last records of each partition of a mirror's topics on th
 in them means in both registries, by content: type, text and references. An id that the source's registry does not know is
 none: binary data begins with a 0, too. Run it before a cutover. Only reads.
 
-A registry is an address, or a file of properties: schema.registry.url, basic.auth.user.info, bearer.auth.token,
+The registries are those in the mirror's plan (source_registry, target_registry), or those that are named: an address, an
+Airflow connection, or a file of properties: schema.registry.url, basic.auth.user.info, bearer.auth.token,
 ssl.ca.location, ssl.certificate.location, ssl.key.location.
 
 Exit status: 0 each is the same; 1 one is missing or another schema, none was found to compare, or a registry does not
@@ -41,13 +43,7 @@ def add(commands: Any) -> None:
     add_target(p)
     add_mirror(p)
     add_source(p)
-    for role in ("source", "target"):
-        p.add_argument(
-            f"--{role}-registry",
-            required=True,
-            metavar="REGISTRY",
-            help=f"the {role}'s: its address, or a file of properties",
-        )
+    add_registries(p)
     p.add_argument(
         "--records", type=int, default=200, metavar="N", help="to read at each end of a partition (default: %(default)s)"
     )
@@ -55,14 +51,18 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    here, there = (Registry.of(role, getattr(arguments, f"{role}_registry")) for role in ("source", "target"))
     plan = last_plan(arguments)
+    if (prove := prover_of(arguments, plan.mirror, each=max(1, arguments.records))) is None:
+        raise InputError(
+            f"--mirror {plan.mirror.name}", "its plan names no registries",
+            "Give --source-registry and --target-registry.",
+        )  # fmt: skip
     with (
         target_of(arguments) as target,
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
         require_planned(plan, source, target)
-        found = prove(plan, source, here, there, max(1, arguments.records))
+        found = prove(plan, source)
     if arguments.json:
         print(json.dumps(found.to_dict(), indent=1))
     else:

@@ -13,6 +13,7 @@ from typing import Any
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.cutover.foreseen import GRANT, about_right
 from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING
 from airflow_mirror.cutover.seen import CutoverFacts
 from airflow_mirror.errors import CutoverBlocked
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
@@ -34,6 +35,17 @@ from airflow_mirror.wording import count, size, some
 
 CHECKS = Checks[CutoverFacts, Limits]("both clusters", hidden=WARN)
 _FREE_BYTES = HealthLimits().min_free_bytes
+_SCHEMAS = {  # by verdict: what is wrong, and what to do
+    MISSING: (
+        "the target's registry has no such schema: consumers there would stop",
+        "Move them: airflow-mirror schemas, which lists each.",
+    ),
+    DIFFERENT: (
+        "the id is another schema in the target's registry: consumers there would fail, or misread",
+        "Let the target have a registry that is empty, and move the schemas with their ids; or let producers write with "
+        "ids that the target's knows.",
+    ),
+}
 _START_TAIL = "Start the tail (StartMirrorOperator, mode='tail'), and wait until it has caught up."
 
 
@@ -227,6 +239,22 @@ def _disk(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
         evidence = f"{size(free[least])} free, and {size(needed)} still to copy"
         remedy = "Free disk there: applications write too."
         yield Finding(BLOCK if free[least] < needed else WARN, "", f"target, broker {least}", evidence, remedy)
+
+
+@CHECKS.check("schemas", about="both registries")
+def _schemas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
+    found = facts.schemas
+    if found is None:
+        return
+    for verdict, (what, remedy) in _SCHEMAS.items():
+        yield from several(block, [row for row in found.rows if row.verdict == verdict], "schema id", what, remedy)
+    if not found.rows:
+        yield warn(
+            f"none of {count(found.records, 'record')} carries an id that the source's registry knows: nothing is proven",
+            "Look whether source_registry is the registry of these producers.",
+        )
+    elif not found.wrong:
+        yield well(f"{count(len(found.rows), 'id')} in {count(found.records, 'record')} mean the same on both sides")
 
 
 @CHECKS.check("length", about="fence")

@@ -142,6 +142,8 @@ class CutoverReport:
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param left_out: selected groups that were left out by name, and what that means for each.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
+    :param schemas: ids of schemas in a sample of each topic, before the fence: rows of ``topic, part, id, subjects,
+        verdict`` (as in :class:`airflow_mirror.cutover.schema_ids.SchemaRow`); empty where no registries are named.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
     :param undone: rows of ``step, what, ok, error`` of a rollback.
     :param earlier: one summary for each earlier attempt.
@@ -170,6 +172,7 @@ class CutoverReport:
     left_behind: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     verification: list[dict[str, Any]] = field(default_factory=list)
+    schemas: list[dict[str, Any]] = field(default_factory=list)
     lease: dict[str, Any] | None = None
     error: str | None = None
     undone: list[dict[str, Any]] = field(default_factory=list)

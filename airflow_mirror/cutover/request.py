@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
@@ -28,6 +30,7 @@ from airflow_mirror.verify.result import PartitionComparison
 
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], Sequence[PartitionComparison]]
+Prove = Callable[[Plan, ClusterAdmin], SchemaProof]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,7 @@ class Clusters:
         None: nobody knows.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
+    :param schemas: proves the schema ids in the source's topics; None: the mirror names no registries.
     """
 
     on: Platform
@@ -121,6 +125,7 @@ class Clusters:
     compared_to: Offsets | None = None
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
+    schemas: Callable[[], SchemaProof] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +146,12 @@ ALONE = Additions()  # of a cutover that is nothing but one
 
 
 @contextmanager
-def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfig) -> Iterator[Clusters]:
+def connected(
+    request: CutoverRequest, source: ClientConfig, target: ClientConfig, prove: Prove | None = None
+) -> Iterator[Clusters]:
     """Yield both clusters for the block. What comparisons have proven, on whichever host, is not compared again.
 
+    :param prove: asks schema registries what the ids in the source's topics mean.
     :raises InputError: the fence is none. Errors of the connections.
     """
     plan, name = request.plan, request.plan.mirror.name
@@ -164,4 +172,5 @@ def connected(request: CutoverRequest, source: ClientConfig, target: ClientConfi
             compared_to=proven,
             tail_positions=maps.positions,
             translate_offset=maps.to_target,
+            schemas=None if prove is None else partial(prove, plan, source_admin),
         )

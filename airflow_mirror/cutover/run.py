@@ -159,8 +159,10 @@ def _run(run: Attempt) -> CutoverReport:
 
 def ask_first(run: Attempt) -> Preview:
     """Look at what the cutover would meet, and keep it in the report. Only reads."""
-    found = _preview_of(run, *judge(look(run), run.limits))
+    facts = look(run)
+    found = _preview_of(run, *judge(facts, run.limits))
     run.report.preview = found.to_dict()
+    run.report.schemas = [] if facts.schemas is None else facts.schemas.to_dict()["rows"]
     return found
 
 

@@ -23,6 +23,7 @@ from airflow_mirror.cutover.groups_at_rest import lag, moving, positions_of, unr
 from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.cutover.request import Offsets
+from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.kafka.model import Replicas
@@ -88,6 +89,7 @@ class CutoverFacts:
     :param replicas: of both sides' partitions, by side. :param least: ``min.insync.replicas`` of target topics.
     :param lacking: rights that are missing. :param rights: how many topics and groups were asked about.
     :param old: what the source's brokers are too old for.
+    :param schemas: what the ids in the topics mean on both sides; None: the mirror names no registries.
     :param unknown: checks whose question got no answer.
     """
 
@@ -118,6 +120,7 @@ class CutoverFacts:
     rights: int = 0
     old: Sequence[str] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    schemas: SchemaProof | None = None
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
@@ -129,6 +132,8 @@ def look(run: Attempt) -> CutoverFacts:
     # What has no answer is a finding of its own, which blocks: silence must not pass for "all is well".
     to = Questions(CutoverCancelled)
     granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
+    # First: it may take minutes, and what is seen of lags and groups must not be as old when the fence is raised.
+    schemas = None if run.clusters.schemas is None else to.ask("schemas", run.clusters.schemas)
     groups = _Groups(run)
     # The target first, both times: read second it would seem ahead of a source that is written to.
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
@@ -164,6 +169,7 @@ def look(run: Attempt) -> CutoverFacts:
         replicas=to.ask("replicas", lambda: _replicas(run)) or {}, least=to.ask("replicas", lambda: _least(run)) or {},
         lacking=lacking, rights=rights,
         old=to.ask("versions", lambda: _old(run)) or [], free_bytes=to.ask("disk", run.target.usable_bytes) or {},
+        schemas=schemas,
         unknown=to.unknown,
     )  # fmt: skip
 

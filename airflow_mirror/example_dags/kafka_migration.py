@@ -121,6 +121,15 @@ PARAMS = {
         1000, title="Lag to begin at, records", type="integer", minimum=0, section=CUTOVER,
         description_md="Of each partition, at which the cutover may begin; its drain copies them.",
     ),
+    "source_registry": Param(
+        None, title="Source's schema registry", type=["null", "string"], section=CUTOVER,
+        description_md="An address or a connection (type `http`). With both registries, nothing is fenced unless each "
+        "schema id in a sample of every topic means the same in both.",
+    ),
+    "target_registry": Param(
+        None, title="Target's schema registry", type=["null", "string"], section=CUTOVER,
+        description_md="An address or a connection.",
+    ),
     "approval_valid_s": Param(
         3600.0, title="Answer is good for, seconds", type="number", exclusiveMinimum=0, section=CUTOVER,
         description_md="So is what was found. No answer by then means no.",
@@ -197,6 +206,7 @@ MIRROR = {
     for key in (
         "name", "source", "target", "topics", "offsets", "policy",
         "source_alias", "separator", "start", "isolation", "replication_factor", "max_bytes_per_second",
+        "source_registry", "target_registry",
     )
 }  # fmt: skip
 MIRROR |= {key: f"{{{{ params.{key} or [] }}}}" for key in ("exclude_topics", "groups", "exclude_groups")}

@@ -121,10 +121,13 @@ class _OfACutover(PlannedOperator):
         """Yield the clusters for the block, and where the run of this DAG run is kept."""
         from airflow_mirror.cutover.report_store import ReportStore
         from airflow_mirror.cutover.request import connected
+        from airflow_mirror.extras.schemas.proof import prover
         from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.hooks.registries import registry_of
 
         configs, run_dir = configs_of(mirror), report_dir(mirror, context["ti"].run_id)
-        with connected(request, configs["source"], configs["target"]) as clusters:
+        prove = prover(mirror, registry_of)
+        with connected(request, configs["source"], configs["target"], prove) as clusters:
             partitions = sum(t.partitions for t in request.plan.topics)
             self.log.info("%d of %d partitions were compared before", len(clusters.compared_to or ()), partitions)
             yield clusters, ReportStore(clusters.on.target.reports(mirror.name), mirror.name, run_dir.name, run_dir)

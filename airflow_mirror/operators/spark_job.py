@@ -17,7 +17,7 @@ from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
-from airflow_mirror.mirror import ACCESS_FIELDS
+from airflow_mirror.mirror import COPY_IGNORES
 from airflow_mirror.operators.base import PlannedOperator, number
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact, progress_line
@@ -101,7 +101,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
         """Return the job's specification; the same for every try of a task."""
-        ignored = mirror.tail_ignores if self.kind == "streaming_tail" else ACCESS_FIELDS
+        ignored = mirror.tail_ignores if self.kind == "streaming_tail" else COPY_IGNORES
         return JobSpec(
             kind=self.kind,
             mirror={key: value for key, value in mirror.to_dict().items() if key not in ignored},

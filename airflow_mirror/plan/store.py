@@ -17,14 +17,14 @@ from airflow_mirror.plan.model import Plan
 
 KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# No plan depends on them (rate and batch sizes of a copy, names of principals, what follows a tail how often): a task may
-# have other values than its plan.
+# No plan depends on them (rate and batch sizes of a copy, names of principals and registries, what follows a tail how
+# often): a task may have other values than its plan.
 _TUNING = frozenset(
     {
         "acl_interval_s", "checkpoint_interval_s", "config_interval_s", "group_interval_s", "heartbeat_interval_s",
         "log_start_delay_s", "max_bytes_per_second", "merge_below", "own_principals", "principals", "remove_acls",
-        "sync_acls", "sync_configs", "sync_groups", "sync_log_starts", "sync_topics", "target_alias", "topic_interval_s",
-        "trace_replication_factor", "traces",
+        "source_registry", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts", "sync_topics", "target_alias",
+        "target_registry", "topic_interval_s", "trace_replication_factor", "traces",
     }
 )  # fmt: skip
 

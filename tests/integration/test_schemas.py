@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.schemas import registry as registries
-from airflow_mirror.extras.schemas.proof import DIFFERENT, MISSING, SAME, SchemaProof, prove
+from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -56,7 +57,7 @@ class World:
         plan = plan_of(Mirror(name="m", source="s", target="t"), *planned)
         with ClusterAdmin(config(self.cluster)) as admin:
             here, there = (Registry(role, {"url": r.url}) for role, r in (("source", self.here), ("target", self.there)))
-            return prove(plan, admin, here, there)
+            return prove(plan, admin, here, there, 200)
 
 
 def history(registry: SchemaRegistry) -> dict[str, int]:

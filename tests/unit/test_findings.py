@@ -15,6 +15,7 @@ from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.check import refusals
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.request import Limits as CutoverLimits
+from airflow_mirror.cutover.schema_ids import MISSING, SchemaProof
 from airflow_mirror.cutover.seen import Compared
 from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.extras.adopt.examine import Limits as Adoptable
@@ -134,13 +135,14 @@ def cutover() -> dict[str, list[str]]:
         left_behind=["theirs"], left_out={"mine": "it begins anew"}, old=["epochs"], free_bytes={1: 5},
         lacking=[Lacking(side="target", kind="group", operation=op, names=["g"], why="why") for op in ("READ", "DELETE")],
         replicas={"source": {T0: no_leader}, "target": {T1: short}}, least={"t": 2}, times=replace(well.times, quiet=6.0),
+        schemas=SchemaProof(rows=[test_preview.a_schema(3, MISSING)], records=9, without=()),
     )  # fmt: skip
     warned = replace(
         wrong, stops=True, watched_s=0.1, tail_status="LOST", tail=well.tail, behind={}, stands=(), rest=9, compared=None,
         times=replace(well.times, verify=None), replicas={"source": {T0: Replicas(3, 2)}}, free_bytes={1: 10**9},
     )  # fmt: skip
     differs = replace(well, compared=Compared(offsets=9, seconds=2.0, differences=["t-0: value"]), free_bytes={1: None})
-    names = ("tail", "lag", "compared", "transactions", "groups", "replicas", "rights", "versions", "disk")
+    names = ("tail", "lag", "compared", "transactions", "groups", "replicas", "rights", "versions", "disk", "schemas")
     return {
         name: lines(preview.judge(seen, CutoverLimits(max_fence_s=most_s))[0])
         for name, seen, most_s in (

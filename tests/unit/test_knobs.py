@@ -44,9 +44,12 @@ def test_each_option_sets_its_field_and_no_other(one: Any, its: Knob) -> None:
         words = ["--policy", "prefix"]
     if one.name == "ownership":
         words += ["--delivery", "transactional"]
+    other = {"source_registry": "target_registry", "target_registry": "source_registry"}.get(one.name)
+    if other:
+        words += [f"--{other.replace('_', '-')}", "other"]
     made, usual = mirror_of(given(*words)).to_dict(), mirror_of(given()).to_dict()
     changed = {name for name in made if made[name] != usual[name]}
-    with_it = {"ownership": {"delivery", "sync_groups", "sync_configs"}}.get(one.name, set())
+    with_it = {"ownership": {"delivery", "sync_groups", "sync_configs"}}.get(one.name, {other} - {None})
     assert changed == {one.name} | with_it
 
 

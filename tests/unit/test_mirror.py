@@ -71,6 +71,25 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"source_registry": "http://r:8081"}, "source_registry=.*only one of both"),
+        ({"source_registry": 7, "target_registry": "r"}, "source_registry=7"),
+        ({"source_registry": "", "target_registry": "r"}, "source_registry=''.*no registry"),
+        ({"source_registry": "r", "target_registry": "https://me:hush@r:8081"}, "target_registry='r:8081'.*password"),
+    ],
+)
+def test_registries_are_named_both_and_without_a_secret(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidField, match=message) as e:
+        mirror(**fields)
+    assert "hush" not in str(e.value)
+
+
+def test_no_copy_depends_on_registries() -> None:
+    assert {"source_registry", "target_registry"} <= mirror().tail_ignores & mirror(sync_acls=True).tail_ignores
+
+
+@pytest.mark.parametrize(
     ("given", "traces"),
     [
         ((), ()),

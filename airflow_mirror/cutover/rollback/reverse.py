@@ -34,6 +34,7 @@ def reverse_of(mirror: Mirror, exclude_topics: Collection[str] = ()) -> Mirror:
         policy="identity", start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={},
         replication_factor=None, traces=(), target_alias=None, target_kind="auto",
         exclude_topics=(*mirror.exclude_topics, *left),
+        source_registry=mirror.target_registry, target_registry=mirror.source_registry,
         own_principals={own[role]: name for role, name in mirror.own_principals.items()},
     )  # fmt: skip
 

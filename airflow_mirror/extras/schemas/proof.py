@@ -6,20 +6,21 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
+from airflow_mirror.cutover.request import Prove
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
 from airflow_mirror.extras.schemas.ids import Carried, carried
 from airflow_mirror.extras.schemas.registry import Registered
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record
-
-SAME, MISSING, DIFFERENT = "same", "missing", "different"
 
 
 class Schemas(Protocol):
@@ -29,49 +30,20 @@ class Schemas(Protocol):
         """Return the schema of an id; None: there is none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemaRow:
-    """An id in a topic.
+def prover(mirror: Mirror, registry: Callable[[str, str], Schemas], each: int = 200) -> Prove | None:
+    """Return what proves a mirror's schemas before its cutover; None: it names no registries.
 
-    :param part: ``key`` or ``value``. :param subjects: of the source, each as ``subject version N``.
-    :param verdict: of what it is on the target.
+    :param registry: returns that of a role, ``source`` or ``target``, by what the mirror names.
+    :param each: records to read at each end of a partition.
+    :raises InputError: a name leads nowhere.
     """
-
-    topic: str
-    part: str
-    id: int | str
-    subjects: Sequence[str]
-    verdict: str
-
-    def __str__(self) -> str:
-        named = f" ({', '.join(self.subjects)})" if self.subjects else ""
-        said = {SAME: "the same", MISSING: "not there", DIFFERENT: "another schema"}[self.verdict]
-        return f"topic {self.topic!r}: id {self.id} of the {self.part}{named} is {said} on the target"
+    if mirror.source_registry is None or mirror.target_registry is None:
+        return None
+    here, there = registry("source", mirror.source_registry), registry("target", mirror.target_registry)
+    return partial(prove, here=here, there=there, each=each)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemaProof:
-    """What was found.
-
-    :param rows: sorted by topic and id. :param records: that were looked at.
-    :param without: topics none of whose records carries an id that the source's registry knows.
-    """
-
-    rows: Sequence[SchemaRow]
-    records: int
-    without: Sequence[str]
-
-    @property
-    def wrong(self) -> list[SchemaRow]:
-        """What consumers on the target could not read, or would read by another schema."""
-        return [row for row in self.rows if row.verdict != SAME]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
-
-def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each: int = 200) -> SchemaProof:
+def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each: int) -> SchemaProof:
     """Read a sample of each topic, and ask both registries for each id once.
 
     :param here: the source's registry; ``there``: the target's. :param each: records at each end of a partition.

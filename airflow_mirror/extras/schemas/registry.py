@@ -36,6 +36,11 @@ class Registered:
     content: Any
 
 
+def is_named_here(name: str) -> bool:
+    """Return whether a name is an address, or looks like a file: what else may be the id of an Airflow connection."""
+    return "://" in name or "/" in name or name.endswith(".properties") or Path(name).is_file()
+
+
 class Registry:
     """One registry. :param role: ``source`` or ``target``. :param settings: by the names of Confluent's Python client."""
 
@@ -45,21 +50,25 @@ class Registry:
 
     @classmethod
     def of(cls, role: str, given: str) -> Registry:
-        """Return the registry that an option names: an address, or a file of properties.
-
-        :raises InputError: it is neither, or the file has no address, or a setting that nobody knows.
-        """
-        what = f"--{role}-registry {given!r}"
+        """Return the registry that a name leads to: an address, or a file of properties. Errors as :meth:`by`."""
+        what = f"{role} registry {given!r}"
         if given.startswith(("http://", "https://")):
             if "@" in given:
                 raise InputError(
-                    f"--{role}-registry", "an address with a password stands in the list of processes",
+                    f"{role} registry", "an address with a password stands in the list of processes",
                     "Put basic.auth.user.info into a file, and name that.",
                 )  # fmt: skip
             return cls(role, {"url": given})
         if not Path(given).is_file():
             raise InputError(what, "neither an address nor a file of properties", "Correct it.")
-        settings = as_java_keeps(Path(given))
+        return cls.by(role, as_java_keeps(Path(given)), what)
+
+    @classmethod
+    def by(cls, role: str, settings: Mapping[str, str], what: str) -> Registry:
+        """Return the registry that settings lead to. :param what: they come from, for errors.
+
+        :raises InputError: they have no address, or a setting that nobody knows, or a secret would go over http.
+        """
         if unknown := sorted(settings.keys() - set(_KNOWN)):
             raise InputError(what, f"unknown settings {', '.join(unknown)}", f"Known: {', '.join(_KNOWN)}.")
         found = cls(role, settings)
@@ -71,9 +80,14 @@ class Registry:
 
     @cached_property
     def _session(self) -> Any:
-        import requests
-        from requests.adapters import HTTPAdapter
-        from urllib3.util.retry import Retry
+        try:
+            import requests
+            from requests.adapters import HTTPAdapter
+            from urllib3.util.retry import Retry
+        except ImportError:
+            raise InputError(
+                "schema registries", "requests is not installed here", "pip install 'airflow-mirror[schemas]'"
+            ) from None
 
         session = requests.Session()
         again = Retry(total=3, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)

@@ -36,12 +36,14 @@ class World:
 
     def __init__(self) -> None:
         self.found, self.asked = WELL, list[tuple[CutoverRequest, str, str]]()
+        self.proves: Any = None
         self.ledger, self.state = MemoryLedger(), MemoryState()
         keep(PLAN, self.state, self.ledger)
 
     @contextmanager
-    def connected(self, request: CutoverRequest, source: Any, target: Any) -> Iterator[Clusters]:
+    def connected(self, request: CutoverRequest, source: Any, target: Any, prove: Any) -> Iterator[Clusters]:
         self.asked.append((request, source, target))
+        self.proves = prove
         yield Clusters(on=Platform.of(source, target), fence=AclFence(source), verify=lambda _: [])
 
 
@@ -79,6 +81,21 @@ def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytes
     printed = capsys.readouterr().out.splitlines()
     said = ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none."]
     assert printed[:3] == [*said, f"warn: way_back: old source: {PLAN.hash}. So."]
+
+
+def test_registries_that_are_named_are_asked_instead_of_the_plans(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (run(), world.proves) == (0, None)
+    assert run("--source-registry", "http://old:8081") == 2
+    assert "only one of both registries" in capsys.readouterr().err
+    assert run("--source-registry", "http://old:8081", "--target-registry", "http://new:8081") == 0
+    how = world.proves.keywords
+    assert [(how[side].role, how[side].url) for side in ("here", "there")] == [
+        ("source", "http://old:8081"), ("target", "http://new:8081"),
+    ]  # fmt: skip
+    assert run("--source-registry", "nowhere.properties", "--target-registry", "http://new:8081") == 2
+    assert "neither an address nor a file" in capsys.readouterr().err
 
 
 def test_exit_status_says_whether_a_fence_could_be_raised(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
 from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
 from airflow_mirror.cutover.seen import Compared, CutoverFacts, Holder
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import BrokerError, CutoverBlocked, MissingRight
@@ -26,10 +27,17 @@ TIMES = Times(
 )
 TAIL = ActiveTail(mirror={"name": "flow"}, plan="p", inputs="i", directory="", host="host-a")
 FREE = {1: 10**12}
+
+
+def a_schema(schema_id: int, verdict: str = SAME) -> SchemaRow:
+    return SchemaRow(topic="orders", part="value", id=schema_id, subjects=["orders-value version 2"], verdict=verdict)
+
+
 WELL = CutoverFacts(
     times=TIMES, watched_s=10.0, tail=TAIL, tail_status=RUNNING, behind={ZERO: 200}, offsets_per_s=400.0,
     bytes_an_offset=1000.0, rest=500, compared=Compared(offsets=500, seconds=2.0), groups=3, free_bytes=FREE,
     replicas={"source": {ZERO: Replicas(3, 3)}, "target": {ZERO: Replicas(3, 3)}}, least={"orders": 2},
+    schemas=SchemaProof(rows=[a_schema(7)], records=40, without=()),
 )  # fmt: skip
 HOLDER = Holder(name="billing", producer_id=7, epoch=3, since_ms=1_700_000_000_000, partitions=[ZERO])
 
@@ -104,6 +112,22 @@ def test_position_without_a_counterpart_blocks_and_others_warn() -> None:
     assert found(left_behind=["connect"])["groups"][0] == "warn"
     quiet = found(times=replace(TIMES, quiet=6.0))["groups"]
     assert quiet == ("warn", "source: a group of accept_still_groups has members and lag, and commits nothing")
+
+
+def test_schema_id_that_is_not_the_same_on_the_target_blocks_by_name() -> None:
+    rows = [a_schema(7), a_schema(8, MISSING), a_schema(9, DIFFERENT)]
+    findings, _ = judge(replace(WELL, schemas=SchemaProof(rows=rows, records=40, without=())), Limits())
+    one, other = (f for f in findings if f.check == "schemas")
+    assert (one.level, one.object) == (other.level, other.object) == ("block", "1 schema id")
+    assert "topic 'orders': id 8 of the value (orders-value version 2) is not there on the target" in one.evidence
+    assert "airflow-mirror schemas" in one.remedy
+    assert "topic 'orders': id 9 of the value (orders-value version 2) is another schema" in other.evidence
+
+    nothing = found(schemas=SchemaProof(rows=(), records=3, without=["orders"]))["schemas"]
+    assert nothing[0] == "warn" and "none of 3 records carries an id" in nothing[1]
+    assert "schemas" not in found(schemas=None), "a mirror without registries"
+    away = found(schemas=None, unknown={"schemas": BrokerError("ask it", 503, "away")})["schemas"]
+    assert away[0] == "block" and "not known: ask it" in away[1]
 
 
 @pytest.mark.parametrize(

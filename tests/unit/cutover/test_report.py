@@ -71,6 +71,9 @@ def a_report() -> CutoverReport:
         ],
         left_behind=["console-consumer-7"],
         left_out={"broken <b>": "it has no position on the target"},
+        schemas=[
+            {"topic": "orders", "part": "value", "id": 7, "subjects": ["orders-value version 2"], "verdict": "same"}
+        ],
         lease={"transactional_id": "airflow-mirror.flow", "producer_id": 7001, "epoch": 5, "wait_s": 7.0},
         undone=[],
         seal={
@@ -166,6 +169,7 @@ def test_page_shows_what_matters_of_a_finished_cutover() -> None:
         "broken &lt;b&gt;</b>, by name: it has no position on the target",
         "predicted 8.2 s",
         "link 3",
+        "<td>orders-value version 2</td>",
     ]
     assert [text for text in shown if text not in page] == []
     assert "<td>2 GB free</td><td>Look.</td>" in page

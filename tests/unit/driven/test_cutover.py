@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +33,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.errors import (
+    CutoverBlocked,
     CutoverTakenOver,
     FenceNotLifted,
     JobNotRunning,
@@ -40,6 +42,9 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
     TryAgain,
 )
+from airflow_mirror.extras.schemas.proof import prove
+from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
@@ -49,11 +54,14 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from tests.builders import CommitsMany, shut_again
 from tests.cutting_over import cut_over
+from tests.driven import records
 from tests.driven.cluster import DrivenCluster, topic_config
-from tests.driven.content import Writer
+from tests.driven.content import TIME_MS, Writer
 from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.records import Row
 from tests.driven.script import Fault
 from tests.unit.cutover.builders import AllAllowed, a_plan
+from tests.unit.schemas.registries import driven
 
 PLAN = a_plan("t")
 WAYS = ["thawed", "thawed a minute later", "killed"]  # what becomes of a cutover that was stopped
@@ -131,7 +139,7 @@ class World:
         with self.source.changing():
             Writer(self.log).plain(count)
 
-    def cut_over(self) -> CutoverReport:
+    def cut_over(self, **more: Any) -> CutoverReport:
         def note(call: str) -> None:
             self.calls.append(call)
             self.when_called(call)
@@ -141,7 +149,7 @@ class World:
             return cut_over(
                 on, PLAN, kept, fence=CallableFence(lambda: note("on"), lambda: note("off")),
                 verify=lambda _: [], limits=LIMITS,
-                accept_ledger_writers=["User:*"],
+                accept_ledger_writers=["User:*"], **more,
             )  # fmt: skip
 
     def report(self) -> CutoverReport:
@@ -189,6 +197,35 @@ def test_a_source_that_a_tail_follows_is_cut_over(world: World) -> None:
     assert world.target.topics["t"].logs[0].rows() == world.log.rows() and len(world.log.rows()) == 15
     world.write(3)
     assert ends(world.target) == [15]
+
+
+def test_schemas_are_proven_before_the_fence(world: World) -> None:
+    """What is missing, and a registry that is away, refuse; once it is there, the report has what was proven."""
+    value = b"\0" + (7).to_bytes(4, "big") + b"payload"
+    with world.source.changing():
+        world.log.lay(records.encode([Row(world.log.end, TIME_MS, None, value, ())], leader_epoch=world.log.epoch))
+    with driven() as here, driven() as there, ClusterAdmin(world.source.config) as source, world.tail():
+        here.register(7, '"string"', "t-value", 3)
+        sides = {
+            side: Registry(role, {"url": one.url})
+            for side, role, one in (("here", "source", here), ("there", "target", there))
+        }
+        schemas = partial(prove, PLAN, source, **sides, each=200)
+        with pytest.raises(CutoverBlocked, match=r"(?s)topic 't': id 7 of the value \(t-value version 3\) is not there"):
+            world.cut_over(schemas=schemas)
+        there.register(7, '"int"', "t-value", 3)
+        with pytest.raises(CutoverBlocked, match="id 7 of the value .* is another schema"):
+            world.cut_over(schemas=schemas)
+        there.status = 503
+        with pytest.raises(CutoverBlocked, match="schemas: .*not known: .*target's schema registry"):
+            world.cut_over(schemas=schemas)
+        assert world.calls == [], "no fence was raised"
+        there.status = 0
+        there.register(7, '"string"', "t-value", 3)
+        report = world.cut_over(schemas=schemas)
+    assert (report.outcome, world.calls) == (reports.DONE, ["on"])
+    row = {"topic": "t", "part": "value", "id": 7, "subjects": ["t-value version 3"], "verdict": "same"}
+    assert report.schemas == world.report().schemas == [row]
 
 
 class Killed(BaseException):

@@ -335,6 +335,8 @@ def test_reverse_of_the_reverse_is_the_mirrors_name() -> None:
     assert reverse_name(reverse_name("dc1-to-dc2")) == "dc1-to-dc2"
     mirror = replace(MIRROR, own_principals={"source": "User:CN=a"})
     assert reverse_of(mirror).own_principals == {"target": "User:CN=a"}
+    turned = reverse_of(replace(MIRROR, source_registry="old", target_registry="new"))
+    assert (turned.source_registry, turned.target_registry) == ("new", "old")
     assert (reverse_of(mirror).source, reverse_of(mirror).target) == ("new", "old")
 
 

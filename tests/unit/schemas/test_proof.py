@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 
 from airflow_mirror.console import schemas as command
 from airflow_mirror.console.main import main
+from airflow_mirror.console.registries import named_registries
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
 from airflow_mirror.errors import BrokerError, InputError, TryAgain
 from airflow_mirror.extras.schemas import registry as registries
-from airflow_mirror.extras.schemas.proof import DIFFERENT, MISSING, SAME, SchemaProof, prove
+from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -177,6 +181,21 @@ def test_command_ends_with_one_where_a_schema_is_missing(
     world.there.register(2, REFERS, "orders-value", 2)
     assert main([*words, "--json"]) == 0
     assert [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["same", "same"]
+
+
+def test_command_asks_the_registries_of_the_plan_unless_others_are_named(
+    world: World, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.write("orders", [payload(1)])
+    world.both(1, USER, "orders-value", 1)
+    assert main(words[:5]) == 2 and "its plan names no registries" in capsys.readouterr().err
+    mirror = replace(world.plan.mirror, source_registry=world.here.url, target_registry="http://127.0.0.1:1")
+    world.plan = replace(world.plan, mirror=mirror)
+    assert main([*words[:5], "--target-registry", world.there.url]) == 0
+    arguments = Namespace(source_registry="new", target_registry=None)
+    assert named_registries(arguments, mirror).source_registry == "new"
+    turned = named_registries(arguments, mirror, turned=True)
+    assert (turned.source_registry, turned.target_registry) == (world.here.url, "new"), "of the way back"
 
 
 def test_command_that_has_compared_nothing_proves_nothing(

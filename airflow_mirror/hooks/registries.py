@@ -1,0 +1,52 @@
+"""Schema registries of a mirror, by what it names: an address, a file of properties, or an Airflow connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_mirror.errors import InputError
+from airflow_mirror.extras.schemas.registry import Registry, is_named_here
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECRETS = ("basic.auth.user.info", "bearer.auth.token")
+
+
+def registry_of(role: str, name: str) -> Registry:
+    """Return the registry of a role, ``source`` or ``target``.
+
+    A connection of type ``http`` has address, login and password in its own fields. Of any type, its extra may have the
+    settings that a file has.
+
+    :raises InputError: there is no such connection; errors as :meth:`.Registry.by`.
+    """
+    if is_named_here(name):
+        return Registry.of(role, name)
+    what = f"connection {name!r} ({role} registry)"
+    try:
+        settings = _settings(name)
+    except AirflowNotFoundException:
+        raise InputError(
+            f"{role} registry {name!r}", "neither an address, a file of properties nor the id of an Airflow connection",
+            "Correct it, or create the connection: type http, with the registry's address.",
+        ) from None  # fmt: skip
+    for key in _SECRETS:
+        for secret in filter(None, (settings.get(key, ""), settings.get(key, "").partition(":")[2])):
+            mask_secret(secret)
+    return Registry.by(role, settings, what)
+
+
+def _settings(name: str) -> Mapping[str, str]:
+    connection = BaseHook.get_connection(name)
+    settings = {str(key): str(value) for key, value in connection.extra_dejson.items()}
+    if connection.host and not settings.keys() & {"schema.registry.url", "url"}:
+        host = connection.host if "://" in connection.host else f"{connection.schema or 'http'}://{connection.host}"
+        settings["schema.registry.url"] = f"{host}:{connection.port}" if connection.port else host
+    if connection.login:
+        settings["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
+    return settings

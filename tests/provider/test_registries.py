@@ -1,0 +1,78 @@
+"""Schema registries by Airflow connections, and who gets them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_mirror.cutover import request as requests
+from airflow_mirror.errors import InputError
+from airflow_mirror.hooks.registries import registry_of
+from airflow_mirror.operators.cutover import PreviewCutoverOperator
+from airflow_mirror.plan import Plan
+from tests.provider.conftest import PLAN
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found = list[str]()
+    monkeypatch.setattr("airflow_mirror.hooks.registries.mask_secret", found.append)
+    return found
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "http", **fields}))
+
+
+def test_connection_has_the_address_in_its_fields_or_in_its_extra(
+    monkeypatch: pytest.MonkeyPatch, masked: list[str]
+) -> None:
+    connect(monkeypatch, "plain", host="registry", port=8081)
+    connect(monkeypatch, "login", host="registry", schema="https", port=8081, login="me", password="hush")
+    connect(monkeypatch, "extra", extra={"schema.registry.url": "https://r/", "bearer.auth.token": "secret"})
+    assert [registry_of("source", name).url for name in ("plain", "login", "extra", "http://r:1")] == [
+        "http://registry:8081", "https://registry:8081", "https://r", "http://r:1",
+    ]  # fmt: skip
+    assert registry_of("target", "login")._session.auth == ("me", "hush")
+    assert {"hush", "me:hush", "secret"} <= set(masked)
+
+
+def test_name_that_leads_nowhere_and_a_secret_over_http_are_refused(
+    monkeypatch: pytest.MonkeyPatch, masked: list[str]
+) -> None:
+    with pytest.raises(InputError, match="source registry 'nowhere'.*nor the id of an Airflow connection"):
+        registry_of("source", "nowhere")
+    connect(monkeypatch, "bad", host="registry", login="me", password="hush")
+    with pytest.raises(InputError, match="connection 'bad'.*a secret would go over http") as e:
+        registry_of("target", "bad")
+    assert "hush" not in str(e.value)
+
+
+def test_cutover_of_a_mirror_with_registries_is_given_what_proves_them(
+    context: dict[str, Any], mirror: dict[str, Any], connections: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[Any]()
+
+    class Enough(Exception):
+        pass
+
+    @contextmanager
+    def connected(_request: Any, _source: Any, _target: Any, prove: Any) -> Any:
+        given.append(prove)
+        raise Enough
+        yield
+
+    monkeypatch.setattr(requests, "connected", connected)
+    named = mirror | {"source_registry": "http://old:8081", "target_registry": "http://new:8081"}
+    for one in (mirror, named):
+        with pytest.raises(Enough):
+            PreviewCutoverOperator(task_id="t", mirror=one, plan=PLAN).execute(context)
+    assert given[0] is None
+    assert (given[1].keywords["here"].url, given[1].keywords["there"].url) == ("http://old:8081", "http://new:8081")
+    with pytest.raises(AirflowFailException, match="nor the id of an Airflow connection"):
+        nowhere = mirror | {"source_registry": "nowhere", "target_registry": "http://new:8081"}
+        PreviewCutoverOperator(task_id="t", mirror=nowhere, plan=PLAN).execute(context)
