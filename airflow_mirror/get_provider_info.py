@@ -47,6 +47,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.rollback",
             "operators.failover",
             "operators.drill",
+            "operators.schemas",
         ),
         "sensors": _modules("sensors.after", "sensors.catch_up", "sensors.windows"),
         "triggers": _modules("triggers.catch_up"),

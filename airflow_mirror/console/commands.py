@@ -24,6 +24,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "a cutover and its way back": {
         "readiness": ("readiness", "what moves together in the night, and what is short of time"),
         "schemas": ("schemas", "compare what the schema ids in a mirror's topics mean on both sides"),
+        "move-schemas": ("move_schemas", "give a schema registry what it lacks of another one, with the same ids"),
         "preview": ("preview", "what a cutover would meet now, and how long its fence would last"),
         "cutover": ("cutover", "move producers and consumers to the target"),
         "rollback": ("cutover", "move producers and consumers back to the old source"),

@@ -38,7 +38,7 @@ _FREE_BYTES = HealthLimits().min_free_bytes
 _SCHEMAS = {  # by verdict: what is wrong, and what to do
     MISSING: (
         "the target's registry has no such schema: consumers there would stop",
-        "Move them: airflow-mirror schemas, which lists each.",
+        "Move them: airflow-mirror move-schemas. 'airflow-mirror schemas' lists each.",
     ),
     DIFFERENT: (
         "the id is another schema in the target's registry: consumers there would fail, or misread",

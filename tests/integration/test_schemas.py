@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.console.main import main
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.schemas import registry as registries
+from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -120,3 +123,63 @@ def test_registry_that_is_gone_proves_nothing(world: World, monkeypatch: pytest.
     assert [row.verdict for row in world.prove("gone").rows] == [MISSING]
     assert history(world.there) == world.ids
     assert [row.verdict for row in world.prove("gone").rows] == [SAME]
+
+
+def test_schemas_move_to_an_empty_registry_of_its_kind_and_follow() -> None:
+    """Ids that the target's own counter would not have given; killed in the middle; and new versions that follow."""
+    with SchemaRegistry("full") as full, SchemaRegistry("empty") as empty:
+        full.register("gone-value", '"bytes"')
+        ids = history(full)
+        full.ask("DELETE", "/subjects/gone-value")
+        second = full.register("late-value", '"int"')
+        full.ask("PUT", "/config/late-value", compatibility="BACKWARD")
+        empty.register("late-value", '"int"')  # under another id
+
+        def moved(writes: int = 1000, *, dry_run: bool = False) -> MoveReport:
+            return move(Registry("source", {"url": full.url}), Dying(empty.url, writes), dry_run=dry_run)
+
+        before = moved(dry_run=True)
+        assert before.conflicts == [
+            "gone-value version 1 is id 1, which is late-value version 1 on the target, another schema",
+            f"late-value version 1 is id {second} on the source, and id 1 on the target",
+        ]
+        empty.kill()
+        empty.start()
+        for writes in (0, 1, 2, 5):
+            with pytest.raises(Killed):
+                moved(writes)
+        moved()
+        for kind, schema_id in ids.items():
+            assert empty.ask("GET", f"/schemas/ids/{schema_id}/versions") == [{"subject": f"{kind}-value", "version": 1}]
+        assert empty.ask("GET", "/subjects") and "gone-value" not in empty.ask("GET", "/subjects")
+        assert "gone-value" in empty.ask("GET", "/subjects?deleted=true")
+        assert empty.ask("GET", "/config/late-value") == {"compatibilityLevel": "BACKWARD"}
+        assert (moved().done, moved().conflicts) == ([], [])
+
+        third = full.register("late-value", '["null","int"]')
+        assert moved().done == [f"register late-value version 2 as id {third}"]
+        latest = empty.ask("GET", "/subjects/late-value/versions/latest")
+        assert (latest["id"], latest["version"]) == (third, 2)
+        words = ["move-schemas", "--source-registry", full.url, "--target-registry", empty.url]
+        assert main(words) == 0
+        empty.register("late-value", '["null","int","long"]')
+        assert main([*words, "--yes"]) == 1, "the target has what the source has not"
+
+
+class Killed(BaseException):
+    pass
+
+
+class Dying(Registry):
+    """A registry whose caller is killed before one of its writes."""
+
+    def __init__(self, url: str, writes: int) -> None:
+        super().__init__("target", {"url": url})
+        self._writes = writes
+
+    def send(self, method: str, url: str, data: Any = None, headers: Any = None) -> Any:
+        if method != "GET":
+            if self._writes == 0:
+                raise Killed
+            self._writes -= 1
+        return super().send(method, url, data, headers)

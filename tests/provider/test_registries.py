@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from airflow_mirror.cutover import request as requests
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.registries import registry_of
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
+from airflow_mirror.operators.schemas import MoveSchemasOperator
 from airflow_mirror.plan import Plan
 from tests.provider.conftest import PLAN
+from tests.unit.schemas.registries import driven
 
 
 @pytest.fixture
@@ -76,3 +79,21 @@ def test_cutover_of_a_mirror_with_registries_is_given_what_proves_them(
     with pytest.raises(AirflowFailException, match="nor the id of an Airflow connection"):
         nowhere = mirror | {"source_registry": "nowhere", "target_registry": "http://new:8081"}
         PreviewCutoverOperator(task_id="t", mirror=nowhere, plan=PLAN).execute(context)
+
+
+def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path
+) -> None:
+    with pytest.raises(AirflowFailException, match="names no registries"):
+        MoveSchemasOperator(task_id="t", mirror=mirror).execute(context)
+    with driven() as here, driven() as there:
+        here.register(7, '"string"', "orders-value", 3)
+        there.register(9, '"int"', "theirs", 1)
+        named = mirror | {"source_registry": here.url, "target_registry": there.url}
+        planned = MoveSchemasOperator(task_id="t", mirror=named, dry_run="True").execute(context)
+        assert planned["done"] == ["register orders-value version 3 as id 7"] and there.wrote == []
+        found = MoveSchemasOperator(task_id="t", mirror=named).execute(context)
+        assert there.subjects["orders-value", 3] == 7
+        assert found["conflicts"] == ["theirs version 1 is on the target alone"] and not found["dry_run"]
+        assert json.loads(Path(found["path"]).read_text())["versions"] == 1
+        assert MoveSchemasOperator(task_id="t", mirror=named).execute(context)["done"] == []

@@ -30,7 +30,7 @@ _KINDS = (
         re.compile(rf"{REGISTRY_TOPIC}(?:[._-].*)?"),
         "Schemas by id, and modes. Set mode READONLY before the cutover, so that nobody registers a schema meanwhile; "
         "let the mirror copy the topic, and start a registry on the target behind it. The mode comes along: set "
-        "READWRITE there. A registry that is filled through its API instead needs mode IMPORT first, or ids change.",
+        "READWRITE there. A registry without such a topic is filled by API: airflow-mirror move-schemas keeps ids.",
     ),
     (
         "MirrorMaker 2",

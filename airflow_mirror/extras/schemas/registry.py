@@ -1,6 +1,6 @@
 """A schema registry with Confluent's API: Confluent's, Karapace, Redpanda's, and Apicurio below ``/apis/ccompat/v7``.
 
-By requests: SchemaRegistryClient's own packages can't be installed beside Airflow's constraints. Only reads.
+By requests: SchemaRegistryClient's own packages can't be installed beside Airflow's constraints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _KNOWN = (
     "schema.registry.url", "url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
     "bearer.auth.credentials.source", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
 )  # fmt: skip
-_NO_SCHEMA = (40401, 40402, 40403)  # no such subject, version, id
+_NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
+_JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+_APICURIO = "/apis/ccompat/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +121,8 @@ class Registry:
         return Registered(subjects=tuple(subjects), content=self._content(found, set()))
 
     def _content(self, schema: Mapping[str, Any], above: set[tuple[str, int]]) -> Any:
-        kind, text = schema.get("schemaType", "AVRO"), schema["schema"]
-        if kind in ("AVRO", "JSON"):  # spaces and the order of keys are the registry's
-            text = json.dumps(json.loads(text), sort_keys=True)
+        kind = schema.get("schemaType", "AVRO")
+        text = plain(kind, schema["schema"])
         parts = []
         for one in schema.get("references") or ():
             place = str(one["subject"]), int(one["version"])
@@ -131,18 +132,56 @@ class Registry:
             parts.append((one["name"], None if its is None else self._content(its, {*above, place})))
         return kind, text, sorted(parts, key=lambda part: str(part[0]))
 
-    def _get(self, path: str) -> Any:
+    @property
+    def native(self) -> str:
+        """Address of Apicurio's own API; "": it is no Apicurio."""
+        return f"{self.url.partition(_APICURIO)[0]}/apis/registry/v3" if _APICURIO in self.url else ""
+
+    def ask(self, method: str, path: str, body: object = None, *, none: bool = False) -> Any:
+        """Send a request of Confluent's API and return its answer; None: there is no such thing.
+
+        :param path: below the registry's address. :param body: as JSON has it. :param none: any 404 says so.
+        :raises TryAgain: it does not answer. :raises BrokerError: it refuses.
+        """
+        data = None if body is None else json.dumps(body)
+        answer = self.send(method, f"{self.url}{path}", data, _JSON if data else {})
+        if answer.status_code == 404 and (none or _code(answer) in _NONE):
+            return None
+        self.require(answer, path if method == "GET" else f"{method} {path}")
+        return answer.json() if answer.content else None
+
+    def send(
+        self, method: str, url: str, data: str | bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Send a request with the registry's login and return the answer. :raises TryAgain: there is none."""
         import requests
 
         try:
-            answer = self._session.get(f"{self.url}{path}", timeout=_TIMEOUT_S, allow_redirects=False)
+            return self._session.request(
+                method, url, data=data, headers=headers, timeout=(_TIMEOUT_S, 4 * _TIMEOUT_S), allow_redirects=False
+            )  # fmt: skip
         except requests.RequestException as e:
             raise TryAgain(f"the {self.role}'s schema registry does not answer: {type(e).__name__}") from None
-        if answer.status_code == 404 and _code(answer) in _NO_SCHEMA:
-            return None
-        if answer.status_code != 200:
-            raise BrokerError(f"ask the {self.role}'s schema registry for {path}", answer.status_code, answer.reason)
-        return answer.json()
+
+    def require(self, answer: Any, what: str) -> None:
+        """Return if an answer is a yes. :param what: was asked for. :raises BrokerError: it refuses, in its own words."""
+        if answer.status_code not in (200, 204):
+            raise BrokerError(f"ask the {self.role}'s schema registry for {what}", answer.status_code, _words(answer))
+
+    def _get(self, path: str) -> Any:
+        return self.ask("GET", path)
+
+
+def plain(kind: str, text: str) -> str:
+    """Return a schema's text so that it can be compared: spaces and the order of keys are the registry's."""
+    return json.dumps(json.loads(text), sort_keys=True) if kind in ("AVRO", "JSON") else text
+
+
+def _words(answer: Any) -> str:
+    try:
+        return str(answer.json().get("message") or answer.json()["title"])
+    except (ValueError, AttributeError, KeyError):
+        return str(answer.reason)
 
 
 def _code(answer: Any) -> int:

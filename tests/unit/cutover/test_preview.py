@@ -120,7 +120,7 @@ def test_schema_id_that_is_not_the_same_on_the_target_blocks_by_name() -> None:
     one, other = (f for f in findings if f.check == "schemas")
     assert (one.level, one.object) == (other.level, other.object) == ("block", "1 schema id")
     assert "topic 'orders': id 8 of the value (orders-value version 2) is not there on the target" in one.evidence
-    assert "airflow-mirror schemas" in one.remedy
+    assert "airflow-mirror move-schemas" in one.remedy
     assert "topic 'orders': id 9 of the value (orders-value version 2) is another schema" in other.evidence
 
     nothing = found(schemas=SchemaProof(rows=(), records=3, without=["orders"]))["schemas"]

@@ -1,4 +1,8 @@
-"""A registry that answers as Confluent's API is documented, in this process."""
+"""A registry that answers as Confluent's API is documented, in this process.
+
+Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, and
+compatibility is not looked at.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +13,119 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
+
+NONE = (404, {"error_code": 40401, "message": "not found"})
 
 
 @dataclass
 class DrivenRegistry:
     """Schemas by id: type, text, references; ``subjects``: (subject, version) -> id.
 
-    :ivar asked: paths, with the Authorization header. :ivar status: of every answer; 0: as it is.
+    :ivar schemas: of the default context; of another one by (context, id). :ivar deleted: softly.
+    :ivar settings: by subject or context, "" for all; ``modes`` likewise.
+    :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
+    :ivar status: of every answer; 0: as it is. :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
     """
 
-    schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
+    schemas: dict[Any, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[tuple[str, int], int] = field(default_factory=dict)
     guids: dict[str, int] = field(default_factory=dict)
+    deleted: set[tuple[str, int]] = field(default_factory=set)
+    settings: dict[str, str] = field(default_factory=lambda: {"": "BACKWARD"})
+    modes: dict[str, str] = field(default_factory=lambda: {"": "READWRITE"})
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+    wrote: list[str] = field(default_factory=list)
     status: int = 0
+    ignores_ids: bool = False
+    has_modes: bool = True
     url: str = ""
 
     def register(
         self, schema_id: int, text: str, subject: str = "s-value", version: int = 1, kind: str = "AVRO", **more: Any
     ) -> None:
-        self.schemas[schema_id] = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind}), **more}
+        self.schemas[self.key(subject, schema_id)] = {
+            "schema": text, **({} if kind == "AVRO" else {"schemaType": kind}), **more,
+        }  # fmt: skip
         self.subjects[subject, version] = schema_id
 
-    def answer(self, path: str) -> tuple[int, Any]:
+    @staticmethod
+    def key(subject: str, schema_id: int) -> Any:
+        context = subject[1:].partition(":")[0] if subject.startswith(":.") else ""
+        return (context, schema_id) if context else schema_id
+
+    def holds(self) -> dict[str, Any]:
+        """All of it, to compare two registries by; the registry's own mode is left out."""
+        versions = {place: (its, self.schemas[self.key(place[0], its)]) for place, its in self.subjects.items()}
+        return {
+            "versions": versions, "deleted": self.deleted, "settings": self.settings,
+            "modes": {name: mode for name, mode in self.modes.items() if name},
+        }  # fmt: skip
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
         if self.status:
             return self.status, {}
-        parts = [unquote(part) for part in path.strip("/").split("/")]
-        match parts:
+        every = query.get("deleted") == "true"
+        match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids", one, *rest]:
                 found = self.schemas.get(int(one))
                 if found is not None and rest == ["versions"]:
                     return 200, [{"subject": s, "version": v} for (s, v), its in self.subjects.items() if its == int(one)]
                 return (200, found) if found is not None else (404, {"error_code": 40403, "message": "Schema not found"})
             case ["schemas", "guids", one]:
-                return self.answer(f"schemas/ids/{self.guids.get(one, -1)}")
+                return self.answer(method, f"schemas/ids/{self.guids.get(one, -1)}", {}, {})
+            case ["contexts"] if self.has_modes:
+                return 200, [".", *sorted({s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")})]
+            case ["subjects"]:
+                prefix = query.get("subjectPrefix", "")
+                names = {s for s, v in self.subjects if every or (s, v) not in self.deleted}
+                return 200, sorted(s for s in names if (s.startswith(prefix) if prefix else not s.startswith(":.")))
+            case ["subjects", subject, "versions"] if method == "POST":
+                return self._register(subject, body)
+            case ["subjects", subject, "versions"]:
+                numbers = [v for s, v in sorted(self.subjects) if s == subject and (every or (s, v) not in self.deleted)]
+                return (200, numbers) if numbers else NONE
             case ["subjects", subject, "versions", version]:
-                return self.answer(f"schemas/ids/{self.subjects.get((subject, int(version)), -1)}")
+                return self._version(method, subject, int(version), every)
+            case ["config", *name]:
+                return self._own(method, self.settings, "".join(name), body.get("compatibility"), "compatibilityLevel")
+            case ["mode", *name] if self.has_modes:
+                return self._own(method, self.modes, "".join(name), body.get("mode"), "mode")
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _version(self, method: str, subject: str, version: int, every: bool) -> tuple[int, Any]:
+        place = subject, version
+        if place not in self.subjects or (place in self.deleted and not every):
+            return 404, {"error_code": 40402, "message": "Version not found."}
+        if method == "DELETE":
+            self.wrote.append(f"delete {subject} {version}")
+            self.deleted.add(place)
+            return 200, version
+        its = self.subjects[place]
+        return 200, {"subject": subject, "version": version, "id": its, **self.schemas[self.key(subject, its)]}
+
+    def _register(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
+        imports = self.modes.get(subject, self.modes[""]) == "IMPORT" and not self.ignores_ids
+        if "id" in body and not imports and not self.ignores_ids:
+            return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
+        number = max((v for s, v in self.subjects if s == subject), default=0) + 1
+        its, number = (body["id"], body["version"]) if imports else (max(map(int, self.schemas), default=0) + 1, number)
+        self.wrote.append(f"register {subject} {number} {its}")
+        kept = {name: value for name, value in body.items() if name not in ("id", "version")}
+        for one in kept.get("references", ()):
+            assert (one["subject"], one["version"]) in self.subjects, "what it refers to comes first"
+        self.register(its, kept.pop("schema"), subject, number, kept.pop("schemaType", "AVRO"), **kept)
+        return 200, {"id": its}
+
+    def _own(self, method: str, of: dict[str, str], name: str, value: str | None, word: str) -> tuple[int, Any]:
+        if method != "GET":
+            self.wrote.append(f"{method} {word} {name} {value or ''}".strip())
+        if method == "PUT":
+            of[name] = str(value)
+        elif name not in of:
+            return 404, {"error_code": 40409 if word == "mode" else 40408, "message": "not configured"}
+        found = of.pop(name) if method == "DELETE" else of[name]
+        return 200, {word: found}
 
 
 @contextmanager
@@ -54,16 +133,24 @@ def driven() -> Iterator[DrivenRegistry]:
     made = DrivenRegistry()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
         def do_GET(self) -> None:
             made.asked.append((self.path, self.headers.get("Authorization")))
-            status, body = made.answer(self.path)
-            data = json.dumps(body).encode()
+            asked, length = urlsplit(self.path), int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else {}
+            query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
+            status, told = made.answer(self.command, asked.path, query, body)
+            data = json.dumps(told).encode()
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", "http://127.0.0.1:1/")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        do_POST = do_PUT = do_DELETE = do_GET
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""

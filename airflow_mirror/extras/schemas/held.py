@@ -1,0 +1,115 @@
+"""All that a registry holds, as values; asked for by Confluent's API. Only reads.
+
+A subject may be of a context, as ``:.context:subject``; ids are one context's. A context's own settings are under
+``:.context:``, those of all subjects under "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from airflow_mirror.extras.schemas.registry import Registry, plain
+
+Place = tuple[str, int]  # a subject and a version
+IMPORT = "IMPORT"
+_BODY = ("schema", "schemaType", "references", "metadata", "ruleSet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A version of a subject. :param body: what registers it, in the API's fields. :param deleted: softly."""
+
+    subject: str
+    number: int
+    id: int
+    body: Mapping[str, Any]
+    deleted: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return self.subject, self.number
+
+    @property
+    def known_as(self) -> tuple[str, int]:
+        """Its id, with its context."""
+        return context_of(self.subject), self.id
+
+    @property
+    def refers_to(self) -> list[Place]:
+        """The versions that it refers to."""
+        return [(one["subject"], int(one["version"])) for one in self.body.get("references") or ()]
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What it says, comparable between registries."""
+        kind = self.body.get("schemaType") or "AVRO"
+        refers = sorted((r["name"], r["subject"], int(r["version"])) for r in self.body.get("references") or ())
+        rest = [self.body.get(name) or None for name in ("metadata", "ruleSet")]
+        return kind, plain(kind, self.body["schema"]), refers, rest
+
+    def __str__(self) -> str:
+        return f"{self.subject} version {self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """All that a registry holds.
+
+    :param settings: compatibility and what else a subject, a context or all of them ("") have of their own.
+    :param modes: of subjects and contexts. The mode of the whole registry is not among them: it says who may register
+        now, and is its owner's. :param left_out: what can't be moved, as lines.
+    """
+
+    versions: Mapping[Place, Version]
+    settings: Mapping[str, Mapping[str, Any]]
+    modes: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+
+
+def context_of(subject: str) -> str:
+    """Return the context of a subject, "" for the default one."""
+    return subject[1:].partition(":")[0] if subject.startswith(":.") else ""
+
+
+def path_of(subject: str, *more: object) -> str:
+    """Return a path below a subject; that of the settings of all for ""."""
+    return "".join(f"/{quote(str(one), safe='')}" for one in (subject, *more) if one != "")
+
+
+def read(registry: Registry, also: Held | None = None) -> Held:
+    """Ask a registry for all that it holds. Errors as :meth:`.Registry.ask`.
+
+    :param also: of another one: what may have settings and modes here before it has a version.
+    """
+    contexts = [one for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")]
+    contexts = [f":{one.strip(':')}:" for one in contexts]
+    subjects = set(_listed(registry, "/subjects"))
+    for context in contexts:  # a registry without contexts would take a prefix for that of a name
+        subjects.update(_listed(registry, f"/subjects?subjectPrefix={quote(context, safe='')}", "&"))
+    versions = dict[Place, Version]()
+    for subject in sorted(subjects):
+        live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
+        for number in _listed(registry, f"/subjects{path_of(subject)}/versions"):
+            found = registry.ask("GET", f"/subjects{path_of(subject)}/versions/{number}?deleted=true")
+            if found is not None:  # gone meanwhile
+                body = {name: found[name] for name in _BODY if found.get(name)}
+                versions[subject, int(number)] = Version(
+                    subject=subject, number=int(number), id=int(found["id"]), body=body, deleted=number not in live
+                )
+    settings, modes = dict[str, Mapping[str, Any]](), dict[str, str]()
+    others = {*also.settings, *also.modes, *(subject for subject, _ in also.versions)} if also else set[str]()
+    for name in sorted({"", *contexts, *subjects, *others}):
+        if found := registry.ask("GET", f"/config{path_of(name)}", none=True):
+            level = found.get("compatibilityLevel") or found.get("compatibility")
+            settings[name] = {k: v for k, v in found.items() if k != "compatibilityLevel"} | {"compatibility": level}
+        if name and (found := registry.ask("GET", f"/mode{path_of(name)}", none=True)):
+            modes[name] = str(found["mode"])
+    return Held(versions=versions, settings=settings, modes=modes)
+
+
+def _listed(registry: Registry, path: str, sign: str = "?") -> list[Any]:
+    return list(registry.ask("GET", f"{path}{sign}deleted=true") or ())

@@ -1,0 +1,164 @@
+"""Schemas moved to another registry with their ids: registries that answer as documented, with modes and contexts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import BrokerError, InputError, NeedsHuman
+from airflow_mirror.extras.schemas.move import MoveReport, move
+from airflow_mirror.extras.schemas.registry import Registry
+from tests.unit.schemas.registries import DrivenRegistry, driven
+
+STRING, INT, LONG = ('"string"', '"int"', '"long"')
+ORDER = '{"type":"record","name":"Order","fields":[]}'
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[DrivenRegistry, DrivenRegistry]]:
+    with driven() as here, driven() as there:
+        fill(here)
+        yield here, there
+
+
+def fill(here: DrivenRegistry) -> None:
+    """Ids and versions with gaps, one schema in two subjects, references, another context, what is softly deleted."""
+    here.register(30, ORDER, "a-value", 1, references=[{"name": "User", "subject": "z user/value", "version": 2}])
+    here.register(7, STRING, "z user/value", 2)
+    here.register(12, INT, "z user/value", 5)
+    here.register(7, STRING, "again-value", 1)
+    here.register(40, 'syntax = "proto3";', "proto-value", 1, kind="PROTOBUF")
+    here.register(7, LONG, ":.other:s", 1, metadata={"properties": {"owner": "me"}})
+    here.register(50, LONG, "gone-value", 1)
+    here.deleted = {("gone-value", 1), ("z user/value", 2)}
+    here.settings |= {"": "FULL", "a-value": "NONE", ":.other:": "FORWARD"}
+    here.modes |= {"a-value": "READONLY", ":.other:": "READWRITE"}
+
+
+def moved(here: DrivenRegistry, there: DrivenRegistry, **how: Any) -> MoveReport:
+    source, target = (Registry(role, {"url": one.url}) for role, one in (("source", here), ("target", there)))
+    return move(source, target, **{"dry_run": False, **how})
+
+
+def test_everything_moves_with_its_ids_and_a_second_move_does_nothing(both: Any) -> None:
+    here, there = both
+    planned = moved(here, there, dry_run=True)
+    assert there.wrote == [] and not here.wrote and planned.versions == 7
+    assert {
+        "register z user/value version 5 as id 12",
+        "set NONE of a-value",
+        "delete gone-value version 1, softly",
+    } <= set(planned.done)
+    assert moved(here, there) == planned
+    assert there.holds() == here.holds() and there.modes[""] == "READWRITE"
+    assert there.wrote[0] == "PUT compatibilityLevel  FULL" and here.wrote == []
+    there.wrote.clear()
+    again = moved(here, there)
+    assert (again.done, again.conflicts, there.wrote) == ([], [], [])
+
+
+class Killed(BaseException):
+    pass
+
+
+class Dying(Registry):
+    """A registry in this thread, whose caller is killed before one of its writes, and knows nothing of the one before."""
+
+    def __init__(self, driven_one: DrivenRegistry, writes: int = 1000) -> None:
+        super().__init__("target", {"url": f"http://{id(driven_one)}"})
+        self._driven, self._writes = driven_one, writes
+
+    def send(self, method: str, url: str, data: Any = None, headers: Any = None) -> Any:
+        if method != "GET":
+            if self._writes == 0:
+                raise Killed
+            self._writes -= 1
+        asked = urlsplit(url)
+        query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
+        status, told = self._driven.answer(method, asked.path, query, json.loads(data or "{}"))
+        return SimpleNamespace(status_code=status, content=b"some", reason="", json=lambda: told)
+
+
+def test_move_that_is_killed_before_any_write_is_ended_by_the_next() -> None:
+    here, whole = DrivenRegistry(), DrivenRegistry()
+    fill(here)
+    move(Dying(here), Dying(whole), dry_run=False)
+    assert len(whole.wrote) > 20
+    for at in range(len(whole.wrote)):
+        there = DrivenRegistry()
+        with pytest.raises(Killed):
+            move(Dying(here), Dying(there, writes=at), dry_run=False)
+        found = move(Dying(here), Dying(there), dry_run=False)
+        assert there.holds() == here.holds() and found.conflicts == [], f"killed before write {at}"
+        registered = [one for one in there.wrote if one.startswith("register")]
+        assert len(registered) == len(set(registered)) == 7, "none was registered twice"
+
+
+def test_what_differs_is_named_and_stays(both: Any) -> None:
+    here, there = both
+    there.register(12, LONG, "theirs-value", 1)  # the id of z user/value version 5
+    there.register(7, STRING, "z user/value", 2)
+    there.register(31, STRING, "again-value", 1)
+    there.settings |= {"a-value": "FULL", "": "NONE"}
+    there.modes |= {"a-value": "READWRITE"}
+    before = json.loads(json.dumps([[*k, v] for k, v in there.subjects.items()])), dict(there.settings)
+    found = moved(here, there)
+    assert sorted(found.conflicts) == [
+        "again-value version 1 is id 7 on the source, and id 31 on the target",
+        "mode of a-value: READONLY on the source, READWRITE on the target",
+        "settings of a-value differ: NONE on the source, FULL on the target",
+        "settings of all subjects differ: FULL on the source, NONE on the target",
+        "theirs-value version 1 is on the target alone",
+        "z user/value version 5 is id 12, which is theirs-value version 1 on the target, another schema",
+    ]
+    assert [v for v in before[0] if there.subjects[v[0], v[1]] != v[2]] == []
+    assert {name: there.settings[name] for name in before[1]} == before[1]
+    assert there.subjects["a-value", 1] == 30 and ("z user/value", 5) not in there.subjects
+    assert there.modes["a-value"] == "READWRITE", "the mode that it was in while it was filled is gone"
+
+
+def test_what_refers_to_something_that_differs_is_not_registered(both: Any) -> None:
+    here, there = both
+    there.register(7, INT, "z user/value", 2)
+    found = moved(here, there)
+    assert "z user/value version 2 is id 7 on the source, and another schema (id 7) on the target" in found.conflicts
+    assert "a-value version 1 is not registered: it needs z user/value version 2" in found.conflicts
+    assert ("a-value", 1) not in there.subjects and (":.other:s", 1) in there.subjects
+
+
+def test_target_that_keeps_no_ids_is_refused(both: Any) -> None:
+    here, there = both
+    there.has_modes = False
+    with pytest.raises(InputError, match="it has no modes, and is no Apicurio"):
+        moved(here, there)
+    assert there.wrote == []
+    there.has_modes, there.ignores_ids = True, True
+    with pytest.raises(NeedsHuman, match="registered under id 1 instead of"):
+        moved(here, there)
+    assert len([one for one in there.wrote if one.startswith("register")]) == 1, "it stops at the first one"
+    assert "IMPORT" not in there.modes.values(), "no subject stays open"
+    with pytest.raises(InputError, match="both are http"):
+        moved(here, here)
+    there.status = 403
+    with pytest.raises(BrokerError, match="target's schema registry for .*403"):
+        moved(here, there)
+
+
+def test_command_says_what_it_would_do_and_does_it_with_yes(both: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = both
+    words = ["move-schemas", "--source-registry", here.url, "--target-registry", there.url]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "to do: register proto-value version 1 as id 40" in said and there.wrote == []
+    assert "7 versions on the source, 14 changes to make, 0 differences\nnothing was changed; --yes does it" in said
+    assert main([*words, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["versions"] == 7 and there.holds() == here.holds()
+    there.register(99, INT, "theirs", 1)
+    assert main(words) == 1
+    assert "differs: theirs version 1 is on the target alone" in capsys.readouterr().out
