@@ -34,6 +34,7 @@ from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
 from airflow_mirror.plan.refusals import refusals, refused_ledger
+from airflow_mirror.plan.registry_topics import registry_topics
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
@@ -100,6 +101,7 @@ def build(
     )  # fmt: skip
     if to_copy:
         here = replace(here, topics=with_age(here.topics, source, mirror, when))
+    here = replace(here, registries=registry_topics(source, here.topics))
     left = other_topics(mirror, source)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))

@@ -82,6 +82,7 @@ class Inventory:
     :param unfit_traces: topics on the target that can't hold the mirror's traces, and why; of the target only.
     :param again: topics that were created again while the target holds the old one's records, each with its target
         topic; of the source only, not in ``topics``.
+    :param registries: topics that are the store of a schema registry; of the source only.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
         only, empty if the principal may not read it.
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
@@ -106,6 +107,7 @@ class Inventory:
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     own_configs: Mapping[str, str | None] | None = None
     other_topics: tuple[str, ...] = ()
+    registries: tuple[str, ...] = ()
     other_groups: tuple[str, ...] = ()
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()

@@ -190,6 +190,19 @@ def _compression(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
         )
 
 
+@CHECKS.check("registry_topics", "none is the store of a schema registry")
+@each_topic
+def _registry_topics(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+    if topic.source_topic in s.source.registries:
+        yield warn(
+            "a schema registry keeps its schemas there: they move as the same log, so their ids stay",
+            "A registry writes to it at its start, and would end this copy: start one on the target only once a cutover "
+            "has opened the topic. Best in a mirror of its own, cut over before those whose records carry the ids: these "
+            "can then be proven before their own fence (source_registry, target_registry). Set the source's registry to "
+            "READONLY before that; the mode comes along.",
+        )
+
+
 @CHECKS.check("retention", "no arriving record would be deleted")
 def _retention(s: Situation) -> Iterator[Finding]:
     short = []

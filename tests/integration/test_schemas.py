@@ -22,6 +22,8 @@ from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.inventory import read_topics
+from airflow_mirror.plan.registry_topics import registry_topics
 from sandbox import Cluster
 from sandbox.registry import SchemaRegistry
 from tests.builders import plan_of, topic_plan
@@ -164,6 +166,16 @@ def test_schemas_move_to_an_empty_registry_of_its_kind_and_follow() -> None:
         assert main(words) == 0
         empty.register("late-value", '["null","int","long"]')
         assert main([*words, "--yes"]) == 1, "the target has what the source has not"
+
+
+def test_store_of_a_registry_is_recognised_on_a_real_broker(world: World) -> None:
+    for name, key in (("_schemas", b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'), ("changelog", b"k")):
+        create(world.cluster, name, cleanup_policy="compact")
+        producer = Producer({"bootstrap.servers": world.cluster.bootstrap, "compression.type": "zstd"})
+        producer.produce(name, b"{}", key)
+        assert producer.flush(240) == 0
+    with ClusterAdmin(config(world.cluster)) as admin:
+        assert registry_topics(admin, read_topics(admin, ["_schemas", "changelog"])) == ("_schemas",)
 
 
 class Killed(BaseException):

@@ -29,8 +29,9 @@ _KINDS = (
         REGISTRY,
         re.compile(rf"{REGISTRY_TOPIC}(?:[._-].*)?"),
         "Schemas by id, and modes. Set mode READONLY before the cutover, so that nobody registers a schema meanwhile; "
-        "let the mirror copy the topic, and start a registry on the target behind it. The mode comes along: set "
-        "READWRITE there. A registry without such a topic is filled by API: airflow-mirror move-schemas keeps ids.",
+        "let a mirror copy the topic, and start a registry on the target once its cutover has opened it: a registry "
+        "writes at its start. The mode comes along: set READWRITE there. A registry without such a topic is filled by "
+        "API: airflow-mirror move-schemas keeps ids.",
     ),
     (
         "MirrorMaker 2",
