@@ -13,6 +13,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed
 
 
 class Writer(NamedTuple):
@@ -48,7 +49,7 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
         if e.code != ErrorCode.SECURITY_DISABLED:
             raise
         return (Writer(EVERYBODY, "the cluster has no authorizer", "configure an authorizer"),)
-    except MissingRight as e:
+    except (MissingRight, ApiNotServed) as e:
         return (Writer(EVERYBODY, f"perhaps: its ACLs can't be read. {e}", "let the mirror read ACLs"),)
     found = {rule: rule.principal for topic in topics for rule in letting_write(rules, topic, own or "")}
     writers = [Writer(who, str(rule), _remove(rule)) for rule, who in found.items() if who not in accepted]

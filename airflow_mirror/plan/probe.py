@@ -20,11 +20,12 @@ from airflow_mirror.errors import MirrorError, MissingRight, NeededAcl, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.topic import replicas_on
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import refusal
+from airflow_mirror.wire.errors import ApiNotServed, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
@@ -43,7 +44,8 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
     :raises ClusterUnreachable: the target can't be reached.
     """
     topic = scratch_topic(mirror)
-    missing = scratch.create(target, NewTopicSpec(topic, 1, 1, scratch.CONFIGS))
+    # With as many replicas as the ledger: a cluster may have a number that every topic must have.
+    missing = scratch.create(target, NewTopicSpec(topic, 1, replicas_on(target), scratch.CONFIGS))
     if missing is not None:
         return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
     ours = scratch.id_once_known(target, topic)
@@ -91,7 +93,7 @@ def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epo
 
 
 def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
-    """Run a step and record a missing right. A temporary error that lasts is raised, because it proves nothing.
+    """Run a step and record what it lacks. A temporary error that lasts is raised, because it proves nothing.
 
     It may be run several times: a leader that was elected just now does not know its topic for a moment, and what a step
     leaves in the scratch topic does not matter.
@@ -101,6 +103,9 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
         try:
             step()
             return True
+        except ApiNotServed as e:
+            lacks.append(f"{e.api}: {e.address} {e.serves}")
+            return False
         except MissingRight as e:
             if e.acl is None:  # of no step that could tell what to grant
                 raise

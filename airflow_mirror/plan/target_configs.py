@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
+from airflow_mirror.ledger.topic import replicas_on
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # Key -> the value that applies on the target without an override; None if that could not be seen.
@@ -43,8 +44,9 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
     """
     values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
+    replicas = replicas_on(target)
     for key, value in sorted(values.items()):
-        error = target.refused_topics([NewTopicSpec(name, 1, 1, {key: value})]).get(name)
+        error = target.refused_topics([NewTopicSpec(name, 1, replicas, {key: value})]).get(name)
         if isinstance(error, MissingRight):
             return None
         unknown = isinstance(error, RequestRefused) and error.code == ErrorCode.INVALID_CONFIG

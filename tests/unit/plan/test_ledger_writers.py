@@ -13,6 +13,7 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import checks
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.ledger_writers import Writer, ledger_writers
+from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_run, want
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -25,6 +26,11 @@ OURS = [rule(topic, "WRITE", "ALLOW", OWN) for topic in (DECISIONS, STATE, MAPS)
 class NoAuthorizer(Acls):
     def describe_acls(self, *_: Any, **__: Any) -> list[Acl]:
         raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
+
+
+class Unserved(Acls):
+    def describe_acls(self, *_: Any, **__: Any) -> list[Acl]:
+        raise ApiNotServed("broker:9092", "DescribeAcls", 1, None)
 
 
 class Hidden(Acls):
@@ -73,7 +79,8 @@ def test_principal_that_nobody_knows_may_be_the_mirrors() -> None:
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        (NoAuthorizer(), "has no authorizer"), (Hidden(), "can't be read"), (Acls(open_by_default=True), "is set"),
+        (NoAuthorizer(), "has no authorizer"), (Hidden(), "can't be read"), (Unserved(), "can't be read"),
+        (Acls(open_by_default=True), "is set"),
         (Acls(open_by_default="hidden"), "is not told"),
     ],
 )  # fmt: skip

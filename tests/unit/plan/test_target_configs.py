@@ -17,6 +17,9 @@ class Target:
     def __init__(self, **topics: Any) -> None:
         self.topics, self.created = topics, list[str]()
 
+    def broker_count(self) -> int:
+        return 3
+
     def topic_names(self) -> list[str]:
         return sorted(self.topics)
 
