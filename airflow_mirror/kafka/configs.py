@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.errors import InputError, MirrorError, RequestRefused
 from airflow_mirror.kafka.cluster import broker_ids
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.error_codes import ErrorCode
 
 Entries = dict[str, ConfigEntry]
 
+_POLICY = "cleanup.policy"
+_JUDGED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 _TOPIC, _BROKER = 2, 4  # resource types
 _SET, _DELETE = 0, 1  # operations of IncrementalAlterConfigs
 _OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
@@ -69,6 +72,8 @@ def alter_topic_configs(
 ) -> None:  # fmt: skip
     """Set and remove overrides of a topic; other keys stay as they are.
 
+    A ``cleanup.policy`` of both kinds is set by way of ``compact`` where the cluster wants it so.
+
     Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
     Somebody else's change in between is lost; brokers of that age offer no other way.
     """
@@ -76,11 +81,20 @@ def alter_topic_configs(
     if not change:
         return
 
-    def ask(_: list[str]) -> Iterator[Reply[str, bool]]:
-        connection = session.anywhere()
-        yield from _altered(session.request(connection, *_alteration(session, connection, {topic: change}), permit))
+    def alter(change: NewConfigs) -> None:
+        def ask(_: list[str]) -> Iterator[Reply[str, bool]]:
+            connection = session.anywhere()
+            yield from _altered(session.request(connection, *_alteration(session, connection, {topic: change}), permit))
 
-    session.each(_named, [topic], ask, "AlterConfigs")
+        session.each(_named, [topic], ask, "AlterConfigs")
+
+    try:
+        alter(change)
+    except RequestRefused as e:
+        if (detour := _detour(change, e)) is None:
+            raise
+        alter(detour)
+        alter(change)
 
 
 def refused_configs(
@@ -95,8 +109,26 @@ def refused_configs(
         connection, some = session.anywhere(), {topic: changes[topic] for topic in topics}
         yield from _altered(session.request(connection, *_alteration(session, connection, some, validate_only=True)))
 
-    topics = [topic for topic, change in changes.items() if change]
-    return session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)[1]
+    def refused(topics: Collection[str]) -> dict[str, MirrorError]:
+        return session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)[1]
+
+    found = refused([topic for topic, change in changes.items() if change])
+    detours = {topic: detour for topic, e in found.items() if (detour := _detour(changes[topic], e))}
+    if not detours:
+        return found
+    changes = detours
+    again = refused(detours)
+    return {topic: e for topic, e in found.items() if topic not in detours or topic in again}
+
+
+def _detour(change: NewConfigs, refused: MirrorError) -> NewConfigs | None:
+    """Return what to change first, where a change was refused that may need two steps; None: it may not.
+
+    Confluent Cloud lets no topic go from ``delete`` to ``compact,delete`` at once, only by ``compact``.
+    """
+    judged = isinstance(refused, RequestRefused) and refused.code in _JUDGED
+    both = sorted(part.strip() for part in change.set.get(_POLICY, "").split(",")) == ["compact", "delete"]
+    return NewConfigs({**change.set, _POLICY: "compact"}, change.delete) if judged and both else None
 
 
 def _describe(

@@ -133,6 +133,32 @@ def test_changes_of_all_topics_are_validated_in_one_request() -> None:
         assert [(c.name, c.config_operation) for c in request.resources[2].configs] == [("x", 0), ("y", 1)]
 
 
+def test_policy_of_both_kinds_goes_by_way_of_compact_where_the_cluster_wants_it() -> None:
+    both = {"cleanup.policy": "delete,compact", "retention.ms": "5"}
+
+    def policies(w: World) -> list[str]:
+        asked = [c for r in w.asked(INCREMENTAL_ALTER_CONFIGS) for c in r.resources[0].configs]
+        return [c.value for c in asked if c.name == "cleanup.policy"]
+
+    with world() as w:
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "not at once"), changed())
+        w.admin.alter_topic_configs("t", unfenced, both)
+        assert policies(w) == ["delete,compact", "compact", "delete,compact"]
+    with world() as w:  # validated likewise: the second step can't be, before the first is done
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "not at once"), changed())
+        assert w.admin.refused_configs({"t": NewConfigs(both)}) == {}
+        assert policies(w) == ["delete,compact", "compact"]
+    with world() as w:  # what both steps have in them is refused
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "not for 5"))
+        with pytest.raises(RequestRefused, match="not for 5"):
+            w.admin.alter_topic_configs("t", unfenced, both)
+        assert w.admin.refused_configs({"t": NewConfigs(both)}).keys() == {"t"}
+    with world() as w:
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "no"), changed())
+        with pytest.raises(RequestRefused):
+            w.admin.alter_topic_configs("t", unfenced, {"cleanup.policy": "compact"})
+
+
 def test_changes_are_validated_by_an_old_broker_with_all_overrides() -> None:
     with world() as w:
         old(w).answer(ALTER_CONFIGS, altered(44, "not for ever"))
