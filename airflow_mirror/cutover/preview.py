@@ -212,11 +212,14 @@ def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+# A cutover that backs out names what it leaves; where it can't see who may write to the ledger, it asks who is trusted.
+_SPARE = {("group", "DELETE"), ("cluster", "DESCRIBE")}
+
+
 @CHECKS.check("rights", lambda facts, _: f"all granted, on {facts.rights:,} topics and groups")
 def _rights(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
     for right in facts.lacking:
-        spare = (right.kind, right.operation) == ("group", "DELETE")  # a cutover that backs out names what it leaves
-        yield (warn if spare else block)(str(right), GRANT, about_right(right))
+        yield (warn if (right.kind, right.operation) in _SPARE else block)(str(right), GRANT, about_right(right))
 
 
 @CHECKS.check("versions", "the source's brokers tell all that a cutover asks", about="source")

@@ -230,7 +230,8 @@ class _Reader:
         waiting, heard = set(places), time.monotonic()
         while waiting:
             message = self._consumer.poll(_POLL_S)
-            if message is None:
+            # It is told where to read, and commits nothing. The client asks for its group's coordinator all the same.
+            if message is None or (e := message.error()) and e.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 if time.monotonic() - heard > _SILENCE_S:
                     raise TimeoutError(f"no record and no end of the log of {sorted(waiting)[0]} in {_SILENCE_S:.0f} s")
                 continue

@@ -167,6 +167,8 @@ def test_missing_right_blocks_unless_the_cutover_can_do_without() -> None:
         "block", "target, 2 groups: READ is not allowed to the mirror on groups a, b (commit positions)",
     )  # fmt: skip
     assert found(lacking=[replace(lacking, operation="DELETE")])["rights"][0] == "warn"
+    unseen = replace(lacking, kind="cluster", operation="DESCRIBE")  # who is trusted in the ledger is asked elsewhere
+    assert found(lacking=[unseen])["rights"][0] == "warn"
     assert found(rights=1234)["rights"] == ("pass", "both clusters: all granted, on 1,234 topics and groups")
 
 
