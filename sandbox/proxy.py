@@ -52,15 +52,20 @@ class _Flight:
         self._landed.set()
 
 
-class _Link:
-    """One connection through the proxy: two sockets, two directions."""
+class Link:
+    """One connection through the proxy: two sockets, two directions.
+
+    :ivar noted: of requests that were not answered yet, by correlation id, for a proxy that knows Kafka.
+    """
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client, self.server = client, server
         self.open = asyncio.Event()  # cleared: bytes are taken and kept
         self.open.set()
+        self.noted: dict[int, int] = {}
 
     def reset(self, *writers: asyncio.StreamWriter) -> None:
+        """Break both sides of it, or the given ones."""
         for writer in writers or (self.client, self.server):
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -79,7 +84,7 @@ class FaultProxy:
         self.upstream: tuple[str, int] | None = None
         self.delay_s, self.bytes_per_s = 0.0, None  # type: tuple[float, int | None]
         self.port = 0
-        self._links: set[_Link] = set()
+        self._links: set[Link] = set()
         self._cut_in: int | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
@@ -172,11 +177,11 @@ class FaultProxy:
                 raise ConnectionRefusedError
             up_reader, up_writer = await asyncio.open_connection(*self.upstream)
         except OSError:
-            _Link(writer, writer).reset(writer)  # the broker is down, and the client shall see that
+            Link(writer, writer).reset(writer)  # the broker is down, and the client shall see that
             return
         for one in (writer, up_writer):
             one.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = _Link(writer, up_writer)
+        link = Link(writer, up_writer)
         self._links.add(link)
         try:
             await asyncio.gather(self._pump(link, reader, up_writer), self._pump(link, up_reader, writer))
@@ -184,7 +189,7 @@ class FaultProxy:
             self._links.discard(link)
             link.reset()
 
-    async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one direction."""
         flight = _Flight()
         sender = asyncio.ensure_future(self._send(link, flight, writer))
@@ -196,7 +201,7 @@ class FaultProxy:
         await flight.put(0.0, b"")
         await sender
 
-    async def _send(self, link: _Link, flight: _Flight, writer: asyncio.StreamWriter) -> None:
+    async def _send(self, link: Link, flight: _Flight, writer: asyncio.StreamWriter) -> None:
         while True:
             due, data = await flight.get()
             if (early := due - self._loop.time()) > 0:

@@ -1,14 +1,14 @@
 """Managed clusters: what each kind fixes or forbids, and whether a mirror's ledger and lease can live there.
 
-One table, from which ``docs/managed.md`` is written. What no source says is not known, and is not guessed: the brokers
-are asked (:mod:`.refusals`).
+One table, from which ``docs/managed.md`` is written and stand-ins for tests are made (``sandbox.strict``). What no source
+says is not known, and is not guessed: the brokers are asked (:mod:`.refusals`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_mirror.common.addresses import parse_bootstrap
 
@@ -18,11 +18,14 @@ class Fact:
     """What is known of a kind, in a sentence without its full stop, and where that is written.
 
     :param forbids: for a ledger or a lease: it can't be there.
+    :param rules: the same for programs, as ``sandbox/java/TargetRules.java`` has them. Besides: ``unserved``, the
+        requests that it doesn't serve; ``cluster``, the operations on the cluster that a client may be given.
     """
 
     says: str
     source: str
     forbids: bool = False
+    rules: Mapping[str, str] = field(default_factory=dict)
 
 
 NOT_KNOWN = Fact("not known", "")
@@ -42,6 +45,11 @@ class Managed:
     ledger: Fact = NOT_KNOWN
     lease: Fact = NOT_KNOWN
     facts: tuple[Fact, ...] = ()
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """All rules; see :class:`Fact`."""
+        return {key: value for fact in self.facts for key, value in fact.rules.items()}
 
     @property
     def forbids(self) -> list[str]:
@@ -70,15 +78,25 @@ KINDS: Mapping[str, Managed] = {
     ),
     "msk-serverless": Managed(
         title="Amazon MSK Serverless", address=r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",
-        facts=(_BY_IAM, Fact("no other login than IAM", _REPLICATOR), Fact("no ACLs by API", _REPLICATOR)),
+        facts=(
+            _BY_IAM,
+            Fact("no other login than IAM", _REPLICATOR),
+            Fact("no ACLs by API", _REPLICATOR, rules={"unserved": "DescribeAcls CreateAcls DeleteAcls"}),
+        ),
     ),
     "confluent-cloud": Managed(
         title="Confluent Cloud", address=r"\.confluent\.cloud",
         facts=(
             Fact("`cleanup.policy`: no direct way from `delete` to `compact,delete`; `delete` to `compact` drops records "
-                 "without keys", _TOPICS),
-            Fact("`compression.type` and the replication factor (3) can't be changed", _TOPICS),
-            Fact("`delete.retention.ms` is at most 60566400000", _TOPICS),
+                 "without keys", _TOPICS, rules={"never.cleanup.policy": "delete>compact,delete"}),
+            Fact("`compression.type` and the replication factor (3) can't be changed", _TOPICS,
+                 rules={"fixed.compression.type": "producer", "replicas": "3"}),
+            Fact("`delete.retention.ms` is at most 60566400000", _TOPICS,
+                 rules={"most.delete.retention.ms": "60566400000"}),
+            Fact("`segment.bytes` is at least 52428800", "its refusal in thingsboard issue 8861",
+                 rules={"least.segment.bytes": "52428800"}),
+            Fact("on the cluster there are CREATE, DESCRIBE, IDEMPOTENT_WRITE, and ALTER for ACLs",
+                 "the vendor's page of ACL operations", rules={"cluster": "CREATE DESCRIBE IDEMPOTENT_WRITE"}),
         ),
     ),
     "event-hubs": Managed(
@@ -95,8 +113,12 @@ KINDS: Mapping[str, Managed] = {
     "aiven": Managed(title="Aiven for Apache Kafka", address=r"\.aivencloud\.com"),
     "redpanda": Managed(
         title="Redpanda", address=r"\.cloud\.redpanda\.com",
-        facts=(Fact("Shadowing is its own way in from any Kafka: same offsets, groups, ACLs, schemas (26.2)",
-                    "the vendor's migration guide"),),
+        facts=(
+            Fact("Shadowing is its own way in from any Kafka: same offsets, groups, ACLs, schemas (26.2)",
+                 "the vendor's migration guide"),
+            Fact("WriteTxnMarkers is not among the requests that it serves",
+                 "its source, kafka/server/handlers/handlers.h", rules={"unserved": "WriteTxnMarkers"}),
+        ),
     ),
     "google": Managed(
         title="Google Managed Service for Apache Kafka", address=r"\.managedkafka\.[a-z0-9.-]*cloud\.goog",

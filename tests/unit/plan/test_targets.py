@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def test_what_another_kind_fixes_is_told_and_a_cluster_of_no_kind_passes() -> No
     assert [finding.level for finding in found(None)] == ["pass"]
 
 
+def test_rules_are_of_those_that_the_stand_in_and_the_plan_know() -> None:
+    known = re.compile(r"replicas|cluster|unserved|(fixed|least|most|never)\.[a-z.]+")
+    assert all(known.fullmatch(key) and value for kind in KINDS.values() for key, value in kind.rules.items())
+
+
 def test_every_kind_can_be_told() -> None:
     assert set(KINDS) == set(TARGET_KINDS)
     assert all(a_mirror(target_kind=kind).target_kind == kind for kind in ("auto", "kafka", *KINDS))
@@ -82,10 +88,11 @@ def tables() -> str:
     for name, kind in KINDS.items():
         by = f"`{kind.address}`".replace("|", "\\|") if kind.address else "not by its addresses: say it"
         lines.append(f"| `{name}` | {kind.title} | {by} | {cell(kind.ledger)} | {cell(kind.lease)} |")
-    lines += ["", "| cluster | fixes, forbids, lacks | source |", "| --- | --- | --- |"]
+    lines += ["", "| cluster | fixes, forbids, lacks | source | stand-in |", "| --- | --- | --- | --- |"]
     for kind in KINDS.values():
-        facts = kind.facts or (NOT_KNOWN,)
-        lines += [f"| {kind.title} | {fact.says} | {fact.source or 'none yet'} |" for fact in facts]
+        for fact in kind.facts or (NOT_KNOWN,):
+            rules = ", ".join(f"`{key}={value}`" for key, value in fact.rules.items())
+            lines.append(f"| {kind.title} | {fact.says} | {fact.source or 'none yet'} | {rules} |")
     return "\n".join(lines) + "\n"
 
 
