@@ -225,8 +225,10 @@ class Mirror:
         "read_committed skips aborted records (as holes); read_uncommitted copies them", "--isolation",
     )  # fmt: skip
     replication_factor: int | None = knob(
-        None, _REPLICAS, "of topics created on the target; without it the source's, capped by the target's broker count"
-    )
+        None, _REPLICAS,
+        "of topics created on the target; without it that of the kind of target, or the source's, capped by the target's "
+        "broker count",
+    )  # fmt: skip
     prime_budget: int = knob(  # 5.5 minutes (measured: 6 M offsets/s)
         2_000_000_000, _FROM_ZERO, "most offsets to fill below the first record of a partition", "--prime-budget", "N"
     )

@@ -38,7 +38,7 @@ from airflow_mirror.plan.registry_topics import registry_topics
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
-from airflow_mirror.plan.targets import KINDS, kind_of
+from airflow_mirror.plan.targets import kind_of
 from airflow_mirror.plan.upstream import read_upstream
 
 
@@ -92,7 +92,7 @@ def build(
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     there = replace(there, kind=kind_of(mirror.target_kind, target.config.bootstrap))
-    if forbidden := there.kind is not None and bool(KINDS[there.kind].forbids):
+    if forbidden := there.managed is not None and bool(there.managed.forbids):
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(
         read_source(mirror, source, names, before.begun), lost=brokers.lost, drops_old_clients=brokers.drops_old_clients,
@@ -144,8 +144,14 @@ def decide(
     paired = pairs(mirror, source, target, known_topics, earlier)
     topics = [
         plan_topic(
-            mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities, target.own_configs
-        )
+            mirror,
+            pair,
+            target.brokers,
+            samples.holes.get(pair.source.info.name),
+            capabilities,
+            target.own_configs,
+            target.fixed_replicas,
+        )  # fmt: skip
         for pair in paired
     ]
     situation = Situation(

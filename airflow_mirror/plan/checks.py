@@ -13,7 +13,6 @@ from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
-from airflow_mirror.plan.targets import KINDS
 from airflow_mirror.wording import count, some
 
 # The longest transaction timeout that the writer lease requests for its transactional id
@@ -43,7 +42,7 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
     "target_kind", "it is of no kind of managed cluster that is known", about="target cluster", of="mirror", first=True
 )
 def _target_kind(s: Situation) -> Iterator[Finding]:
-    kind = KINDS.get(s.target.kind or "")
+    kind = s.target.managed
     if kind is None:
         return
     by = "by its addresses" if s.mirror.target_kind == "auto" else "as target_kind says"

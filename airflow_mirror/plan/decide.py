@@ -66,12 +66,14 @@ def plan_topic(
     holes: HoleEstimate | None = None,
     capabilities: Capabilities | None = None,
     own_configs: Mapping[str, str | None] | None = None,
+    fixed_replicas: int | None = None,
 ) -> TopicPlan:
     """Decide everything about one topic.
 
     :param holes: the source's estimated holes; None: not sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
     :param own_configs: the topic configs that the target knows, and their values there; None: it could not be queried.
+    :param fixed_replicas: see :func:`wanted_replicas`.
     """
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
@@ -92,7 +94,7 @@ def plan_topic(
         source_topic_id=info.topic_id,
         target_exists=pair.target is not None,
         partitions=info.partitions,
-        replication_factor=min(mirror.replication_factor or info.replication_factor, target_brokers),
+        replication_factor=min(wanted_replicas(mirror, pair, fixed_replicas), target_brokers),
         configs=final,
         held_configs=held,
         left_out=configs.left_out(source.configs, own_configs, rules),
@@ -105,6 +107,14 @@ def plan_topic(
         holes=holes,
         filler=filler,
     )
+
+
+def wanted_replicas(mirror: Mirror, pair: Pair, fixed: int | None) -> int:
+    """Return the replication factor that a target topic would have if there were brokers enough.
+
+    :param fixed: that every topic of the target has (:attr:`.targets.Managed.replicas`). Who asks for another is refused.
+    """
+    return mirror.replication_factor or fixed or pair.source.info.replication_factor
 
 
 def offset_mode(

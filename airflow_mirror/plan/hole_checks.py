@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from airflow_mirror.plan import budget
-from airflow_mirror.plan.decide import Pair
+from airflow_mirror.plan.decide import Pair, wanted_replicas
 from airflow_mirror.plan.findings import BLOCK, Checks, Finding, block, warn, well
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
@@ -97,7 +97,7 @@ def _filled(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
 def _replication(s: Situation) -> Iterator[Finding]:
     capped = []
     for pair, topic in zip(s.pairs, s.topics, strict=True):
-        wanted = s.mirror.replication_factor or pair.source.info.replication_factor
+        wanted = wanted_replicas(s.mirror, pair, s.target.fixed_replicas)
         if wanted > topic.replication_factor and pair.target is None:
             capped.append(f"{pair.target_topic} ({wanted} -> {topic.replication_factor})")
     yield from s.of_topics(

@@ -21,6 +21,7 @@ from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.plan.targets import KINDS, Managed
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.served import Without
@@ -129,6 +130,16 @@ class Inventory:
     kind: str | None = None
     lost: Sequence[Without] = ()
     drops_old_clients: bool = False
+
+    @property
+    def managed(self) -> Managed | None:
+        """What is known of its kind; None: it is of none."""
+        return KINDS.get(self.kind or "")
+
+    @property
+    def fixed_replicas(self) -> int | None:
+        """The replication factor that each of its topics has; None: as it is wished."""
+        return None if self.managed is None else self.managed.replicas
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:

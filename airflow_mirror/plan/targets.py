@@ -52,6 +52,11 @@ class Managed:
         return {key: value for fact in self.facts for key, value in fact.rules.items()}
 
     @property
+    def replicas(self) -> int | None:
+        """The replication factor that every topic has; None: as it is wished."""
+        return int(self.rules["replicas"]) if "replicas" in self.rules else None
+
+    @property
     def forbids(self) -> list[str]:
         """Why no mirror can write there; empty: nothing is known to be in its way."""
         homes = {"ledger": self.ledger, "lease": self.lease}

@@ -64,6 +64,15 @@ def test_what_another_kind_fixes_is_told_and_a_cluster_of_no_kind_passes() -> No
     assert [finding.level for finding in found(None)] == ["pass"]
 
 
+@pytest.mark.parametrize(("fields", "replicas"), [({}, 3), ({"replication_factor": 2}, 2)])
+def test_topics_get_the_replicas_that_every_topic_of_the_kind_has(fields: dict[str, int], replicas: int) -> None:
+    """Who asks for another number is refused by the cluster, in its words."""
+    target = a_cluster(cluster_id="c2", kind="confluent-cloud", brokers=6)
+    plan = decide(a_mirror(**fields), a_cluster(a_topic("orders", replicas=1)), target, (), NOW)
+    assert [topic.replication_factor for topic in plan.topics] == [replicas]
+    assert [f.level for f in plan.findings if f.check == "replication"] == ["pass"]
+
+
 def test_rules_are_of_those_that_the_stand_in_and_the_plan_know() -> None:
     known = re.compile(r"replicas|cluster|unserved|(fixed|least|most|never)\.[a-z.]+")
     assert all(known.fullmatch(key) and value for kind in KINDS.values() for key, value in kind.rules.items())
