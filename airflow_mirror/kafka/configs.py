@@ -17,10 +17,12 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.retry import Backoff
 
 Entries = dict[str, ConfigEntry]
 
 _POLICY = "cleanup.policy"
+_HEARD_WITHIN_S = 10.0
 _JUDGED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 _TOPIC, _BROKER = 2, 4  # resource types
 _SET, _DELETE = 0, 1  # operations of IncrementalAlterConfigs
@@ -94,7 +96,14 @@ def alter_topic_configs(
         if (detour := _detour(change, e)) is None:
             raise
         alter(detour)
-        alter(change)
+        heard = Backoff(_HEARD_WITHIN_S)
+        while True:  # who judges the second step may hear of the first a moment later
+            try:
+                return alter(change)
+            except RequestRefused:
+                if heard.expired:
+                    raise
+            heard.pause()
 
 
 def refused_configs(

@@ -144,6 +144,10 @@ def test_policy_of_both_kinds_goes_by_way_of_compact_where_the_cluster_wants_it(
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "not at once"), changed())
         w.admin.alter_topic_configs("t", unfenced, both)
         assert policies(w) == ["delete,compact", "compact", "delete,compact"]
+    with world() as w:  # who judges the second step hears late of the first
+        w.answer(INCREMENTAL_ALTER_CONFIGS, *map(changed, (40, 0, 40, 40, 0)))
+        w.admin.alter_topic_configs("t", unfenced, both)
+        assert policies(w) == ["delete,compact", "compact", *["delete,compact"] * 3]
     with world() as w:  # validated likewise: the second step can't be, before the first is done
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "not at once"), changed())
         assert w.admin.refused_configs({"t": NewConfigs(both)}) == {}
