@@ -25,7 +25,7 @@ from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import ApiNotServed, refusal
+from airflow_mirror.wire.errors import ApiNotServed, UnknownTopic, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
@@ -95,8 +95,8 @@ def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epo
 def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
     """Run a step and record what it lacks. A temporary error that lasts is raised, because it proves nothing.
 
-    It may be run several times: a leader that was elected just now does not know its topic for a moment, and what a step
-    leaves in the scratch topic does not matter.
+    It may be run several times: a leader that was elected just now does not know its topic for a moment, nor does
+    another broker, and what a step leaves in the scratch topic does not matter.
     """
     backoff = Backoff(_SETTLED_WITHIN_S)
     while True:
@@ -112,7 +112,7 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
             if (needed := _needed(e.acl)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
                 lacks.append(needed)
             return False
-        except TryAgain:
+        except (TryAgain, UnknownTopic):
             if backoff.expired:
                 raise
         backoff.pause()
