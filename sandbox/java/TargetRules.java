@@ -12,6 +12,7 @@ import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.internals.Topic;
 import org.apache.kafka.server.policy.AlterConfigPolicy;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
@@ -108,7 +109,7 @@ public class TargetRules {
     public static class OnCreate implements CreateTopicPolicy {
         @Override
         public void validate(RequestMetadata wanted) {
-            if (wanted.topic().startsWith("__")) {
+            if (Topic.isInternal(wanted.topic())) {
                 return; // the brokers' own
             }
             Properties rules = rules();
@@ -131,7 +132,7 @@ public class TargetRules {
     public static class OnAlter implements AlterConfigPolicy {
         @Override
         public void validate(RequestMetadata wanted) {
-            if (wanted.resource().type() == ConfigResource.Type.TOPIC && !wanted.resource().name().startsWith("__")) {
+            if (wanted.resource().type() == ConfigResource.Type.TOPIC && !Topic.isInternal(wanted.resource().name())) {
                 check(rules(), wanted.resource().name(), wanted.configs());
             }
         }
