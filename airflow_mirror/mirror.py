@@ -131,6 +131,13 @@ class Mirror:
     topic_interval_s: float = knob(30.0, seconds(0.1, 3600), "seconds between two looks for them")
     sync_log_starts: bool = knob(True, switch(), "a tail deletes on the target what the source's retention has deleted")
     log_start_delay_s: float = knob(86_400.0, seconds(60, 10**9), "seconds that pass in between")
+    compacted_hold: str = knob(
+        "delete", one_of("delete", "lag"),
+        "how compacted topics of the target keep every record while the mirror writes. delete: by cleanup.policy=delete "
+        "until the backlog has arrived; lag: with the source's cleanup.policy, by the longest min.compaction.lag.ms, for "
+        "a target that lets no topic's policy change. Then no record lacks a key, and no log with compact alone starts "
+        "above 0",
+    )  # fmt: skip
     hold_retention_ms: int | None = knob(
         None, whole(
             SHORTEST_HOLD_MS, "no time to migrate in",

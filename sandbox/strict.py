@@ -46,7 +46,10 @@ class StrictCluster(Cluster):
 
     def be(self, kind: str) -> None:
         """Be a stand-in for another kind from now on, a key of the table."""
-        rules = KINDS[kind].rules
+        self.obey(KINDS[kind].rules)
+
+    def obey(self, rules: Mapping[str, str]) -> None:
+        """Have other rules from now on, as a kind has them."""
         self._file.write_text("".join(f"{key}={value}\n" for key, value in rules.items()), encoding="utf-8")
         for gate in self._gates:
             gate.closed = [_KEYS[name] for name in rules.get("unserved", "").split()]

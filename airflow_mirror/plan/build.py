@@ -113,7 +113,10 @@ def build(
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
-    capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
+    capabilities = Capabilities()
+    if probe_target:
+        compacts = any(state.compacts for state in here.topics.values())
+        capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets, compacts=compacts)
     draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
     if not to_copy:
         return draft

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
-from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value, stays_compacted
+from airflow_mirror.plan.configs import LIMITS, Rules, goal, same_value, stays_compacted
 
 _NOBODYS = ConfigEntry(value=None, is_default=True)
 _USUAL = Rules()
@@ -71,7 +71,7 @@ def diff(
     for key, value in sorted(goal(source, hold, own_values(target, own), rules).items()):
         there = target.get(key)
         overridden = there is not None and there.is_override
-        if rules.keeps(key) and not (hold and key in HELD_OPEN):
+        if rules.keeps(key) and not (hold and key in rules.held_keys):
             if not overridden or not rules.is_on_hold(key, target[key].value):
                 continue
             value = (planned or {}).get(key)

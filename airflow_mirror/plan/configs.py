@@ -29,6 +29,10 @@ HELD_OPEN: Mapping[str, str] = {
     "retention.ms": "-1",  # counts from record timestamps: history would be deleted minutes after it arrived
 }
 
+# Of a compacted topic that keeps its own cleanup.policy (``compacted_hold="lag"``): no record is ever old enough for the
+# cleaner. The second is raised with the first, or a broker refuses them.
+BY_LAG: Mapping[str, str] = {"min.compaction.lag.ms": LONG_MAX, "max.compaction.lag.ms": LONG_MAX}
+
 # Of a compacted topic, in place of "delete", once its backlog has arrived (`airflow_mirror.sync.log_starts.compacting`).
 HELD_COMPACTED = "compact,delete"
 
@@ -87,29 +91,42 @@ class Rules:
     :param excludes: whether a setting is not carried over.
     :param keeps: whether an existing target topic keeps its own.
     :param defaults_from: see ``use_defaults_from`` of :class:`airflow_mirror.mirror.Mirror`.
-    :param retention_ms: of the hold.
+    :param retention_ms: of the hold. :param by_lag: compacted topics are held by :data:`BY_LAG`.
     """
 
     excludes: Callable[[str], bool] = _nothing
     keeps: Callable[[str], bool] = _nothing
     defaults_from: str = "auto"
     retention_ms: str = HELD_OPEN["retention.ms"]
+    by_lag: bool = False
 
     @classmethod
     def of(cls, mirror: Mirror) -> Rules:
         """Return those of a Mirror."""
         hold_ms = mirror.hold_retention_ms
         ms = HELD_OPEN["retention.ms"] if hold_ms is None else str(hold_ms)
-        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from, ms)
+        by_lag = mirror.compacted_hold == "lag"
+        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from, ms, by_lag)
 
     @property
-    def held_open(self) -> dict[str, str]:
-        """The settings that every target topic has while the mirror writes."""
-        return {**HELD_OPEN, "retention.ms": self.retention_ms}
+    def held_keys(self) -> Collection[str]:
+        """The settings that a target topic may have on hold while the mirror writes."""
+        return {**HELD_OPEN, **(BY_LAG if self.by_lag else {})}
+
+    def held_open(self, policy: str | None) -> dict[str, str]:
+        """Return the settings that a target topic has while the mirror writes.
+
+        :param policy: the ``cleanup.policy`` that it gets in the end; None: the target's default.
+        """
+        held = {**HELD_OPEN, "retention.ms": self.retention_ms}
+        if self.by_lag and policy is not None and "compact" in policy:
+            held |= {"cleanup.policy": policy, **BY_LAG}
+        return held
 
     def is_on_hold(self, key: str, value: str | None) -> bool:
         """Return whether a value is one of those that a setting has while a mirror writes."""
-        held = (HELD_OPEN.get(key), self.held_open.get(key), HELD_COMPACTED if key == "cleanup.policy" else None)
+        held = [HELD_OPEN.get(key), BY_LAG.get(key) if self.by_lag else None]
+        held += [self.retention_ms] if key == "retention.ms" else [HELD_COMPACTED] if key == "cleanup.policy" else []
         return any(one is not None and same_value(value, one) for one in held)
 
     def default_survives(self, key: str) -> bool:
@@ -151,12 +168,12 @@ def goal(
     if BEFORE not in source and one_limit is not None:
         wanted |= {key: one_limit.value for key in (BEFORE, AFTER) if not rules.excludes(key)}
     # A setting on hold returns to the target's default if the source has no such key at all.
-    wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
+    wanted = {**dict.fromkeys(rules.held_keys), **wanted}
     if hold:
         limit = source.get("max.message.bytes")
         if limit is not None and limit.value is not None and not rules.excludes("max.message.bytes"):
             wanted["max.message.bytes"] = limit.value  # a copy must not depend on the target's default
-        wanted |= rules.held_open
+        wanted |= rules.held_open(wanted["cleanup.policy"])
     if own is None:
         return wanted
     if BEFORE not in known and _DIFFERENCE in known:
@@ -203,7 +220,13 @@ def _before_hold(key: str, entry: ConfigEntry, rules: Rules, earlier: Mapping[st
 
 def may_compact(t: TopicPlan) -> bool:
     """Return whether a target topic may be compacted while the mirror writes. Maps are completed by counting records."""
-    return t.compacted and t.mode == "identical"
+    return t.compacted and t.mode == "identical" and not is_held_by_lag(t)
+
+
+def is_held_by_lag(t: TopicPlan) -> bool:
+    """Return whether a target topic keeps its own ``cleanup.policy`` while the mirror writes."""
+    key = "min.compaction.lag.ms"
+    return t.compacted and t.held_configs.get(key) == BY_LAG[key]
 
 
 def held_values(t: TopicPlan) -> dict[str, tuple[str, ...]]:
@@ -211,7 +234,8 @@ def held_values(t: TopicPlan) -> dict[str, tuple[str, ...]]:
 
     The first value is set where there is another one.
     """
-    held = {key: (value,) for key, value in t.held_configs.items() if key in HELD_OPEN}
+    keys = {**HELD_OPEN, **(BY_LAG if is_held_by_lag(t) else {})}
+    held = {key: (value,) for key, value in t.held_configs.items() if key in keys}
     return held | ({"cleanup.policy": (HELD_OPEN["cleanup.policy"], HELD_COMPACTED)} if may_compact(t) else {})
 
 
@@ -222,7 +246,7 @@ def not_held(t: TopicPlan, target: Mapping[str, ConfigEntry]) -> list[str]:
     """
     planned, held = t.held_configs, held_values(t)
     lines = []
-    for key in (*HELD_OPEN, "max.message.bytes"):
+    for key in dict.fromkeys((*HELD_OPEN, *held, "max.message.bytes")):
         there = target[key].value if key in target else None
         enough = key == "max.message.bytes" and int(there or 0) >= int(planned.get(key) or 0)
         fits = any(same_value(there, value) for value in held.get(key, (planned.get(key),)))
@@ -247,8 +271,12 @@ def is_held(target: Mapping[str, ConfigEntry], rules: Rules = _USUAL) -> bool:
 
     Also by a finite retention, if it is the hold's: nothing that is on the source may be that old.
     """
-    keys = ("cleanup.policy", "retention.bytes", "retention.ms")
-    return all(key in target and rules.is_on_hold(key, target[key].value) for key in keys)
+
+    def on_hold(key: str) -> bool:
+        return key in target and rules.is_on_hold(key, target[key].value)
+
+    compacts_later = rules.by_lag and on_hold("min.compaction.lag.ms")
+    return (compacts_later or on_hold("cleanup.policy")) and on_hold("retention.bytes") and on_hold("retention.ms")
 
 
 def held_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:

@@ -77,7 +77,7 @@ def plan_topic(
     """
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
-    compacted = "compact" in (source.config("cleanup.policy") or "")
+    compacted = source.compacts
     filler = mirror.compacted_filler if compacted else "markers"
     excess = budget.excess(mirror, prime, holes, filler, info.partitions, capabilities or Capabilities())
     taken_over = mirror.start_group is not None and not pair.ours and bool(pair.written)
@@ -85,7 +85,7 @@ def plan_topic(
     rules = configs.Rules.of(mirror)
     final, held = (configs.overrides(source.configs, hold, own_configs, rules) for hold in (False, True))
     if pair.target is not None:
-        on_hold = {key: value for key, value in held.items() if key in configs.HELD_OPEN}
+        on_hold = {key: value for key, value in held.items() if key in rules.held_keys}
         final = configs.kept(final, pair.target.configs, rules, pair.earlier)
         held = {**configs.kept(held, pair.target.configs, rules), **on_hold}
     return TopicPlan(

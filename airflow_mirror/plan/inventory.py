@@ -51,6 +51,11 @@ class TopicState:
         entry = self.configs.get(key)
         return entry.value if entry else None
 
+    @property
+    def compacts(self) -> bool:
+        """Whether its log is compacted."""
+        return "compact" in (self.config("cleanup.policy") or "")
+
 
 class Refusal(NamedTuple):
     """Why the target would not take a topic as it is planned.

@@ -41,12 +41,15 @@ class Capabilities:
     :param prime: False if a log can't be made to start above 0 (no DELETE on topics).
     :param lacks: the missing rights, as an operator would grant them.
     :param note: other results: why nothing could be tested, what was left behind.
+    :param keeps_policy: the target's words if it lets no topic go from ``delete`` to compaction; "" if it does, or if it
+        was not asked.
     """
 
     markers: str = "unknown"
     prime: bool = True
     lacks: tuple[str, ...] = ()
     note: str = ""
+    keeps_policy: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import SCRATCH_PREFIX, marker_id, scratch_topic
 from airflow_mirror.errors import MirrorError, MissingRight, NeededAcl, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.topic import replicas_on
 from airflow_mirror.plan import scratch
 from airflow_mirror.plan.model import Capabilities
+from airflow_mirror.plan.refusals import judged, words
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import ApiNotServed, UnknownTopic, refusal
@@ -37,10 +38,11 @@ _TIMEOUT_MS = 10_000
 _SETTLED_WITHIN_S = 10.0
 
 
-def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> Capabilities:
+def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True, compacts: bool = False) -> Capabilities:
     """Test on ``target`` everything that a copy may need; a missing right is a result, not an error.
 
     :param keeps_offsets: some topic may keep its offsets; else nothing is padded in bulk or primed, nor tried.
+    :param compacts: some topic is compacted after the hold. Who may not alter the scratch topic learns nothing of that.
     :raises ClusterUnreachable: the target can't be reached.
     """
     topic = scratch_topic(mirror)
@@ -50,10 +52,13 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
         return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
     ours = scratch.id_once_known(target, topic)
     lacks: list[str] = []
-    markers, prime, note = "unknown", True, ""
+    markers, prime, note, keeps_policy = "unknown", True, "", ""
     try:
         with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
             markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks, keeps_offsets)
+        if compacts:  # only now: what was tried gave every broker the time to hear of the topic
+            refused = target.refused_configs({topic: NewConfigs({"cleanup.policy": "compact"})}).get(topic)
+            keeps_policy = words(refused) if judged(refused) else ""
     except MirrorError as e:
         ours_still = ours in (None, scratch.id_of(target, topic))  # None: nobody had heard of it yet
         if not isinstance(e, TryAgain) and ours_still:
@@ -63,7 +68,7 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
         left = scratch.delete(target, topic) if ours in (None, scratch.id_of(target, topic)) else None
     if left is not None:
         note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
-    return Capabilities(markers, prime, tuple(lacks), note)
+    return Capabilities(markers, prime, tuple(lacks), note, keeps_policy)
 
 
 def _try_all(

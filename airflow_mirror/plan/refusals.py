@@ -7,6 +7,7 @@ asked. It judges what will be sent, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 from airflow_mirror.common.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import MirrorError, RequestRefused
@@ -16,7 +17,7 @@ from airflow_mirror.ledger import decisions, state
 from airflow_mirror.ledger.topic import replicas_on, spec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.config_diff import diff
-from airflow_mirror.plan.configs import HELD_OPEN, Rules
+from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.inventory import Inventory, Refusal, TopicState
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -62,11 +63,10 @@ def refusals(
     for name, e in sorted((held | later).items()):
         t = planned[name]
         asked = on_hold[name].set if t.target_exists else t.held_configs
-        hold = {
-            key: asked[key] for key in HELD_OPEN if name not in later and asked.get(key) not in (None, t.configs.get(key))
-        }
-        words = [_words(one) for one in (e, held.get(name, e))]
-        found[name] = Refusal(e.code, "; on hold ".join(dict.fromkeys(words)), hold, name in held)
+        changed = {key: asked[key] for key in rules.held_keys if asked.get(key) not in (None, t.configs.get(key))}
+        hold = {} if name in later else changed
+        said = [words(one) for one in (e, held.get(name, e))]
+        found[name] = Refusal(e.code, "; on hold ".join(dict.fromkeys(said)), hold, name in held)
     return found
 
 
@@ -83,16 +83,22 @@ def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[st
         return {}
     replicas = replicas_on(target)
     specs = [spec(target, name, *wanted[name], replicas) for name in sorted(missing)]
-    return {name: _words(e) for name, e in _judged(target.refused_topics(specs)).items()}
+    return {name: words(e) for name, e in _judged(target.refused_topics(specs)).items()}
 
 
-def _words(e: RequestRefused) -> str:
+def words(e: RequestRefused) -> str:
+    """Return what a target said."""
     return f"{e.name}: {e.detail}" if e.detail else e.name
+
+
+def judged(e: MirrorError | None) -> TypeGuard[RequestRefused]:
+    """Return whether a target has something against what was asked, and would say so each time."""
+    return isinstance(e, RequestRefused) and e.code in _JUDGED
 
 
 def _judged(*errors: Mapping[str, MirrorError]) -> dict[str, RequestRefused]:
     several = (item for some in errors for item in some.items())
-    return {name: e for name, e in several if isinstance(e, RequestRefused) and e.code in _JUDGED}
+    return {name: e for name, e in several if judged(e)}
 
 
 def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_mirror.plan.findings import Checks, Finding, block, warn
+from airflow_mirror.plan.configs import is_held_by_lag
+from airflow_mirror.plan.findings import Checks, Finding, block, several, warn
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import duration, size, some
 
@@ -71,10 +72,33 @@ def _quotas(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("compacted", "no compacted topic")
 def _compacted(s: Situation) -> Iterator[Finding]:
+    by_lag, compacted = s.mirror.compacted_hold == "lag", [t for t in s.topics if t.compacted]
+    meanwhile = (
+        "cleanup.policy is 'delete' while the backlog arrives, with mapped offsets until the mirror has ended; until"
+    )
+    if by_lag:
+        meanwhile = "A record without a key is refused, and nothing is compacted until the mirror has ended; until"
     yield from s.of_topics(
-        [t.source_topic for t in s.topics if t.compacted], "compaction leaves holes in {}",
-        "cleanup.policy is 'delete' while the backlog arrives, with mapped offsets until the mirror has ended; until "
-        "then all records take disk.",
+        [t.source_topic for t in compacted], "compaction leaves holes in {}", f"{meanwhile} then all records take disk."
+    )
+    policy = {t.source_topic: t.held_configs["cleanup.policy"] for t in compacted}
+    unheld = [t.source_topic for t in compacted if "compact" in policy[t.source_topic] and not is_held_by_lag(t)]
+    above = [t.source_topic for t in compacted if t.prime and policy[t.source_topic] == "compact"]
+    stuck = [t.source_topic for t in compacted if not t.target_exists and not by_lag and s.capabilities.keeps_policy]
+    yield from several(
+        block, unheld, "topic", "the target knows no min.compaction.lag.ms, and would compact while history arrives",
+        "Hold compacted topics as 'delete' (compacted_hold), or leave them out (exclude_topics).",
+    )  # fmt: skip
+    yield from several(
+        block, above, "topic",
+        "its log starts above 0, which takes DeleteRecords, and brokers refuse that where cleanup.policy is 'compact'",
+        "Give it a mirror of its own with offsets='mapped', or leave it out (exclude_topics).",
+    )  # fmt: skip
+    yield from several(
+        block, stuck, "topic",
+        f"the target lets no topic's cleanup.policy change ({s.capabilities.keeps_policy}), and what is on hold as "
+        "'delete' would never be compacted",
+        "Hold compacted topics by their compaction lag (compacted_hold='lag'), or leave them out (exclude_topics).",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.config_diff import Change, diff, own_values, shown
-from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
+from airflow_mirror.plan.configs import LIMITS, Rules, overrides, same_value
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
@@ -107,7 +107,7 @@ class ConfigFollower(Pass[ConfigReport]):
             lowered = set(LIMITS) & {*later.set, *later.delete} - {*change.set, *change.delete}
             report.waiting += [str(one) for one in later.changes(t.target_topic) if one.key in lowered]
             wanted = {**change.set, **dict.fromkeys(change.delete)}
-            wanted = {key: value for key, value in wanted.items() if key not in HELD_OPEN}
+            wanted = {key: value for key, value in wanted.items() if key not in rules.held_keys}
             due = self._due(t.target_topic, wanted, report)
             if due:
                 done = self._alter(t.target_topic, due, report)
@@ -121,7 +121,7 @@ class ConfigFollower(Pass[ConfigReport]):
         final |= {
             key: value for key, value in t.configs.items() if rules.keeps(key) or _is_default(here, key, value, found)
         }
-        for key in HELD_OPEN:
+        for key in rules.held_keys:
             if (value := final.get(key)) != t.configs.get(key):
                 report.waiting.append(str(Change(t.target_topic, key, shown(t.configs.get(key)), value)))
         return final

@@ -26,15 +26,16 @@ from airflow_mirror.plan.rights import rights_of
 from airflow_mirror.plan.targets import KINDS
 from sandbox import Cluster
 from sandbox.strict import StrictCluster
-from tests.integration.copying import assert_equal, config, create, wait_until, write, write_transactions
+from tests.integration.copying import assert_equal, config, create, read, wait_until, write, write_transactions
 from tests.integration.plain import Follow, copy
-from tests.integration.test_compacted_sides import update
+from tests.integration.test_compacted_sides import CLEANING, KEYS, cleaned, update
 
 pytestmark = pytest.mark.managed
 
 PARTITIONS = 2
 OURS = "User:mirror"
 TRUSTS = ("--accept-ledger-writers", "User:*", "--open-by-default", "true")
+POLICIES = ("delete", "compact", "compact,delete")
 HOLDS_A_LEDGER = [name for name, kind in KINDS.items() if not kind.forbids]
 
 
@@ -54,13 +55,12 @@ class Migration:
         self.mirror = Mirror(
             name=f"m-{topic[-8:]}", source="s", target="t", topics=[f"{topic}.*"], groups=[self.group], target_kind=kind
         )
-        (directory / "mirror.json").write_text(json.dumps(self.mirror.to_dict()))
         self.clusters: list[str] = []
         for role, cluster in (("source", source), ("target", target)):
             file = directory / f"{role}.properties"
             file.write_text("".join(f"{k}={v}\n" for k, v in cluster.properties("mirror").items()))
             self.clusters += [f"--{role}", str(file)]
-        self.flow = [*self.clusters, "--mirror", str(directory / "mirror.json")]
+        self.declare()
         create(source, topic, PARTITIONS)
         create(source, self.table, cleanup_policy="compact")
         create(source, self.both, cleanup_policy="compact,delete")
@@ -73,6 +73,12 @@ class Migration:
             update(source, compacted, 50, seed=3)
         self._grant()
 
+    def declare(self, **fields: Any) -> None:
+        """Have these fields in the file that jobs read."""
+        file, self.mirror = self.directory / "mirror.json", replace(self.mirror, **fields)
+        file.write_text(json.dumps(self.mirror.to_dict()))
+        self.flow = [*self.clusters, "--mirror", str(file)]
+
     def _grant(self) -> None:
         on_cluster = KINDS[self.kind].rules.get("cluster", "").split()
         acls = [g.acl for g in rights_of(self.mirror, "target", OURS).grants]
@@ -82,8 +88,8 @@ class Migration:
         with self.admin("target") as admin:
             admin.create_acls(acls, unfenced)
 
-    def plan(self, **fields: Any) -> Plan:
-        with self.admin("source", "mirror") as source, self.admin("target", "mirror") as target:
+    def plan(self, user: str | None = "mirror", **fields: Any) -> Plan:
+        with self.admin("source", "mirror") as source, self.admin("target", user) as target:
             return build(replace(self.mirror, **fields), source, target)
 
     def admin(self, role: str, user: str | None = None) -> ClusterAdmin:
@@ -153,3 +159,47 @@ def test_setting_beyond_a_bound_blocks_the_plan_and_is_left_out(migration: Migra
 def test_another_number_of_replicas_than_the_one_there_is_blocks_the_plan(migration: Migration) -> None:
     blocks = migration.plan(replication_factor=2).blocks
     assert len(blocks) == 3 and all("Topic replication factor must be 3" in one.evidence for one in blocks)
+
+
+def settings(cluster: Cluster, topic: str, **changed: str) -> None:
+    with ClusterAdmin(config(cluster)) as admin:
+        admin.alter_topic_configs(topic, unfenced, changed)
+
+
+@pytest.mark.parametrize("migration", ["aiven"], indirect=True)
+def test_cleaner_takes_nothing_of_topics_that_are_held_by_their_lag_and_all_of_it_afterwards(
+    migration: Migration, tmp_path: Path
+) -> None:
+    """On a cluster that lets no topic's policy change, and whose cleaner comes within seconds."""
+    source, target, topics = migration.source, migration.target, (migration.table, migration.both)
+    target.obey({"never.cleanup.policy": ";".join(f"{a}>{b}" for a in POLICIES for b in POLICIES if a != b)})
+    migration.declare(topics=topics)
+    blocked = migration.plan(user="admin").blocks  # the mirror may not alter its scratch topic, and hears of nothing
+    assert [(f.check, f.object) for f in blocked] == [("compacted", "2 topics")], blocked
+    assert "Altering cleanup.policy from 'delete' to 'compact' is not supported" in blocked[0].evidence
+    migration.declare(compacted_hold="lag")
+    assert not migration.plan(user="admin").blocks
+    for topic in topics:
+        update(source, topic, 400, seed=5)
+    assert copy(*migration.flow, log=tmp_path / "copy.log") == 0, (tmp_path / "copy.log").read_text()[-3000:]
+    for topic in topics:
+        settings(source, topic, **CLEANING)
+    by_name = [*migration.clusters, "--name", migration.mirror.name]
+    assert main(["configs", *by_name, "--yes"]) == 0
+    twin = f"{migration.topic}-twin"
+    create(target, twin, replicas=3, cleanup_policy="compact")
+    update(target, twin, 400, seed=6)
+    settings(target, twin, **CLEANING)
+    for seed in (7, 8):  # segments are rolled on both sides
+        for topic in topics:
+            cleaned(source, topic, lambda topic=topic, seed=seed: update(source, topic, 3, seed))  # type: ignore[misc]
+        assert copy(*migration.flow, log=tmp_path / "copy.log") == 0, (tmp_path / "copy.log").read_text()[-3000:]
+    cleaned(target, twin, lambda: update(target, twin, 3, seed=9))
+    assert all(len(read(target, topic)) >= 450 for topic in topics)
+    assert migration.setting("target", migration.table, "segment.ms") == CLEANING["segment.ms"]
+    assert main(["configs", *by_name, "--after", "--yes"]) == 0
+    for topic, policy in zip(topics, ("compact", "compact,delete"), strict=True):
+        assert migration.setting("target", topic, "cleanup.policy") == policy
+        assert migration.setting("target", topic, "max.compaction.lag.ms") == CLEANING["max.compaction.lag.ms"]
+        cleaned(target, topic, lambda topic=topic: update(target, topic, 3, seed=10))  # type: ignore[misc]
+        assert len(read(target, topic)) <= KEYS + 15
