@@ -25,6 +25,7 @@ from airflow_mirror.plan.inventory import (
     read_target,
     select_topics,
     with_age,
+    with_remote,
     without_returning,
 )
 from airflow_mirror.plan.ledger_writers import ledger_writers
@@ -113,7 +114,7 @@ def build(
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
-    capabilities = Capabilities()
+    here, capabilities = with_remote(here, samples.bytes), Capabilities()
     if probe_target:
         compacts = any(state.compacts for state in here.topics.values())
         capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets, compacts=compacts)

@@ -51,11 +51,15 @@ class Part(NamedTuple):
 
 @dataclass
 class Seen:
-    """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` contiguous runs."""
+    """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` contiguous runs.
+
+    ``bytes``: of these batches that are copied.
+    """
 
     offsets: int = 0
     holes: int = 0
     runs: int = 0
+    bytes: int = 0
     _in_hole: bool = False
 
     def hole(self, length: int) -> None:
@@ -75,10 +79,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class HoleSamples:
-    """The result of sampling: estimates by source topic, and why a topic can't be read. Other topics are unknown."""
+    """The result of sampling, by source topic: estimates, and why it can't be read. Other topics are unknown.
+
+    :param bytes: of all that is copied, also where most of it lies in tiered storage, which no broker counts.
+    """
 
     holes: Mapping[str, HoleEstimate] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed: bool) -> HoleSamples:
@@ -102,8 +110,11 @@ def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed:
     for part, found in seen.items():
         if found.offsets:
             by_topic.setdefault(part.tp.topic, {})[part] = found
-    estimates = {name: estimate(sum(spans[name].values()), found) for name, found in by_topic.items()}
-    return HoleSamples(estimates, unreadable)
+    lengths = {name: sum(spans[name].values()) for name in by_topic}
+    estimates = {name: estimate(lengths[name], found) for name, found in by_topic.items()}
+    return HoleSamples(
+        estimates, unreadable, {name: estimated_bytes(lengths[name], found) for name, found in by_topic.items()}
+    )
 
 
 def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part]]:
@@ -145,6 +156,8 @@ def walk(answer: FetchedPartition, start: int, end: int) -> Seen:
         until = min(following, end)
         if at >= until:
             break
+        if not is_empty:
+            seen.bytes += (header.size if header else len(raw.view if raw else b"")) * (until - at) // (following - first)
         if is_empty:
             seen.hole(until - at)
         elif header is not None and header.is_dense:
@@ -165,6 +178,14 @@ def estimate(offsets: int, found: Mapping[Part, Seen]) -> HoleEstimate:
     at_least = 1 if count else 0
     return HoleEstimate(
         count, max(at_least, round(runs * scale)), count / offsets, sum(seen.offsets for seen in found.values())
+    )
+
+
+def estimated_bytes(offsets: int, found: Mapping[Part, Seen]) -> int:
+    """Project the samples' bytes likewise."""
+    parts = sum(part.end - part.start for part in found)
+    return round(
+        sum((part.end - part.start) * seen.bytes / seen.offsets for part, seen in found.items()) * offsets / parts
     )
 
 

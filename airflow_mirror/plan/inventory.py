@@ -264,6 +264,16 @@ def _sizes(admin: ClusterAdmin, topics: Mapping[str, TopicState]) -> dict[str, i
     return found
 
 
+def with_remote(source: Inventory, sampled: Mapping[str, int]) -> Inventory:
+    """Return the source with the sizes of topics in tiered storage as they were sampled: brokers count what is local.
+
+    :param sampled: bytes to copy, by topic.
+    """
+    tiered = (name for name, state in source.topics.items() if state.config("remote.storage.enable") == "true")
+    remote = {name: sampled[name] for name in tiered if name in sampled}
+    return source if source.sizes is None else replace(source, sizes={**source.sizes, **remote})
+
+
 def _quotas(admin: ClusterAdmin) -> Mapping[QuotaEntity, Mapping[str, float]] | None:
     principal = admin.principal
     try:

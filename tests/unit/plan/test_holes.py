@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.plan.build import decide
-from airflow_mirror.plan.holes import SAMPLES, HoleSamples, Part, Seen, choose, estimate, walk
+from airflow_mirror.plan.holes import SAMPLES, HoleSamples, Part, Seen, choose, estimate, estimated_bytes, walk
 from airflow_mirror.plan.inventory import TopicState
 from airflow_mirror.plan.model import Capabilities, HoleEstimate, Plan
 from airflow_mirror.wire import batch as wire_batch
@@ -48,6 +48,19 @@ def seen(*batches: Any, start: int = 0, end: int = 1000, aborted: Any = (), cut:
 
 def test_a_dense_log_has_no_holes() -> None:
     assert seen(a_batch(0, 5), a_batch(5, 3)) == (8, 0, 0)
+
+
+def test_bytes_are_of_what_is_copied_and_projected_on_the_whole_topic() -> None:
+    dense, marker, aborted = (
+        a_batch(0, 10),
+        a_batch(10, 1, attributes=0x30),
+        a_batch(11, 4, attributes=0x10, producer_id=PID),
+    )
+    blob = memoryview(dense + marker + aborted + a_batch(15, 20)[:70])  # the last one is cut off
+    found = walk(FetchedPartition(TP, 0, 99, 99, 0, [(PID, 11)], blob), 5, 1000)
+    assert (found.offsets, found.bytes) == (30, len(dense) // 2 + len(a_batch(15, 20)))
+    parts = {Part(TP, 0, 100): Seen(offsets=50, bytes=500), Part(TP, 100, 400): Seen(offsets=10, bytes=10)}
+    assert estimated_bytes(800, parts) == 2 * (1000 + 300)
 
 
 def test_markers_and_gaps_side_by_side_are_one_stretch() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
+from airflow_mirror.plan.inventory import with_remote
 from airflow_mirror.plan.model import Plan
 from tests.unit.plan.builders import a_cluster, a_topic
 from tests.unit.plan.test_checks import findings, levels, plan
@@ -25,6 +26,16 @@ def test_copy_that_exceeds_the_targets_disks_is_blocked() -> None:
         ("block", "target brokers",
          "the copy takes 90.0 GB with all replicas; the target's brokers have 89.0 GB free"),
     ]  # fmt: skip
+
+
+def test_tiered_topic_counts_with_what_samples_say_and_not_with_what_lies_on_brokers() -> None:
+    sizes, sampled = {"orders": 2 * GB, "plain": GB, "unread": GB}, {"orders": 30 * GB, "plain": 7 * GB}
+    topics = [
+        a_topic(name, remote_storage_enable=tiered) for name, tiered in zip(sizes, ("true", "false", "true"), strict=True)
+    ]
+    found = with_remote(a_cluster(*topics, sizes=sizes), sampled).sizes
+    assert found == {"orders": 30 * GB, "plain": GB, "unread": GB}
+    assert with_remote(a_cluster(*topics, sizes=None), sampled).sizes is None
 
 
 @pytest.mark.parametrize("usable", [{1: 35 * GB, 2: 35 * GB, 3: 35 * GB}, {1: 29 * GB, 2: 99 * GB, 3: 99 * GB}])
