@@ -2,10 +2,11 @@
 
 ``jars.sha256`` is the list: one line per jar, ``sum version set group:artifact:version``. The set ``broker`` runs a node,
 and ZooKeeper where the release needs one. The set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it.
-The set ``yarn`` is what PySpark lacks for a YARN; ``registry`` is the archive of Apicurio. Ivy gets the exact list and
-resolves nothing by itself: one request per jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s
-measured), and a new release of a dependency can't change what runs here. ``python -m sandbox.lock`` makes the list anew.
-Every start checks the sums again (0.1 s).
+The set ``yarn`` is what PySpark lacks for a YARN; ``registry`` is the archive of Apicurio; ``tiered`` has a store for
+tiered storage in a directory, from Kafka's own tests. Ivy gets the exact list and resolves nothing by itself: one request
+per jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s measured), and a new release of a
+dependency can't change what runs here. ``python -m sandbox.lock`` makes the list anew. Every start checks the sums again
+(0.1 s).
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ YARN = (
     "org.junit.platform:junit-platform-commons:1.13.4",
     "org.opentest4j:opentest4j:1.3.0",
 )
+# A directory as a store for tiered storage, of the last release that has it in a registry.
+TIERED = tuple(f"org.apache.kafka:{name}:{TOOLS_VERSION}:test" for name in ("kafka-clients", "kafka-storage"))
 REGISTRY = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:all:tar.gz"
 
 
@@ -84,6 +86,7 @@ def main() -> None:
             tools = resolve(roots(release, "broker") + roots(release, "tools"))
             jars += [jar for jar in tools if jar.file_name not in have]
     jars += resolve([Jar("", HADOOP_VERSION, "yarn", *gav.split(":")) for gav in YARN], transitive=False)
+    jars += resolve([Jar("", TOOLS_VERSION, "tiered", *gav.split(":")) for gav in TIERED], transitive=False)
     jars += resolve([Jar("", APICURIO_VERSION, "registry", *REGISTRY.split(":"))], transitive=False)
     places = {HADOOP_VERSION: len(RELEASES), APICURIO_VERSION: len(RELEASES) + 1} | {
         version: place for place, version in enumerate(RELEASES)

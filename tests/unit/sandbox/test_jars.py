@@ -155,7 +155,7 @@ def test_recorded_sums_are_whole_and_name_no_registry() -> None:
     assert {jar.kafka for jar in locked if jar.jar_set not in ("yarn", "registry")} == set(RELEASES)
     assert {jar.kafka for jar in locked if jar.jar_set == "registry"} == {APICURIO_VERSION}
     assert {jar.kafka for jar in locked if jar.jar_set == "yarn"} == {HADOOP_VERSION}
-    assert {jar.jar_set for jar in locked if jar.kafka == TOOLS_VERSION} == {"broker", "tools"}
+    assert {jar.jar_set for jar in locked if jar.kafka == TOOLS_VERSION} == {"broker", "tiered", "tools"}
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
     assert "://" not in jars.LOCK_FILE.read_text() + jars.SETTINGS + java.REQUIREMENT.read_text()
 
