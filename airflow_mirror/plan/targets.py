@@ -123,6 +123,8 @@ KINDS: Mapping[str, Managed] = {
                  "the vendor's migration guide"),
             Fact("WriteTxnMarkers is not among the requests that it serves",
                  "its source, kafka/server/handlers/handlers.h", rules={"unserved": "WriteTxnMarkers"}),
+            Fact("`min.insync.replicas` and `unclean.leader.election.enable` are taken and ignored",
+                 "its source, kafka/server/handlers/topics/types.h"),
         ),
     ),
     "google": Managed(

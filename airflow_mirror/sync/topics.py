@@ -15,7 +15,7 @@ from airflow_mirror.errors import BrokerError, InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.plan.configs import same_value
+from airflow_mirror.plan.configs import HELD_OPEN, same_value
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
 
@@ -126,7 +126,8 @@ def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEn
         lines.append(f"{name}: {info.replication_factor} replicas, planned {plan.replication_factor}")
     for key, value in plan.held_configs.items():
         actual = configs[key].value if key in configs else None
-        if not same_value(actual, value):
+        # A cluster may take a setting, ignore it and show none (Redpanda); what holds records has to be seen.
+        if not same_value(actual, value) and (key in configs or key in HELD_OPEN):
             lines.append(f"{name}: {key}={actual}, planned {value}")
     return lines
 

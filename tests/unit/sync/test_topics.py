@@ -53,6 +53,15 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
 
 
+def test_setting_that_a_cluster_takes_and_never_shows_is_no_difference(plan: Plan) -> None:
+    """Redpanda: min.insync.replicas. What the hold is made of has to be seen all the same."""
+    unseen = {**HELD_OPEN, "min.insync.replicas": "2"}
+    planned = replace(plan, topics=tuple(replace(t, held_configs=unseen) for t in plan.topics))
+    target = FakeTarget({"orders": (3, dict(HELD_OPEN)), "users": (3, {**HELD_OPEN, "min.insync.replicas": "1"})})
+    report = create_target_topics(planned, target, unfenced)
+    assert report.differences == ("users: min.insync.replicas=1, planned 2",)
+
+
 def test_grown_topic_is_judged_by_partitions_not_settings(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
     report = create_target_topics(plan, target, unfenced)
