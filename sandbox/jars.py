@@ -68,8 +68,8 @@ class Jar:
     @property
     def coordinates(self) -> str:
         """As the list has them."""
-        more = f":{self.classifier}:{self.extension}" if self.classifier else ""
-        return f"{self.group}:{self.artifact}:{self.version}{more}"
+        extension = "" if self.extension == "jar" else self.extension
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier, extension)))
 
     @property
     def file_name(self) -> str:
