@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.cutover",
             "operators.approval",
             "operators.rollback",
+            "operators.pace",
             "operators.failover",
             "operators.drill",
             "operators.schemas",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import fields
 
 from airflow_mirror.console.clusters import add_fence, add_source, add_target, config_of, open_by_default, target_of
@@ -16,7 +15,7 @@ from airflow_mirror.cutover.rollback.run import WayBack, way_back
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
-from airflow_mirror.plan.ledger_store import fetch, last_hash
+from airflow_mirror.plan.ledger_store import fetch, last_hash, unknown_mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.result import LEVELS
 
@@ -68,12 +67,6 @@ def request_of(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
         accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
         accept_ledger_writers=arguments.accept_ledger_writers,
     )  # fmt: skip
-
-
-def unknown_mirror(mirror: str, known: Iterable[str]) -> InputError:
-    """Return the error for a mirror of which the target's ledger knows nothing."""
-    remedy = f"Give one of {', '.join(sorted(known))}." if known else "It knows none."
-    return InputError(f"--mirror {mirror}", "the target's ledger knows no such mirror. Nothing was changed", remedy)
 
 
 def last_plan(arguments: argparse.Namespace) -> Plan:

@@ -16,9 +16,10 @@ from airflow_mirror.cutover.report import HTML_NAME
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.hooks.home import home
 from airflow_mirror.page import files
+from airflow_mirror.page.actions import actions_of
 from airflow_mirror.page.looks import Looks
 from airflow_mirror.page.rights import Rights
-from airflow_mirror.page.rows import LIFT_DAG, PHASES, lifting
+from airflow_mirror.page.rows import PHASES
 
 WAIT_S = 2.0  # for a target that answers for the first time
 _OWN = {"page.js": "text/javascript", "icon.svg": "image/svg+xml", "icon_dark.svg": "image/svg+xml"}
@@ -69,11 +70,10 @@ class _Page:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
         looked = self._looks.targets(WAIT_S)
         mirrors = {one["target_id"]: [row for row in one["mirrors"] if rights.sees(row["dag"])] for one in looked}
-        lifts = rights.triggers(LIFT_DAG)
         shown = (one for one in looked if mirrors[one["target_id"]] or (one["error"] and rights.reads_all))
         return {
             "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
-            "mirrors": [row | {"lift": lifting(row) if lifts else None} for rows in mirrors.values() for row in rows],
+            "mirrors": [row | {"actions": actions_of(row, rights.starts)} for rows in mirrors.values() for row in rows],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
 

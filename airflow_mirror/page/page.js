@@ -97,25 +97,48 @@ function Finding({ level, check, object, evidence, remedy }) {
     remedy && h(Flex, { gap: 2, align: "center" }, h(Muted, { overflowWrap: "anywhere" }, remedy), h(Copy, { text: remedy })));
 }
 
-// A run of a DAG, started by Airflow's own API: who may do that, and who did, is Airflow's to say.
-function Start({ dag, conf, text }) {
+// What may be done about a mirror: a run of a DAG, started by Airflow's own API. Who may, and who did, is Airflow's to say.
+function Start({ dag, conf, text, effect, asks, paused }) {
   const [at, setAt] = useState("idle");
   const [told, setTold] = useState(null);
-  const start = async () => {
+  const [given, setGiven] = useState("");
+  const first = useRef(null);
+  useEffect(() => void (at === "asked" && first.current?.focus()), [at]);
+  const start = async (e) => {
+    e.preventDefault();
     setAt("sent");
-    const answer = await fetch(new URL(`api/v2/dags/${encodeURIComponent(dag)}/dagRuns`, document.baseURI), {
-      method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ logical_date: null, conf }),
-    });
-    const said = await answer.json().catch(() => ({}));
-    setTold(answer.ok ? said.dag_run_id : `Airflow answers ${answer.status}`);
-    setAt(answer.ok ? "started" : "idle");
+    try {
+      const answer = await fetch(new URL(`api/v2/dags/${encodeURIComponent(dag)}/dagRuns`, document.baseURI), {
+        method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ logical_date: null, conf: asks ? { ...conf, [asks]: given.trim() } : conf }),
+      });
+      const said = await answer.json().catch(() => ({}));
+      if (!answer.ok) throw new Error(`Airflow answers ${answer.status}${typeof said.detail === "string" ? `: ${said.detail}` : ""}`);
+      setTold(said.dag_run_id);
+      setAt("started");
+    } catch (error) {
+      setTold(error.message);
+      setAt("asked");
+    }
   };
   const button = { size: "xs", variant: "outline" };
   if (at === "started") return h(Link, { to: `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(told)}` }, h(Text, { fontSize: "sm", color: "fg.info" }, `${dag} runs`));
-  return h(Flex, { gap: 2, align: "center" }, at === "idle" ? h(Button, { ...button, onClick: () => setAt("asked") }, `${text} …`)
-    : [h(Text, { key: 1, fontSize: "sm" }, `Start ${dag} for ${conf.name}?`), h(Button, { ...button, key: 2, disabled: at === "sent", onClick: start }, text), h(Button, { ...button, key: 3, onClick: () => setAt("idle") }, "Leave it")],
-    told && h(Text, { fontSize: "sm", color: "fg.error" }, told));
+  if (at === "idle") return h(Button, { ...button, onClick: () => (setTold(null), setAt("asked")) }, `${text} …`);
+  return h(chakra.form, { onSubmit: start, onKeyDown: (e) => e.key === "Escape" && setAt("idle"), borderWidth: 1, borderRadius: "md", p: 3, flexBasis: "100%", role: "group", "aria-label": text },
+    h(Text, { fontSize: "sm", overflowWrap: "anywhere" }, effect),
+    paused && h(Text, { fontSize: "sm", color: "orange.fg" }, `${dag} is turned off: the run begins once somebody turns it on.`),
+    h(Flex, { gap: 2, align: "center", mt: 2, wrap: "wrap" },
+      asks && h(Input, { ref: first, size: "xs", maxW: 48, required: true, pattern: "[1-9][0-9]*|none|default", value: given, placeholder: "20000000, none, default", "aria-label": asks, onChange: (e) => setGiven(e.target.value) }),
+      h(Button, { ...button, type: "submit", ref: asks ? undefined : first, disabled: at === "sent" }, text),
+      h(Button, { ...button, type: "button", variant: "ghost", onClick: () => setAt("idle") }, "Leave it"),
+      h(Muted, { as: "span" }, `starts a run of ${dag}`)),
+    told && h(Text, { fontSize: "sm", color: "fg.error", mt: 1, role: "alert" }, told));
 }
+
+const Actions = ({ row }) => {
+  const others = row.actions.filter((one) => one.key !== "lift"); // that one stands beside its fence
+  return others.length > 0 && h(Flex, { gap: 2, wrap: "wrap", mt: 2, role: "group", "aria-label": "what can be done" }, others.map((one) => h(Start, one)));
+};
 
 function Fence({ row }) {
   const now = useNow();
@@ -128,7 +151,7 @@ function Fence({ row }) {
         left != null && h(Text, { fontWeight: 600, fontVariantNumeric: "tabular-nums", color: left < 60 ? "red.fg" : "orange.fg" },
           left > 0 ? `${clock(left)} left` : "its time is over: guards lift it"),
         h(Text, { fontSize: "sm" }, `${fence.name || fence.kind} · cutover ${fence.run}, attempt ${fence.attempt}, ${fence.text} · since ${date(fence.since)}`)),
-      row.lift && !fence.kept && h(Box, { mt: 2 }, h(Start, { dag: "kafka_lift_fence", conf: row.lift, text: "Lift the fence" })),
+      !fence.kept && row.actions.filter((one) => one.key === "lift").map((one) => h(Box, { key: one.key, mt: 2 }, h(Start, one))),
       left != null && left <= 0 && h(Flex, { gap: 2, align: "center", mt: 1 }, h(Code, { size: "sm" }, command), h(Copy, { text: command })));
   });
 }
@@ -300,7 +323,7 @@ function One({ target, mirror }) {
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
         row.dag && h(Link, { to: `/dags/${encodeURIComponent(row.dag)}` }, h(Text, { color: "fg.info", fontSize: "sm" }, row.dag))),
-      error && h(Text, { color: "fg.error" }, error), h(Fence, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
+      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),

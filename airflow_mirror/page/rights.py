@@ -24,6 +24,7 @@ class Rights:
     def __init__(self, user: BaseUser) -> None:
         self._user = user
         self._known: dict[tuple[str, str, str | None], bool] = {}
+        self._starts: dict[str, bool | None] = {}
 
     def sees(self, dag: str | None) -> bool:
         """Return whether the user may see the mirror of a DAG; of None: one that notes no DAG."""
@@ -33,9 +34,12 @@ class Rights:
         """Return whether the user may read the logs of a mirror's jobs too."""
         return self.sees(dag) and (dag is None or self._may("GET", dag, DagAccessEntity.TASK_LOGS))
 
-    def triggers(self, dag: str) -> bool:
-        """Return whether there is such a DAG, and the user may start a run of it."""
-        return self._may("POST", dag, DagAccessEntity.RUN) and DagModel.get_dagmodel(dag) is not None
+    def starts(self, dag: str) -> bool | None:
+        """Return of a DAG whose runs the user may start whether it is turned off; None: he may not, or there is none."""
+        if dag not in self._starts:
+            found = DagModel.get_dagmodel(dag) if self._may("POST", dag, DagAccessEntity.RUN) else None
+            self._starts[dag] = None if found is None else bool(found.is_paused)
+        return self._starts[dag]
 
     @cached_property
     def reads_all(self) -> bool:

@@ -20,7 +20,6 @@ from airflow_mirror.plan.findings import BLOCK, PASS, Finding
 from airflow_mirror.plan.ledger_store import dag_of
 from airflow_mirror.plan.model import Plan
 
-LIFT_DAG = "kafka_lift_fence"  # of the package's example DAGs
 PHASES = ("plan", "copy", "follow", "cut over", "in production")
 MOST = 500  # names of one kind, and findings
 _FIGURES = ("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
@@ -67,15 +66,6 @@ def _number(value: object) -> float | None:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def lifting(row: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return with which form :data:`LIFT_DAG` lifts the fence of a mirror; None: none is up that may be lifted."""
-    up = [fence for fence in row["fences"] if not fence["kept"]]
-    if not up or row["source"] is None:
-        return None
-    fence = up[0]["name"] or up[0]["kind"]
-    return {"name": row["mirror"], "source": row["source"], "target": row["target_id"], "fence": fence}
 
 
 def _dag(view: View, name: str) -> str | None:

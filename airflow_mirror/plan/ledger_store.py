@@ -129,6 +129,12 @@ def dag_of(values: Values, mirror: str) -> str | None:
     return None if found is None or not found.get("dag") else str(found["dag"])
 
 
+def unknown_mirror(mirror: str, known: Iterable[str]) -> InputError:
+    """Return the error for a mirror of which the target's ledger knows nothing."""
+    remedy = f"Give one of {', '.join(sorted(known))}." if known else "It knows none."
+    return InputError(f"mirror {mirror!r}", "the target's ledger knows no such mirror. Nothing was changed", remedy)
+
+
 def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) -> Plan:
     """Return a plan from the target, with its amendments. Errors as :func:`fetch_rule` and :func:`with_amendments`."""
     return with_amendments(fetch_rule(plan_hash, mirror, target), target, ledger)

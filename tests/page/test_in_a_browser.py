@@ -18,6 +18,7 @@ from tests.page.conftest import BASE, BEHIND, DAG, Open, shoot, token_of
 from tests.page.world import HOSTILE, World
 
 LIST, ORDERS = "plugin/mirrors", "plugin/mirrors?target=dc2&mirror=orders"
+REPLICA = "plugin/mirrors?target=dc2&mirror=replica"
 PATIENCE_MS = 60_000  # a busy machine, and a look at both clusters
 
 
@@ -141,7 +142,8 @@ def test_names_are_shown_and_never_run(open_page: Open) -> None:
 def test_fence_is_lifted_by_a_run_that_airflow_starts(open_page: Open, airflow: AirflowStandalone) -> None:
     page = open_page(ORDERS)
     page.get_by_role("button", name="Lift the fence …").click(timeout=PATIENCE_MS)
-    seen(page, "Start kafka_lift_fence for orders?")
+    seen(page, "Producers may write to dc1 again.")
+    seen(page, "kafka_lift_fence is turned off: the run begins once somebody turns it on.")
     page.get_by_role("button", name="Lift the fence", exact=True).click()
     seen(page, "kafka_lift_fence runs")
     (run,) = airflow.api("GET", "dags/kafka_lift_fence/dagRuns")["dag_runs"]
@@ -149,7 +151,44 @@ def test_fence_is_lifted_by_a_run_that_airflow_starts(open_page: Open, airflow: 
     assert run["triggering_user_name"] == "admin"
 
 
+def test_rate_is_set_by_keyboard_and_not_before_the_effect_was_read(open_page: Open, airflow: AirflowStandalone) -> None:
+    page = open_page(REPLICA)
+    button = page.get_by_role("button", name="Set the rate …")
+    button.focus(timeout=PATIENCE_MS)
+    page.keyboard.press("Enter")
+    seen(page, "All jobs of replica together copy at most so many bytes per second")
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("All jobs of replica")).to_have_count(0)
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("rate", exact=True)).to_be_focused()
+    page.keyboard.type("fast")
+    page.keyboard.press("Enter")
+    assert airflow.api("GET", "dags/kafka_pace/dagRuns")["total_entries"] == 0, "the form knows what is a rate"
+    page.get_by_label("rate", exact=True).fill("7000000")
+    page.keyboard.press("Enter")
+    seen(page, "kafka_pace runs")
+    (run,) = airflow.api("GET", "dags/kafka_pace/dagRuns")["dag_runs"]
+    assert run["conf"] == {"name": "replica", "target": "dc2", "action": "rate", "rate": "7000000"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_can_be_done_stands_on_the_mirror(open_page: Open, scheme: str) -> None:
+    page = open_page(REPLICA, scheme=scheme)
+    page.get_by_role("button", name="Pause …").click(timeout=PATIENCE_MS)
+    seen(page, "replica copies nothing until it is resumed.")
+    page.get_by_role("button", name="Leave it").click()
+    expect(page.get_by_text("replica copies nothing")).to_have_count(0)
+    page = open_page("plugin/mirrors?target=dc2&mirror=analytics", scheme=scheme)
+    page.get_by_role("button", name="Fail back …").click(timeout=PATIENCE_MS)
+    seen(page, "Applications return to dc1")
+    expect(page.get_by_role("button", name="Pause …")).to_have_count(0)
+
+
 def test_viewer_sees_mirrors_and_nobody_else_does(open_page: Open, airflow: AirflowStandalone) -> None:
+    page = open_page(REPLICA, who="vera")
+    seen(page, "dc1 → dc2")
+    expect(page.get_by_role("button", name="…")).to_have_count(0)
     page = open_page(LIST, who="vera")
     seen(page, "Source FENCED")
     expect(page.get_by_role("button", name="Lift the fence")).to_have_count(0)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,13 +21,16 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from airflow_mirror.hooks.home import url_of
+from airflow_mirror.operators.pace import PaceMirrorOperator
 from airflow_mirror.page import app, looks
+from airflow_mirror.page.actions import ACTIONS
 from airflow_mirror.page.app import make_app
 from airflow_mirror.plan.findings import BLOCK
 from tests.driven.cluster import DrivenCluster
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from httpx import Response
 
 DAGS = ("night_of_orders", "payments")
-LIFT_DAG = "kafka_lift_fence"
+ACTING = tuple(dict.fromkeys(one.dag for one in ACTIONS))
 
 
 class PerDag(SimpleAuthManager):
@@ -56,7 +60,7 @@ def database() -> None:
     with create_session() as session:
         session.add(DagBundleModel(name="b"))
         session.flush()
-        session.add_all(DagModel(dag_id=one, bundle_name="b") for one in (*DAGS, LIFT_DAG))
+        session.add_all(DagModel(dag_id=one, bundle_name="b") for one in (*DAGS, *ACTING))
 
 
 @pytest.fixture
@@ -153,7 +157,7 @@ def test_every_route_asks_who_it_is() -> None:
     ("admin", "ADMIN", ["byhand", "orders", "pay"]),
     ("anna", "VIEWER", ["byhand", "orders", "pay"]),  # reads every DAG
     ("anna:night_of_orders", "VIEWER", ["orders"]),
-    ("anna:night_of_orders,payments,kafka_lift_fence", "VIEWER", ["byhand", "orders", "pay"]),
+    (",".join((f"anna:{DAGS[0]}", DAGS[1], *ACTING)), "VIEWER", ["byhand", "orders", "pay"]),
     ("anna:other", "VIEWER", []),
     ("nobody", None, []),
 ])  # fmt: skip
@@ -202,27 +206,125 @@ def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page:
     assert abs(row["fences"][0]["until"] - world.target.clock.now_ms / 1000 - 900) < 2
 
 
+def offered(page: TestClient, who: str = "admin", role: str = "ADMIN") -> dict[str, dict[str, Any]]:
+    """What somebody may do about the one mirror, by key."""
+    (row,) = get(page, "/list", who, role).json()["mirrors"]
+    return {one["key"]: one for one in row["actions"]}
+
+
 @pytest.mark.parametrize(("who", "role", "may"), [
     ("admin", "ADMIN", True), ("otto", "OP", True), ("anna", "VIEWER", False), ("otto:night_of_orders", "OP", False),
 ])  # fmt: skip
-def test_fence_is_lifted_by_who_may_start_the_dag_that_does(
+def test_actions_are_offered_to_who_may_start_the_dag_that_acts(
     world: World, page: TestClient, who: str, role: str, may: bool
 ) -> None:
     plan = world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
+    world.tail(plan)
     world.fence(plan)
-    (row,) = get(page, "/list", who, role).json()["mirrors"]
-    form = {"name": "orders", "source": "dc1", "target": "dc2", "fence": "acl"}
-    assert row["lift"] == (form if may else None)
+    found = offered(page, who, role)
+    assert list(found) == (["lift", "pause", "rate"] if may else [])
+    if may:
+        assert found["lift"]["conf"] == {"name": "orders", "source": "dc1", "target": "dc2", "fence": "acl"}
+        assert found["pause"]["conf"] == {"name": "orders", "target": "dc2", "action": "pause"}
+        assert (found["rate"]["asks"], found["pause"]["asks"]) == ("rate", "")
 
 
-def test_nobody_is_offered_a_dag_that_is_not_there(
+def test_what_is_offered_is_what_makes_sense_for_a_mirror_as_it_is(
     world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(looks, "FRESH_S", 0.0)
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    assert list(offered(page)) == ["pause", "rate"], "one that is only planned: the copy to come would hear it"
+    tail = world.tail(plan)
+    world.says(tail, phase="copying")
+    offered(page)
+    world.says(tail, phase="copying")
+    found = offered(page)
+    assert list(found) == ["pause", "rate", "drill"]
+    assert found["drill"]["conf"] == {"source": "dc1", "target": "dc2", "groups_of": "orders"}
+    world.pause("orders")
+    assert "resume" in offered(page) and "pause" not in offered(page)
+    world.own("orders", "orders", opened="plan")
+    found = offered(page)
+    assert list(found) == ["resume", "failback"], "the pause is there to be taken back"
+    assert found["failback"]["conf"] == {"name": "orders", "source": "dc1", "target": "dc2"}
+
+
+def test_every_action_says_its_effect_and_fits_the_form_of_its_dag(world: World, page: TestClient) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    dags = DagBag(str(Path(__file__).parents[2] / "dags")).dags
+    row = {
+        "mirror": "m{x}", "source": "dc1", "target_id": "dc2",
+        "fences": [{"kept": False, "name": "acl", "kind": "acl"}],
+    }  # fmt: skip
+    for one in ACTIONS:
+        said = one.of(row, False)
+        assert said["effect"].endswith(".") and not {*said["conf"], *filter(None, [one.asks])} - {*dags[one.dag].params}
+        params = dags[one.dag].params
+        for name, value in {**said["conf"], **({one.asks: "7"} if one.asks else {})}.items():
+            params[name] = value
+        params.validate()
+
+
+def test_nobody_is_offered_a_dag_that_is_not_there(world: World, page: TestClient) -> None:
     world.fence(world.plan("orders", {"orders": 1}, DAGS[0]))
-    monkeypatch.setattr(app, "LIFT_DAG", "of_nobody")
+    with create_session() as session:
+        session.execute(delete(DagModel).where(DagModel.dag_id == "kafka_lift_fence"))
+    assert "lift" not in offered(page)
+    with create_session() as session:
+        session.add(DagModel(dag_id="kafka_lift_fence", bundle_name="b"))
+
+
+def test_dag_that_is_turned_off_is_said_to_be(world: World, page: TestClient) -> None:
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    try:
+        for off in (True, False):
+            with create_session() as session:
+                session.execute(update(DagModel).where(DagModel.dag_id == "kafka_pace").values(is_paused=off))
+            assert offered(page)["pause"]["paused"] is off
+    finally:
+        get(page, "/list")
+
+
+@pytest.mark.parametrize(("action", "rate", "wished"), [
+    ("pause", "default", {"pause": True, "rate": None}), ("rate", 7_000_000, {"pause": False, "rate": 7_000_000}),
+    ("rate", "none", {"pause": False, "rate": "none"}),
+])  # fmt: skip
+def test_run_of_kafka_pace_wishes_in_the_name_of_who_started_it(
+    world: World, page: TestClient, context: dict[str, Any], action: str, rate: Any, wished: dict[str, Any]
+) -> None:
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace")
+    mirror = {"name": "orders", "source": "not asked", "target": "dc2"}
+    PaceMirrorOperator(task_id="t", mirror=mirror, action=action, rate=rate).execute(context)
     (row,) = get(page, "/list").json()["mirrors"]
-    assert row["lift"] is None
+    one = row["pause" if action == "pause" else "rate"]
+    assert one["by"] == "ann by kafka_pace"
+    found = {"pause": row["pause"] is not None, "rate": row["rate"] and (row["rate"]["max_bytes_per_second"] or "none")}
+    assert found == wished
+
+
+@pytest.mark.parametrize(("mirror", "action", "rate", "said"), [
+    ("orders", "stop", "default", "action='stop'"), ("orders", "rate", "fast", "rate='fast'"),
+    ("ordres", "pause", "default", "knows no such mirror"),
+])  # fmt: skip
+def test_what_can_not_be_wished_is_refused_and_changes_nothing(
+    world: World, page: TestClient, context: dict[str, Any], mirror: str, action: str, rate: str, said: str
+) -> None:
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    context["dag_run"] = SimpleNamespace(triggering_user_name=None, dag_id="kafka_pace")
+    one = {"name": mirror, "source": "not asked", "target": "dc2"}
+    with pytest.raises(AirflowFailException, match=said):
+        PaceMirrorOperator(task_id="t", mirror=one, action=action, rate=rate).execute(context)
+    (row,) = get(page, "/list").json()["mirrors"]
+    assert (row["pause"], row["rate"]) == (None, None)
 
 
 def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:

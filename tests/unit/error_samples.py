@@ -8,7 +8,6 @@ from __future__ import annotations
 from airflow_mirror import errors as e
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.patterns import invalid_pattern
-from airflow_mirror.console.request import unknown_mirror
 from airflow_mirror.extras.adopt.take import refused
 from airflow_mirror.extras.drill.clean_up import left_behind
 from airflow_mirror.jobs.decommission import not_over
@@ -17,6 +16,7 @@ from airflow_mirror.jobs.runner.cluster_mode import silent
 from airflow_mirror.jobs.runner.command import spark_missing
 from airflow_mirror.jobs.runner.state import FAILED
 from airflow_mirror.jobs.runner.status import error_of
+from airflow_mirror.plan.ledger_store import unknown_mirror
 from airflow_mirror.plan.model import blocked
 from airflow_mirror.sync.taking_over import unclear
 from airflow_mirror.sync.write_permit import Stopped

@@ -31,10 +31,10 @@ class Wish:
     max_bytes_per_second: int | None = None
 
     @classmethod
-    def now(cls, max_bytes_per_second: int | None = None) -> Wish:
-        """Return one of whoever runs this process."""
+    def now(cls, max_bytes_per_second: int | None = None, by: str = "") -> Wish:
+        """Return one of now. :param by: whose; "": of whoever runs this process."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(by=f"{_user()}@{process.hostname()}", at=at, max_bytes_per_second=max_bytes_per_second)
+        return cls(by=by or f"{_user()}@{process.hostname()}", at=at, max_bytes_per_second=max_bytes_per_second)
 
     def __str__(self) -> str:
         """As in "paused by ann@host since ..."."""

@@ -23,8 +23,9 @@ class Reports(BaseOperator):
 with DAG("night_of_orders", schedule=None, tags=["kafka"]):
     EmptyOperator(task_id="plan") >> Reports(task_id="cutover")
 
-with DAG("kafka_lift_fence", schedule=None, is_paused_upon_creation=True):  # what becomes of its runs others test
-    EmptyOperator(task_id="lift_fence")
+for acts in ("kafka_lift_fence", "kafka_pace", "kafka_failback"):  # what becomes of their runs others test
+    with DAG(acts, schedule=None, is_paused_upon_creation=acts == "kafka_lift_fence"):
+        EmptyOperator(task_id="nothing")
 
 with DAG("something_else", schedule=None):
     EmptyOperator(task_id="nothing")

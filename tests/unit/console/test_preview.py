@@ -104,6 +104,6 @@ def test_exit_status_says_whether_a_fence_could_be_raised(world: World, capsys: 
     assert json.loads(capsys.readouterr().out)["findings"][0]["level"] == "block"
     assert run(mirror="flwo") == 2
     assert (
-        "--mirror flwo\n  why: the target's ledger knows no such mirror. Nothing was changed\n  do:  Give one of flow."
+        "mirror 'flwo'\n  why: the target's ledger knows no such mirror. Nothing was changed\n  do:  Give one of flow."
         in (capsys.readouterr().err)
     )

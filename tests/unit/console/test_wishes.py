@@ -12,6 +12,7 @@ import pytest
 
 from airflow_mirror.console import wishes
 from airflow_mirror.console.main import main
+from airflow_mirror.jobs.runner import pacing
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -72,11 +73,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         yield None
 
     monkeypatch.setattr(wishes, "target_of", target_of)
-    monkeypatch.setattr(wishes, "Ledger", lambda _: one.ledger)
-    monkeypatch.setattr(wishes, "state_of", lambda *_: one.state)
-    monkeypatch.setattr(wishes, "Watch", lambda state, **how: Watch(state, lambda: one.now, one.sleep, **how))
-    monkeypatch.setattr(wishes, "sleep", one.sleep)
-    monkeypatch.setattr(wishes, "monotonic", lambda: one.now)
+    monkeypatch.setattr(pacing, "Ledger", lambda _: one.ledger)
+    monkeypatch.setattr(pacing, "state_of", lambda *_: one.state)
+    monkeypatch.setattr(pacing, "Watch", lambda state, **how: Watch(state, lambda: one.now, one.sleep, **how))
+    monkeypatch.setattr(pacing, "sleep", one.sleep)
+    monkeypatch.setattr(pacing, "monotonic", lambda: one.now)
     return one
 
 
