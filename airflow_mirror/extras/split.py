@@ -172,7 +172,8 @@ class Split:
         planned = ledger_store.last_hash(self.ledger.values(), name) == self.part.hash
         topics = count(len(self.part.topics), "topic")
         plan = [] if planned else [f"{self.part.hash[:12]}, the first one of mirror {name!r}: {topics}"]
-        yield Step("plan", plan, lambda: ledger_store.keep(self.part, self.plans, self.ledger))
+        dag = ledger_store.dag_of(self.ledger.values(), old)  # who may see the old one sees what was split off
+        yield Step("plan", plan, lambda: ledger_store.keep(self.part, self.plans, self.ledger, dag=dag))
         to_give = [f"{topic}: mirror {old!r} gives it up" for topic, one in passing.items() if not one.released]
         yield Step("topics", to_give, lambda: ownership.give_up(self.ledger, old, passing))
         lease = [f"the writer lease of mirror {old!r} is taken; its tail has to be started again"] if passing else []

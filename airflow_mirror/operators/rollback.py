@@ -110,7 +110,7 @@ class ArmReverseMirrorOperator(MirrorOperator):
             armed = arm(
                 on, report_of, plan, exclude_topics=names(self.exclude_topics),
                 check_only=flag("check_only", self.check_only),
-                connections=(mirror.source, mirror.target),
+                connections=(mirror.source, mirror.target), dag=context["ti"].dag_id,
             )  # fmt: skip
         for line in armed.lines():
             self.log.info("%s", line)

@@ -50,9 +50,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     calls: list[Any] = []
 
     def armed(
-        on: Platform, report_of: Any, plan: Any, *, exclude_topics: Any, check_only: bool, connections: Any
+        on: Platform, report_of: Any, plan: Any, *, exclude_topics: Any, check_only: bool, connections: Any, dag: str
     ) -> Armed:  # fmt: skip
-        calls.append((report_of, plan, on.source.admin, on.target.admin, exclude_topics, check_only, connections))
+        calls.append((report_of, plan, on.source.admin, on.target.admin, exclude_topics, check_only, connections, dag))
         return Armed(plan=ELSEWHERE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
@@ -61,20 +61,23 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     return calls
 
 
-def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any]) -> None:
-    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, exclude_topics="a", check_only="True").execute({})
-    assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True, ("old", "new"))]
+def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any], context: dict[str, Any]) -> None:
+    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, exclude_topics="a", check_only="True").execute(context)
+    told = "old", "new", ["a"], True, ("old", "new"), context["ti"].dag_id
+    assert asked == [("report of flow", SimpleNamespace(name="flow"), *told)]
     assert (found["mirror"], found["hash"]) == ("flow-reverse", ELSEWHERE.hash)
     assert found["fields"] == REVERSE.mirror.to_dict(), "with the connections of this Airflow"
 
 
-def test_no_way_back_is_not_tried_again(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_way_back_is_not_tried_again(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, context: dict[str, Any]
+) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise NoWayBack("flow", ["the fence was not kept"])
 
     monkeypatch.setattr(arm, "arm", refused)
     with pytest.raises(AirflowFailException, match="no way back after opening"):
-        ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS).execute({})
+        ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS).execute(context)
 
 
 @pytest.mark.parametrize("dag_id", ["kafka_reverse_mirror", "kafka_failback"])

@@ -102,7 +102,7 @@ class Armed:
 
 def arm(
     on: Platform, report_of: ReportStore, plan: Plan, *, exclude_topics: Collection[str] = (), check_only: bool = False,
-    connections: tuple[str, str] | None = None,
+    connections: tuple[str, str] | None = None, dag: str | None = None,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
@@ -112,6 +112,7 @@ def arm(
     :param check_only: change nothing.
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
         Airflow that has never seen it may have its own. None: the mirror's.
+    :param dag: id of the DAG whose readers may see the reverse mirror; None: that of the mirror.
     :raises InputError: one of them is none of the mirror's; or the source is another cluster.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
     :raises TryAgain: a cluster does not answer; call it again.
@@ -166,7 +167,8 @@ def arm(
     # without.
     copy_fence(on, report_of, plan)
     # The plan before the decision that names it: who reads that decision finds the plan, whoever died in between.
-    ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there)
+    dag = dag or ledger_store.dag_of(here.values(), name)
+    ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there, dag=dag)
     wanted = Direction(
         # Above what either cluster has ever decided: of two ledgers that differ later the higher one is believed.
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,

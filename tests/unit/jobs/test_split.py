@@ -133,6 +133,12 @@ def test_what_is_known_of_the_topics_passes_on(world: World) -> None:
     assert world.do() == [] and world.log == ["writing ended"]
 
 
+def test_both_mirrors_are_seen_by_readers_of_the_old_ones_dag(world: World) -> None:
+    ledger_store.keep(WHOLE, world.state, world.ledger, dag="night")
+    world.do()
+    assert {ledger_store.dag_of(world.ledger.values(), name) for name in ("all", "wave")} == {"night"}
+
+
 @pytest.mark.parametrize("most", range(7))
 def test_killed_after_any_step_it_is_finished_by_the_next_one(world: World, most: int) -> None:
     """Before the last step neither mirror may write; whatever was noted until the writing ended passes on."""

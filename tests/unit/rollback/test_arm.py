@@ -62,6 +62,15 @@ def test_armed_way_back_is_decided_on_both_clusters(world: World) -> None:
     assert world.arm().direction == found.direction and world.changes.left == before, "a second call changes nothing"
 
 
+@pytest.mark.parametrize(("armed_by", "seen_by"), [(None, "night"), ("kafka_reverse_mirror", "kafka_reverse_mirror")])
+def test_reverse_mirror_is_seen_by_readers_of_the_dag_that_armed_it_or_of_its_mirrors(
+    world: World, armed_by: str | None, seen_by: str
+) -> None:
+    ledger_store.keep(PLAN, world.new.state, world.new.ledger, dag="night")
+    world.arm(dag=armed_by)
+    assert ledger_store.dag_of(world.old.ledger.values(), "flow-reverse") == seen_by
+
+
 def test_killed_before_any_change_the_next_call_arms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watched old source is never open to an application meanwhile."""
     for number in range(100):
