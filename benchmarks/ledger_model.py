@@ -240,6 +240,7 @@ def signs(world: World, n: int) -> None:
     summary = {
         "partitions": len(world.tps), "states": {"copying": len(world.tps)}, "lag": world.offset(), "bytes": n,
         "records": world.offset(), "tiers": dict.fromkeys(TIERS, world.offset()), "slowest": lines[:3], "stopped": [],
+        "lag_s": n, "headroom_s": world.offset(),
     }  # fmt: skip
     one = FollowReport(groups=n, positions=n, written=n, left_alone=lines, held=lines, took_s=1.2).to_dict()
     kinds = ("groups", "configs", "acls", "log_starts", "topics")

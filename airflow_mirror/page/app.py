@@ -82,7 +82,10 @@ class _Page:
         for row in self.every(rights)["mirrors"]:
             if (row["target_id"], row["mirror"]) == (target, mirror):
                 closely = self._looks.mirror(target, mirror, WAIT_S)
-                return {"row": row, "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror)}
+                return {
+                    "row": row, "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror),
+                    "course": self._looks.course(target, mirror),
+                }  # fmt: skip
         raise HTTPException(404, "no such mirror")
 
     def file(self, rights: Allowed, mirror: str, path: str) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from airflow.models.connection import Connection
@@ -25,6 +27,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import REPORT
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.page.course import Courses, Seen
 from airflow_mirror.page.rows import findings_of, night_of, plan_of, row_of, topics_of
 from airflow_mirror.page.single import Single, Threads
 from airflow_mirror.plan import Plan, ledger_store
@@ -80,8 +83,9 @@ class _Look:
 class TargetLook(_Look):
     """What the ledger of one target says: ``mirrors``, ``newer``, or ``error`` with the mirrors as they were before."""
 
-    def __init__(self, conn_id: str) -> None:
+    def __init__(self, courses: Courses, conn_id: str) -> None:
         super().__init__(conn_id)
+        self._courses = courses
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
         self._plans: dict[str, tuple[str, Mirror | None]] = {}  # by mirror
@@ -99,7 +103,9 @@ class TargetLook(_Look):
         except LedgerMissing:
             rows = []  # a source, or a cluster that no mirror writes to
         self._mirrors = [row_of(self.conn_id, self._view, row, self._planned) for row in rows]
-        return {"mirrors": self._mirrors, "newer": sorted(self._view.newer), "at": time.time()}
+        now = time.time()
+        self._courses.see(self._mirrors, now)
+        return {"mirrors": self._mirrors, "newer": sorted(self._view.newer), "at": now}
 
     def _planned(self, mirror: str, plan_hash: str) -> Mirror | None:
         if self._plans.get(mirror, ("",))[0] != plan_hash:
@@ -161,11 +167,14 @@ class Looks:
         self._targets, self._mirrors = (Threads(most) for most in _THREADS)
         self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, self._targets)
         self._looks: dict[tuple[str, ...], tuple[_Look, Single[dict[str, Any]]]] = {}
+        self._courses = defaultdict[str, Courses](Courses)  # outlive the looks, which close their connections
 
     def targets(self, wait_s: float) -> list[dict[str, Any]]:
         """Return what each target said last; ``looking``: nothing yet, and ``wait_s`` are over."""
         ids = self._ids.get(wait_s) or []
-        singles = [self._single(TargetLook, FRESH_S, self._targets, conn_id) for conn_id in ids]
+        singles = [
+            self._single(partial(TargetLook, self._courses[one]), FRESH_S, self._targets, one) for one in ids
+        ]  # fmt: skip
         wait([one.begin() for one in singles], wait_s)
         self.forget()
         looking: dict[str, Any] = {"mirrors": [], "error": None, "looking": True}
@@ -174,6 +183,10 @@ class Looks:
     def mirror(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return what was found of a mirror last; None: nothing yet."""
         return self._single(MirrorLook, CLOSELY_FRESH_S, self._mirrors, conn_id, name).get(wait_s)
+
+    def course(self, conn_id: str, mirror: str) -> list[Seen]:
+        """Return what was seen of a mirror's figures for some hours; see :mod:`.course`."""
+        return self._courses[conn_id].of(mirror)
 
     def report(self, conn_id: str, mirror: str, run: str) -> CutoverReport | None:
         """Return the last report of a cutover from its target; None: there is none."""

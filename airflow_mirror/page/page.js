@@ -24,6 +24,7 @@ const bytes = (n) =>
 const time = (s) =>
   s == null ? "–" : s < 1 ? "now" : s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.round(s / 60)} min`
     : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`;
+const behindBy = (s) => (s == null ? "–" : s < 0.05 ? "level" : s < 10 ? `${s.toFixed(1)} s` : time(s));
 const clock = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
 const date = (at) => (at == null ? "" : new Date(typeof at === "number" ? at * 1000 : at).toLocaleString());
 const toneOf = (row) => (row.findings.some((f) => f.level === "block") ? "red" : TONES[row.state] ?? "gray");
@@ -171,10 +172,12 @@ function Figures({ row, closely }) {
   const count = (key) => closely?.topics?.reduce((sum, topic) => sum + topic[key].length, 0);
   const [late, short] = [count("late"), count("short")];
   const known = closely?.topics?.some((topic) => topic.lags);
-  return h(SimpleGrid, { columns: { base: 2, md: 4, xl: 7 }, gap: 4, my: 4 },
+  return h(SimpleGrid, { columns: { base: 2, md: 5, xl: 9 }, gap: 4, my: 4 },
     h(Figure, { name: "behind", value: number(row.lag), hint: row.held ? `and ${number(row.held)} in open transactions` : row.lag == null ? null : "offsets" }),
+    h(Figure, { name: "in time", value: behindBy(row.lag_s), hint: row.lag_s > 0.05 ? "what is missing is no older" : null }),
     h(Figure, { name: "rate", value: row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`, hint: row.records_per_s == null ? null : `${number(row.records_per_s)} records/s` }),
     h(Figure, { name: "done in", value: time(row.eta_s) }),
+    h(Figure, { name: "headroom", value: time(row.headroom_s), hint: row.headroom_s == null ? null : "until the source deletes what is next" }),
     h(Figure, { name: "topics", value: number(row.topics), hint: row.in_production ? `${number(row.in_production)} in production` : null }),
     known && h(Figure, { name: "too far behind", value: number(late), hint: "partitions", tone: late ? "red.fg" : undefined }),
     known && h(Figure, { name: "short of retention", value: number(short), hint: "partitions", tone: short ? "red.fg" : undefined }),
@@ -261,6 +264,34 @@ function Heat({ topics }) {
         h(Flex, { key: word, gap: 1, align: "center" }, h(Box, { w: 2.5, h: 2.5, bg }), h(Muted, { fontSize: "xs" }, word))))));
 }
 
+// One figure over time, as a line: `points` are [seconds, value or null]; where nobody looked for a minute it has a gap.
+function Line({ title, points, word }) {
+  const known = points.filter(([, value]) => value != null);
+  if (known.length < 2) return null;
+  const [width, height, left] = [520, 84, 4];
+  const [from, to] = [points[0][0], points[points.length - 1][0]];
+  const most = known.reduce((top, [, value]) => Math.max(top, value), 0) || 1;
+  const x = (at) => (left + ((width - 2 * left) * (at - from)) / (to - from || 1)).toFixed(1);
+  const y = (value) => (height - 4 - (height - 20) * (value / most)).toFixed(1);
+  const path = points.map(([at, value], n) => value == null ? "" : `${n && points[n - 1][1] != null && at - points[n - 1][0] < 60 ? "L" : "M"}${x(at)} ${y(value)}h0.1`).join("");
+  const last = known[known.length - 1][1];
+  const said = `${title}: ${word(last)} now, at most ${word(most)} in ${time(to - from)}`;
+  return h(Box, null, h(Muted, { fontSize: "xs" }, said),
+    h("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: { maxWidth: "36rem" }, role: "img", "aria-label": said },
+      h("line", { x1: left, x2: width - left, y1: y(0), y2: y(0), stroke: "var(--chakra-colors-border)" }),
+      h("path", { d: path, fill: "none", stroke: "var(--chakra-colors-blue-solid)", strokeWidth: 1.5, strokeLinejoin: "round", strokeLinecap: "round" })));
+}
+
+// A mirror's lag and rate, as this API server has seen them while somebody looked.
+function Course({ course }) {
+  const inTime = course.some(([, , lag_s]) => lag_s != null);
+  const lag = course.map(([at, offsets, lag_s]) => [at, inTime ? lag_s : offsets]);
+  const rate = course.map(([at, , , rate]) => [at, rate]);
+  if (course.length < 2) return h(Muted, null, "Drawn while somebody looks: in half a minute there is a line.");
+  return h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
+    h(Line, { title: "behind", points: lag, word: inTime ? behindBy : number }), h(Line, { title: "rate", points: rate, word: (n) => `${bytes(n)}/s` }));
+}
+
 // The fence of the last cutover, as its report draws it.
 function Night({ night }) {
   const t = night.time;
@@ -315,7 +346,7 @@ function Reports({ row, closely, files }) {
 function One({ target, mirror }) {
   const { data, error } = useTold(`one?${new URLSearchParams({ target, mirror })}`);
   if (!data) return error ? h(Text, { color: "fg.error" }, error) : h(Spinner, { size: "sm" });
-  const { row, phases, closely, files } = data;
+  const { row, phases, closely, files, course } = data;
   const plan = closely?.plan;
   const follows = Object.entries(row.follows);
   const checks = closely?.checks?.length ? closely.checks : row.findings;
@@ -326,6 +357,7 @@ function One({ target, mirror }) {
       error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
+    course.length > 0 && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),
     h(Panel, { title: "Checks" }, checks.length ? checks.map((one, n) => h(Finding, { key: n, ...one })) : h(Muted, null, closely ? "Nothing is wrong." : "…")),
     h(Panel, { title: "Topics" }, h(Topics, { topics: closely?.topics ?? [] })),
@@ -347,16 +379,16 @@ function One({ target, mirror }) {
 function Rows({ mirrors, targets = [], most }) {
   const end = { textAlign: "end", fontVariantNumeric: "tabular-nums", whiteSpace: "nowrap" };
   return h(Table.Root, { size: "sm" },
-    h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["mirror", "state", "behind", "rate", "done in", "topics"].map((title, n) => h(Table.ColumnHeader, { key: n, ...(n > 1 ? end : {}) }, title)))),
+    h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["mirror", "state", "behind", "in time", "rate", "done in", "headroom", "topics"].map((title, n) => h(Table.ColumnHeader, { key: n, ...(n > 1 ? end : {}) }, title)))),
     h(Table.Body, null,
       mirrors.map((row) => h(Table.Row, { key: `${row.target_id} ${row.mirror}`, bg: "transparent", verticalAlign: "top" },
-        h(Table.Cell, { w: "55%" },
+        h(Table.Cell, { w: "48%" },
           h(Flex, { gap: 3, align: "baseline", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Text, { fontWeight: 600, color: "fg.info", overflowWrap: "anywhere" }, row.mirror)), h(Arrow, { row })),
           h(Wrong, { row, most })),
         h(Table.Cell, null, h(State, { row })),
-        h(Table.Cell, end, number(row.lag)), h(Table.Cell, end, row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`), h(Table.Cell, end, time(row.eta_s)), h(Table.Cell, end, number(row.topics)))),
+        [number(row.lag), behindBy(row.lag_s), row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`, time(row.eta_s), time(row.headroom_s), number(row.topics)].map((text, n) => h(Table.Cell, { key: n, ...end }, text)))),
       targets.filter((one) => one.error || one.newer?.length).map((one) => h(Table.Row, { key: one.target_id, bg: "bg.subtle", color: "fg.muted" },
-        h(Table.Cell, { colSpan: 6 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? `written by a newer version of airflow-mirror: ${one.newer.join(", ")}`)))));
+        h(Table.Cell, { colSpan: 8 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? `written by a newer version of airflow-mirror: ${one.newer.join(", ")}`)))));
 }
 
 function Mirrors() {

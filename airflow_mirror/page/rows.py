@@ -22,7 +22,7 @@ from airflow_mirror.plan.model import Plan
 
 PHASES = ("plan", "copy", "follow", "cut over", "in production")
 MOST = 500  # names of one kind, and findings
-_FIGURES = ("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
+_FIGURES = ("lag", "lag_s", "headroom_s", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
 
 
 def row_of(

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.errors import LedgerMissing
+from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import SIGN
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.ownership import owned_topics
 from sandbox import Cluster
 from tests.integration import plain
@@ -33,11 +36,18 @@ def total(cluster: Cluster, topic: str) -> int:
     return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
 
 
+def said_in_time(target: ClusterAdmin, mirror: str) -> tuple[object, object]:
+    """Return the lag and the headroom, in seconds, that the mirror's tail says in the ledger."""
+    values = state_of(target, SIGN.below(mirror)).read()
+    (sign,) = [Sign.decode(value) for key, value in values.items() if key.endswith("/sign")]
+    return (sign.summary.get("lag_s"), sign.summary.get("headroom_s")) if sign else (None, None)
+
+
 def test_what_was_copied_is_followed_without_spark(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Irregular data, a copying process that is killed, then a stop by SIGTERM: equal, and every partition clean."""
-    create(source_cluster, topic_name, PARTITIONS)
+    create(source_cluster, topic_name, PARTITIONS, retention_ms="900000000000")
     for seed, codec in enumerate(("lz4", "none", "zstd")):
         write(source_cluster, topic_name, 300, seed, codec, partition=seed)
     write_transactions(source_cluster, topic_name, seed=1, transactions=4, partitions=PARTITIONS)
@@ -61,6 +71,8 @@ def test_what_was_copied_is_followed_without_spark(
             write(source_cluster, topic_name, 100, seed, "zstd", partition=seed)
         end = total(source_cluster, topic_name)
         wait_until(lambda: total(target_cluster, topic_name) == end, "it goes on under the next lease")
+        with ClusterAdmin(config(target_cluster)) as target:
+            wait_until(lambda: said_in_time(target, topic_name) == (0, 900_000_000), "it is level, and kept for long")
         summary = follow.stop()
     assert (summary["partitions"], summary["errors"], summary["gone"]) == (PARTITIONS, [], [])
     assert_equal(source_cluster, target_cluster, topic_name, PARTITIONS)

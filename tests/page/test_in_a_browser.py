@@ -70,6 +70,18 @@ def test_one_mirror_tells_all_that_is_known_of_it(open_page: Open, scheme: str) 
         shoot(page, "page_mirror_light")
 
 
+def test_lag_and_rate_stand_in_the_list_and_are_lines_once_they_were_seen_for_a_while(open_page: Open) -> None:
+    page = open_page(LIST)
+    expect(page.get_by_role("row").filter(has_text="bigmove")).to_contain_text("20 h", timeout=PATIENCE_MS)
+    expect(page.get_by_role("row").filter(has_text="bigmove")).to_contain_text("6 d")
+    expect(page.get_by_role("row").filter(has_text="replica")).to_contain_text("level")
+    page = open_page(ORDERS)
+    for words in (r"behind: \d+\.\d s now, at most \d+\.\d s in .+", r"rate: \d+ MB.s now, at most \d+ MB.s in .+"):
+        line = page.get_by_role("img", name=re.compile(words))
+        expect(line).to_be_visible(timeout=PATIENCE_MS)
+        assert (line.locator("path").get_attribute("d") or "").count("L") >= 1
+
+
 def test_a_person_needs_no_mouse(open_page: Open) -> None:
     page = open_page(LIST)
     seen(page, "source fenced")

@@ -146,14 +146,29 @@ def a_night(world: World, dag: str) -> None:
     orders = world.plan("orders", topics, dag, findings=said, positions=groups)
     world.own("orders", *topics)
     follows = {"groups": {"said": ["group 'fraud-detection' is active on the target: left alone"]}, "configs": {}}
-    figures = {"lag": sum(map(sum, lags.values())), "records_per_s": 48_210, "bytes_per_s": 62_400_000, "eta_s": 2}
+    figures = {
+        "lag": sum(map(sum, lags.values())),
+        "records_per_s": 48_210,
+        "bytes_per_s": 62_400_000,
+        "eta_s": 2,
+        "lag_s": 3.2,
+        "headroom_s": 518_000,
+    }
     world.says(world.tail(orders), phase="copying", summary=figures, follows=follows)
     world.fence(orders)
     world.report(orders, "manual__2026-11-27T19_30")
 
     world.plan("bigmove", {"archive": 1}, dag)
     world.own("bigmove", "archive")
-    half = {"lag": 5_800_000, "offsets": 10_000_000, "records_per_s": 276_000, "bytes_per_s": 62_000_000, "eta_s": 21}
+    half = {
+        "lag": 5_800_000,
+        "offsets": 10_000_000,
+        "records_per_s": 276_000,
+        "bytes_per_s": 62_000_000,
+        "eta_s": 21,
+        "lag_s": 71_000,
+        "headroom_s": 533_800,
+    }
     world.says(JobId(name="bigmove", host="worker-1", where="worker-1", bulk=True), phase="copying", summary=half)
 
     world.own("analytics", "events", "sessions", opened="plan")
@@ -165,7 +180,14 @@ def a_night(world: World, dag: str) -> None:
 
     replica = world.tail(world.plan("replica", {"catalog": 1}, dag))
     world.own("replica", "catalog")
-    keeps_up = {"lag": 0, "records_per_s": 1_904, "bytes_per_s": 1_400_000, "eta_s": 0}
+    keeps_up = {
+        "lag": 0,
+        "records_per_s": 1_904,
+        "bytes_per_s": 1_400_000,
+        "eta_s": 0,
+        "lag_s": 0.0,
+        "headroom_s": 604_800,
+    }
     world.says(replica, phase="copying", summary=keeps_up)
 
     world.own("reports", "reports")
@@ -178,8 +200,12 @@ def a_night(world: World, dag: str) -> None:
 
 def keep_alive(world: World) -> None:
     """Let those that live give their next sign."""
+    at = random.Random(time.time())
     for one in world._signs:
         if one._me.name not in ("audit",):
             sign = Sign.decode(world.state.read().get(f"job/{one._me.name}/{one._me.job}/sign"))
             assert sign is not None
-            one.give(sign.state, phase=sign.phase, summary=sign.summary, follows=sign.follows)
+            summary = dict(sign.summary)
+            if one._me.name == "orders":  # what moves has a line
+                summary |= {"lag_s": round(at.uniform(1.2, 4.0), 1), "bytes_per_s": at.randrange(50_000_000, 70_000_000)}
+            one.give(sign.state, phase=sign.phase, summary=summary, follows=sign.follows)

@@ -188,13 +188,26 @@ def test_mirrors_of_a_target_are_told_as_their_jobs_say(world: World, page: Test
     plan = world.plan("orders", {"orders": 2}, DAGS[0])
     world.own("orders", "orders")
     tail = world.tail(plan)
-    world.says(tail, phase="copying", summary={"lag": 12, "records_per_s": 7, "bytes_per_s": 900, "eta_s": 3})
+    figures = {"lag": 12, "lag_s": 1.4, "headroom_s": 500_000, "records_per_s": 7, "bytes_per_s": 900, "eta_s": 3}
+    world.says(tail, phase="copying", summary=figures)
     (row,) = get(page, "/list").json()["mirrors"]
-    told = {key: row[key] for key in ("source", "target", "lag", "bytes_per_s", "eta_s", "dag", "phase", "needs_person")}
-    assert told == {
-        "source": "dc1", "target": "dc2", "lag": 12, "bytes_per_s": 900, "eta_s": 3, "dag": DAGS[0], "phase": 2,
-        "needs_person": False,
+    assert {key: row[key] for key in ("source", "target", "dag", "phase", "needs_person", *figures)} == {
+        "source": "dc1", "target": "dc2", "dag": DAGS[0], "phase": 2, "needs_person": False, **figures
     }  # fmt: skip
+
+
+def test_course_of_a_mirror_outlives_the_connections_by_which_it_was_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_mirror.page.course.EVERY_S", 0.0)
+    looking = looks.Looks()
+    tail = world.tail(world.plan("orders", {"orders": 1}, DAGS[0]))
+    for lag in (12, 7):
+        world.says(tail, phase="copying", summary={"lag": lag, "lag_s": lag / 10, "bytes_per_s": 900})
+        looking.targets(60.0)
+        looking.forget(0)
+        assert not looking._looks
+    assert [one[1:] for one in looking.course("dc2", "orders")] == [(12, 1.2, 900), (7, 0.7, 900)]
 
 
 def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page: TestClient) -> None:
@@ -411,7 +424,9 @@ def test_setting_names_which_connections_are_looked_at(
 def test_what_no_job_would_say_takes_nobodys_page_away(world: World, page: TestClient, wrong: object) -> None:
     three_mirrors(world)
     plan = world.plan("odd", {"odd": 1}, DAGS[0])
-    summary = dict.fromkeys(("lag", "records_per_s", "bytes_per_s", "eta_s", "held", "states", "stopped"), wrong)
+    summary = dict.fromkeys(
+        ("lag", "lag_s", "headroom_s", "records_per_s", "bytes_per_s", "eta_s", "held", "stopped"), wrong
+    )
     world.says(world.tail(plan), phase="copying", summary=summary | {"states": {}}, follows={"groups": {"said": [wrong]}})
     rows = {row["mirror"]: row for row in get(page, "/list").json()["mirrors"]}
     assert set(rows) == {"odd", "orders", "pay", "byhand"}

@@ -10,6 +10,7 @@ from importlib import resources
 
 import pytest
 
+from airflow_mirror.page.course import EVERY_S, KEEP_S, Courses, Seen
 from airflow_mirror.page.single import Single, Threads
 
 
@@ -89,6 +90,30 @@ def test_readings_of_all_kinds_have_few_threads() -> None:
     for one in done:
         one.result(30)
     assert source.most <= 2
+
+
+def row(mirror: str, lag: float | None, lag_s: float | None = None) -> dict[str, object]:
+    return {"mirror": mirror, "lag": lag, "lag_s": lag_s, "bytes_per_s": None}
+
+
+def test_course_has_a_value_each_quarter_minute_for_three_hours() -> None:
+    courses = Courses()
+    for second in range(0, round(KEEP_S) + 600, 3):
+        courses.see([row("m", second)], 1000.0 + second)
+    seen = courses.of("m")
+    assert {b.at - a.at for a, b in zip(seen, seen[1:], strict=False)} == {EVERY_S}
+    assert KEEP_S - EVERY_S <= seen[-1].at - seen[0].at <= KEEP_S and seen[-1].lag == seen[-1].at - 1000
+
+
+def test_course_of_what_says_nothing_is_empty_and_of_what_is_gone_forgotten() -> None:
+    courses = Courses()
+    courses.see([row("m", 5, 0.4), row("silent", None)], 1000.0)
+    assert (courses.of("m"), courses.of("silent"), courses.of("nobody")) == ([Seen(1000.0, 5, 0.4, None)], [], [])
+    courses.see([row("m", None)], 1000.0 + KEEP_S + 1)
+    assert courses.of("m") == [], "what ended long ago is no course any more"
+    courses.see([row("m", 5)], 1.0)
+    courses.see([], 4.0)
+    assert courses.of("m") == []
 
 
 def test_task_that_loads_the_plugin_does_not_wait_for_a_server() -> None:

@@ -71,7 +71,7 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
             wait_until(held.safe_at, status)
             clusters, committed = (request.source, request.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, None if request.no_progress else crew.hosts)
-            publish(publication, request, "bulk_copy", job, progress.table, held)
+            publish(publication, request, "bulk_copy", job, progress, held)
 
             def one_round(left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
                 status.update("copying")

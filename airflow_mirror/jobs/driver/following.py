@@ -147,7 +147,7 @@ def _follow(
     try:
         with Watches(job, held, status, tail.gone) as watches:
             groups = DelayMeter()
-            publish(publication, request, "streaming_tail", job, progress.table, held, watches.hold, groups)
+            publish(publication, request, "streaming_tail", job, progress, held, watches.hold, groups)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
                 with followers(tail, held, status, groups, by_hand=not request.plan):
                     _copy_on(crew, start, tail, there, held, progress, watches, status)

@@ -9,8 +9,7 @@ from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.publish import Publication
-from airflow_mirror.jobs.metrics.retained import RetainedWatch
-from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.request import CopyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.sync.hold import HoldWatch
@@ -28,7 +27,7 @@ def open_publication(request: CopyRequest, status: StatusFile) -> Publication:
 
 
 def publish(
-    publication: Publication, request: CopyRequest, kind: str, job: CopyJob, table: Table, held: HeldLease,
+    publication: Publication, request: CopyRequest, kind: str, job: CopyJob, progress: Progress, held: HeldLease,
     hold: HoldWatch | None = None, groups: DelayMeter | None = None,
 ) -> None:  # fmt: skip
     """Publish a copy's figures until ``publication`` is closed; do nothing if it shows them nowhere.
@@ -39,11 +38,9 @@ def publish(
     """
     if not publication.is_open:
         return
-    retained = RetainedWatch(job.source, table)
-    retained.start()
-    publication.at_the_end(retained.close)
+    retained = progress.retained
     watched = Watched(
-        kind=kind, mirror=job.mirror.name, source=job.mirror.source, target=job.mirror.target, table=table,
+        kind=kind, mirror=job.mirror.name, source=job.mirror.source, target=job.mirror.target, table=progress.table,
         epoch=lambda: held.token.epoch, retained=lambda: retained.last, held=lambda: hold.intact if hold else {},
         restored=lambda: hold.restored if hold else {}, groups=groups.read if groups else Delays,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import replace
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
-from airflow_mirror.jobs.metrics.retained import retention_s
+from airflow_mirror.jobs.progress.retained import retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import named
 from airflow_mirror.plan.configs import held_values

@@ -19,8 +19,9 @@ from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import COUNTER, GAUGE, MEASURED, SUMMARY, Figure, Total
-from airflow_mirror.jobs.metrics.measures import Measure, Moment, by_partition, by_topic, worth_listing
-from airflow_mirror.jobs.metrics.retained import Retained
+from airflow_mirror.jobs.metrics.measures import Measure, by_partition, by_topic, worth_listing
+from airflow_mirror.jobs.progress.delay import Moment
+from airflow_mirror.jobs.progress.retained import Retained
 from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.request import LISTED
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,18 +10,11 @@ from typing import Any, NamedTuple
 
 from airflow_mirror.copy.delays import WINDOW_MS
 from airflow_mirror.copy.phase import Phase
-from airflow_mirror.jobs.metrics.retained import Retained
-from airflow_mirror.jobs.progress.table import PATIENCE_S, Row
+from airflow_mirror.jobs.progress.delay import Moment, headroom_s, lag_s
+from airflow_mirror.jobs.progress.retained import Retained
+from airflow_mirror.jobs.progress.table import Row
 
 _RECENT_S = 2 * WINDOW_MS / 1000  # extremes of batches that were sent longer ago are not told any more
-_SILENT_S = 2 * PATIENCE_S  # after that neither its task nor the clusters have said anything of a partition
-
-
-class Moment(NamedTuple):
-    """When something is measured: by a monotonic clock, and since 1970."""
-
-    monotonic_s: float
-    wall_s: float
 
 
 class Spread(NamedTuple):
@@ -94,26 +86,11 @@ def worth_listing(measures: Sequence[Measure], limit: int) -> Sequence[Measure]:
     return sorted(left, key=lambda m: (not m.stopped, m.lag_records is not None, -(m.lag_records or 0)))[:limit]
 
 
-def lag_s(row: Row, now: Moment) -> float | None:
-    """Return how old the oldest record that the target lacks can be, in seconds; 0 if it lacks none, None if unknown.
-
-    Two bounds, of which the lower one holds. It came after the last moment at which nothing was left to copy. And it is
-    not older than the last record that was copied, if timestamps grow along the log; those in the future say nothing.
-    """
-    if row.lag is None:
-        return None
-    if row.is_level:
-        silent_s = now.monotonic_s - max(row.seen_at, row.run.heard_at)
-        return 0.0 if row.state == Phase.DONE or silent_s < _SILENT_S else silent_s
-    bounds = [now.monotonic_s - row.level_at, now.wall_s - row.timestamp_ms / 1000 if row.timestamp_ms else math.inf]
-    return min((bound for bound in bounds if 0 <= bound < math.inf), default=None)
-
-
 def _of_row(row: Row, now: Moment, retained: Retained) -> Measure:
     counters, delays = row.counters, row.delays
     records, size = counters.get("records"), counters.get("bytes")
     behind_s, one = lag_s(row, now), row.range
-    start, kept_s = retained.starts.get(one.source), retained.kept_s.get(one.source_topic)
+    start = retained.starts.get(one.source)
     left = row.position is not None and row.state != Phase.DONE  # what is done can lose nothing
     recent = now.monotonic_s - row.measured_at < _RECENT_S
     return Measure(
@@ -125,7 +102,7 @@ def _of_row(row: Row, now: Moment, retained: Retained) -> Measure:
         lag_bytes=None if row.lag is None else _bytes_of(row.lag, records, size),
         lag_s=behind_s,
         headroom_records=max(row.position or 0, one.start_offset) - start if left and start is not None else None,
-        headroom_s=kept_s - behind_s if left and kept_s is not None and behind_s is not None else None,
+        headroom_s=headroom_s(row, behind_s, retained),
         records=records,
         bytes=size,
         age=_spread(delays.batches, delays.age_sum_ms, delays.age_min_ms, delays.age_max_ms, recent),

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress.bar import Draw, progress_bar
+from airflow_mirror.jobs.progress.delay import Moment, behind
 from airflow_mirror.jobs.progress.figures import Course, summary_of, worth_listing
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener
 from airflow_mirror.jobs.progress.poller import poll
+from airflow_mirror.jobs.progress.retained import RetainedWatch
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.progress.wording import describe
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -36,7 +38,7 @@ class Progress:
     :param source: reference to its settings; ``target`` likewise.
     :param committed_only: whether the last stable offset or the high watermark counts as a partition's end.
     :param hosts: where tasks reach this process; None: they are not to, and nothing listens.
-    :ivar table: of the partitions.
+    :ivar table: of the partitions. :ivar retained: what the source keeps of them.
     :ivar report_to: for ``CopyWork``; None when no port was opened: there are no counters then, and no rates in bytes or
         records.
     """
@@ -46,6 +48,7 @@ class Progress:
         hosts: Hosts | None = LOOPBACK,
     ) -> None:  # fmt: skip
         self.table = Table(ranges)
+        self.retained = RetainedWatch(source, self.table)
         self._status, self._course, self._stop = status, Course(), threading.Event()
         looks = source, target, committed_only, self.table, self._stop
         self._look = threading.Thread(target=poll, args=looks, name="look", daemon=True)
@@ -66,6 +69,7 @@ class Progress:
     def start(self) -> None:
         """Begin to report."""
         self._look.start()
+        self.retained.start()
         self._thread.start()
 
     def stop(self, results: Iterable[PartitionResult] = ()) -> None:
@@ -74,6 +78,7 @@ class Progress:
         self._stop.set()
         self._thread.join(timeout=10)
         self._look.join(timeout=1)  # its answer may be late
+        self.retained.close()
         if self._listener is not None:
             self._listener.close()
 
@@ -95,6 +100,7 @@ class Progress:
         now = time.monotonic()
         rows = self._course.look(self.table.rows(), now)
         summary = summary_of(rows, now) | {"throttled": self.table.throttled}
+        summary |= behind(rows, Moment(now, time.time()), self.retained.last)
         if draw is not None:
             draw(summary, rows)
         elif last or now - self._said >= _LINE_EVERY_S:

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, InvalidField
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.metrics import publish
-from airflow_mirror.jobs.metrics import retained as retained_watch
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.files import FilesCollector
-from airflow_mirror.jobs.metrics.measures import Moment, Spread, by_partition, lag_s
+from airflow_mirror.jobs.metrics.measures import Spread, by_partition
 from airflow_mirror.jobs.metrics.publish import Publication
-from airflow_mirror.jobs.metrics.retained import Retained, RetainedWatch, look
+from airflow_mirror.jobs.progress import retained as retained_watch
+from airflow_mirror.jobs.progress.delay import Moment, behind, lag_s
+from airflow_mirror.jobs.progress.retained import Retained, RetainedWatch, look
 from airflow_mirror.jobs.progress.table import Row, Run, Table
 from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -132,6 +134,22 @@ def a_row(position: int | None, end: int | None, state: Phase, **known: Any) -> 
 )
 def test_lag_in_seconds_is_the_lower_of_two_bounds(row: Row, seconds: float | None) -> None:
     assert lag_s(row, Moment(1000.0, 1_700_000_000.0)) == seconds
+
+
+def test_mirror_lags_as_its_slowest_partition_and_has_the_headroom_of_the_tightest() -> None:
+    """Also one that is level: so long its topic keeps what comes next. What is done, or kept for ever, has none."""
+    now, kept = Moment(1000.0, 1_700_000_000.0), Retained({}, {"orders": 3600.0, "short": 90.0})
+    level = a_row(9, 9, Phase.FOLLOWING, seen_at=999.0)
+    late = a_row(5, 9, Phase.COPYING, level_at=949.96)
+    unknown = a_row(None, None, Phase.OPENING)
+    short = replace(level, range=ranges("short", end=None)[0])
+    done, ever = replace(short, state=Phase.DONE), replace(late, range=ranges("ever", end=None)[0])
+    assert behind([unknown], now, kept) == {"lag_s": None, "headroom_s": None}
+    assert behind([level, unknown], now, kept) == {"lag_s": 0.0, "headroom_s": 3600}
+    assert behind([level, late], now, kept) == {"lag_s": 50.0, "headroom_s": 3550}
+    assert behind([late, short, ever], now, kept) == {"lag_s": 50.0, "headroom_s": 90}
+    assert behind([late, done], now, kept)["headroom_s"] == 3550
+    assert behind([late], now, Retained()) == {"lag_s": 50.0, "headroom_s": None}
 
 
 def test_topic_lags_as_long_as_its_slowest_partition() -> None:

@@ -16,7 +16,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import MEASURED, Figure
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
-from airflow_mirror.jobs.metrics.retained import Retained
+from airflow_mirror.jobs.progress.retained import Retained
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.request import LISTED
 

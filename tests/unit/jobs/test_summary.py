@@ -37,6 +37,7 @@ from airflow_mirror.jobs.progress.figures import (
     worth_listing,
 )
 from airflow_mirror.jobs.progress.listener import Hosts
+from airflow_mirror.jobs.progress.retained import Retained, RetainedWatch
 from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
@@ -337,10 +338,29 @@ def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
     assert (final["state"], final["phase"], final["summary"]) == ("SUCCEEDED", "done", {"records": 7})
 
 
+def ask_nobody(monkeypatch: pytest.MonkeyPatch, **kept_s: float) -> None:
+    """Let neither cluster be asked: nobody knows positions, and what the source keeps is given."""
+    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    monkeypatch.setattr(RetainedWatch, "_run", lambda self: setattr(self, "last", Retained({}, kept_s)))
+
+
+def test_summary_of_a_running_job_has_lag_and_headroom_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_nobody(monkeypatch, orders=3600.0)
+    progress = keeper.Progress("s", "t", [tail()], True, StatusFile(tmp_path), None)
+    progress.table.see(("orders", 0, 0), 9, 9)
+    progress.start()
+    progress.retained._thread.join()
+    progress.stop()
+    summary = json.loads((tmp_path / "status.json").read_text())["summary"]
+    assert (summary["lag_s"], summary["headroom_s"]) == (0.0, 3600)
+
+
 def test_job_leaves_exact_rows_and_a_line_in_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    ask_nobody(monkeypatch)
     monkeypatch.setattr(figures, "MAX_ROWS", 1)
     progress = keeper.Progress("s", "t", [bounded(0), bounded(1)], True, StatusFile(tmp_path))
     assert progress.report_to and progress.report_to.startswith("127.0.0.1 ")
@@ -364,7 +384,7 @@ def test_job_leaves_exact_rows_and_a_line_in_its_log(
 def test_job_without_a_port_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    ask_nobody(monkeypatch)
     nowhere = Hosts("192.0.2.1", "driver.example")  # TEST-NET-1: no interface has it
     progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), nowhere)
     assert progress.report_to is None and "can't listen on 192.0.2.1" in caplog.text
@@ -377,7 +397,7 @@ def test_job_without_a_port_is_shown(
 def test_job_that_is_to_listen_nowhere_is_shown_and_opens_no_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    ask_nobody(monkeypatch)
     before = listeners([os.getpid()])
     progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), None)
     assert progress.report_to is None and listeners([os.getpid()]) == before
@@ -394,7 +414,7 @@ def test_a_tail_with_nothing_to_do_says_so_once_then_once_an_hour_and_at_each_ch
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock[0], time=lambda: clock[0]))
     progress = keeper.Progress("s", "t", [tail()], True, StatusFile(tmp_path), None)
     summary = {"lag": 0, "offsets": None, "partitions": 1, "records_per_s": 0}
     monkeypatch.setattr(keeper, "summary_of", lambda *_: summary)

@@ -60,7 +60,7 @@ class RetainedWatch:
 
     def _run(self) -> None:
         with ClusterAdmin(load(self._source, "source")) as admin:
-            read_at = -math.inf
+            read_at, said = -math.inf, ""
             while not self._ended.is_set():
                 again = time.monotonic() - read_at >= _SETTINGS_EVERY_S
                 try:
@@ -68,7 +68,8 @@ class RetainedWatch:
                     read_at = time.monotonic() if again else read_at
                 except MirrorError as e:  # an old answer would pass for a new one
                     self.last, read_at = Retained(), -math.inf
-                    log.info("what the source keeps is unknown: %s", e)
+                    if str(e) != said:  # who may not ask is refused each time
+                        log.info("what the source keeps is unknown: %s", said := str(e))
                 self._ended.wait(EVERY_S)
 
 
