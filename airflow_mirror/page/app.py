@@ -17,6 +17,7 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.hooks.home import home
 from airflow_mirror.page import files
 from airflow_mirror.page.actions import actions_of
+from airflow_mirror.page.approvals import Approval, by_mirror, waiting
 from airflow_mirror.page.looks import Looks
 from airflow_mirror.page.rights import Rights
 from airflow_mirror.page.rows import PHASES
@@ -69,11 +70,13 @@ class _Page:
     def every(self, rights: Allowed) -> dict[str, Any]:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
         looked = self._looks.targets(WAIT_S)
-        mirrors = {one["target_id"]: [row for row in one["mirrors"] if rights.sees(row["dag"])] for one in looked}
-        shown = (one for one in looked if mirrors[one["target_id"]] or (one["error"] and rights.reads_all))
+        rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
+        waits = by_mirror(waiting(), rows, rights.sees_approvals)
+        with_mirrors = {row["target_id"] for row in rows}
+        shown = (one for one in looked if one["target_id"] in with_mirrors or (one["error"] and rights.reads_all))
         return {
             "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
-            "mirrors": [row | {"actions": actions_of(row, rights.starts)} for rows in mirrors.values() for row in rows],
+            "mirrors": [_told(row, rights, waits.get((row["target_id"], row["mirror"]), [])) for row in rows],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
 
@@ -107,6 +110,12 @@ class _Page:
             if (report := self._looks.report(target, mirror, run)) is not None:
                 return Response(render(report), media_type="text/html")
         raise HTTPException(404, "this host has no such file: it lies on the disk of the worker that wrote it")
+
+
+def _told(row: dict[str, Any], rights: Rights, waits: list[Approval]) -> dict[str, Any]:
+    """Return a mirror with what is for this user alone: what he may do, and what he may answer."""
+    own = {"actions": actions_of(row, rights.starts), "approvals": [one.to_dict() for one in waits]}
+    return row | own | {"needs_person": row["needs_person"] or bool(waits)}
 
 
 def _own(name: str) -> Response:

@@ -157,6 +157,16 @@ function Fence({ row }) {
   });
 }
 
+// What waits for a person's answer: Airflow asks it, and its page of the task takes the answer.
+const Approvals = ({ row }) => row.approvals.map((one) => {
+  const parts = ["dags", one.dag, "runs", one.run, "tasks", one.task, ...(one.map_index >= 0 ? ["mapped", String(one.map_index)] : []), "required_actions"];
+  return h(Box, { key: parts.join(" "), bg: "blue.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },
+    h(Flex, { gap: 3, wrap: "wrap", align: "baseline" },
+      h(Text, { fontWeight: 600, color: "blue.fg", overflowWrap: "anywhere" }, one.subject),
+      h(Link, { to: `/${parts.map(encodeURIComponent).join("/")}` }, h(Text, { fontSize: "sm", color: "fg.info" }, "Answer it")),
+      h(Muted, { as: "span" }, `${one.dag} waits since ${date(one.since)}`)));
+});
+
 function Phases({ phases, at }) {
   return h(Flex, { gap: 1, role: "list", "aria-label": "phases" }, phases.map((phase, n) =>
     h(Box, { key: phase, flex: 1, role: "listitem", "aria-current": n === at ? "step" : undefined },
@@ -189,7 +199,7 @@ function Wrong({ row, most = 2 }) {
   const blocks = row.findings.filter((one) => one.level === "block");
   const others = row.findings.filter((one) => one.level !== "block");
   const left = others.length - most;
-  return h(Fragment, null, h(Fence, { row }), [...blocks, ...others.slice(0, most)].map((one, n) => h(Finding, { key: n, ...one })),
+  return h(Fragment, null, h(Fence, { row }), h(Approvals, { row }), [...blocks, ...others.slice(0, most)].map((one, n) => h(Finding, { key: n, ...one })),
     most > 0 && left > 0 && h(Muted, { pl: 3 }, `and ${number(left)} more to know`));
 }
 
@@ -354,7 +364,7 @@ function One({ target, mirror }) {
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
         row.dag && h(Link, { to: `/dags/${encodeURIComponent(row.dag)}` }, h(Text, { color: "fg.info", fontSize: "sm" }, row.dag))),
-      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
+      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     course.length > 0 && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),

@@ -34,6 +34,10 @@ class Rights:
         """Return whether the user may read the logs of a mirror's jobs too."""
         return self.sees(dag) and (dag is None or self._may("GET", dag, DagAccessEntity.TASK_LOGS))
 
+    def sees_approvals(self, dag: str) -> bool:
+        """Return whether the user may see what runs of a DAG ask a person."""
+        return self._may("GET", dag, DagAccessEntity.HITL_DETAIL)
+
     def starts(self, dag: str) -> bool | None:
         """Return of a DAG whose runs the user may start whether it is turned off; None: he may not, or there is none."""
         if dag not in self._starts:

@@ -145,6 +145,18 @@ def test_report_without_a_file_comes_from_the_ledger(open_page: Open) -> None:
     seen(opened.value, "prove_fence")
 
 
+def test_approval_that_waits_is_shown_with_the_way_to_its_answer(open_page: Open, airflow: AirflowStandalone) -> None:
+    run = airflow.trigger("night_of_bigmove", run_id="asks")
+    page = open_page("")
+    seen(page, "Cut over bigmove?")
+    page.get_by_role("link", name="Answer it").click()
+    page.wait_for_url(f"**{BASE}/dags/night_of_bigmove/runs/{run}/tasks/approve_cutover/required_actions")
+    page.get_by_role("button", name="Reject").click(timeout=PATIENCE_MS)
+    page = open_page("plugin/mirrors?target=dc2&mirror=bigmove")
+    seen(page, "copying 42 %")
+    expect(page.get_by_text("Cut over bigmove?")).to_have_count(0, timeout=PATIENCE_MS)
+
+
 def test_names_are_shown_and_never_run(open_page: Open) -> None:
     page = open_page("plugin/mirrors?target=dc2&mirror=by-hand")
     seen(page, HOSTILE)

@@ -158,7 +158,7 @@ def a_night(world: World, dag: str) -> None:
     world.fence(orders)
     world.report(orders, "manual__2026-11-27T19_30")
 
-    world.plan("bigmove", {"archive": 1}, dag)
+    world.plan("bigmove", {"archive": 1}, "night_of_bigmove")
     world.own("bigmove", "archive")
     half = {
         "lag": 5_800_000,

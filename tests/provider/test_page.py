@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -21,11 +22,16 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, update
+from sqlalchemy import delete, insert, update
 
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.operators.pace import PaceMirrorOperator
@@ -338,6 +344,65 @@ def test_what_can_not_be_wished_is_refused_and_changes_nothing(
         PaceMirrorOperator(task_id="t", mirror=one, action=action, rate=rate).execute(context)
     (row,) = get(page, "/list").json()["mirrors"]
     assert (row["pause"], row["rate"]) == (None, None)
+
+
+@contextmanager
+def asked(dag: str, subject: str, *, state: str = "deferred", answered: bool = False, **conf: str) -> Iterator[None]:
+    """Let a run of a DAG ask a person."""
+    now, ti, run = timezone.utcnow(), uuid4(), f"manual__{uuid4().hex[:6]}"
+    with create_session() as session:
+        session.add(
+            DagRun(dag_id=dag, run_id=run, run_type="manual", conf=conf, run_after=now, state=DagRunState.RUNNING)
+        )
+        session.flush()
+        values = {"id": ti, "dag_id": dag, "run_id": run, "task_id": "approve", "map_index": -1, "state": state}
+        needed = {"pool": "default_pool", "pool_slots": 1, "queue": "q", "try_number": 1, "max_tries": 0}
+        session.execute(insert(TaskInstance).values(**values, **needed))
+        one = HITLDetail(ti_id=ti, options=["Approve", "Reject"], subject=subject, params={})
+        one.responded_at = now if answered else None
+        session.add(one)
+    yield
+    with create_session() as session:
+        session.execute(delete(HITLDetail).where(HITLDetail.ti_id == ti))
+        session.execute(delete(TaskInstance).where(TaskInstance.id == ti))
+        session.execute(delete(DagRun).where(DagRun.run_id == run))
+
+
+def waits(page: TestClient, who: str = "admin", role: str = "ADMIN") -> dict[str, list[str]]:
+    """What waits for a person, by mirror."""
+    rows = get(page, "/list", who, role).json()["mirrors"]
+    assert all(row["needs_person"] is bool(row["approvals"]) for row in rows)
+    return {row["mirror"]: [one["subject"] for one in row["approvals"]] for row in rows if row["approvals"]}
+
+
+def test_approval_that_waits_is_on_the_mirrors_of_its_dag_or_on_the_one_that_its_form_names(
+    world: World, page: TestClient
+) -> None:
+    three_mirrors(world)
+    world.plan("more", {"more": 1}, DAGS[0])
+    world.own("more", "more")
+    with asked(DAGS[0], f"Cut over? {HOSTILE}"):
+        assert waits(page) == {"more": [f"Cut over? {HOSTILE}"], "orders": [f"Cut over? {HOSTILE}"]}
+        (row,) = [row for row in get(page, "/list").json()["mirrors"] if row["mirror"] == "more"]
+        (one,) = row["approvals"]
+        assert (one["dag"], one["task"], one["map_index"]) == (DAGS[0], "approve", -1) and "conf" not in one
+    with asked(DAGS[0], "Cut over?", name="more"), asked("kafka_failback", "Return?", name="pay", target="dc2"):
+        assert waits(page) == {"more": ["Cut over?"], "pay": ["Return?"]}
+    with asked("kafka_drill", "Delete the disk?", name="orders"):
+        assert waits(page) == {}, "a DAG that has nothing to do with mirrors may call something so"
+
+
+def test_approval_that_was_answered_or_whose_task_has_ended_waits_no_more(world: World, page: TestClient) -> None:
+    three_mirrors(world)
+    with asked(DAGS[0], "a", answered=True), asked(DAGS[0], "b", state="failed"):
+        assert waits(page) == {}
+
+
+def test_approval_is_seen_by_who_may_see_what_its_dag_asks(world: World, page: TestClient) -> None:
+    three_mirrors(world)
+    with asked("kafka_failback", "Return?", name="orders"):
+        assert waits(page, f"anna:{DAGS[0]}", "VIEWER") == {}
+        assert waits(page, f"anna:{DAGS[0]},kafka_failback", "VIEWER") == {"orders": ["Return?"]}
 
 
 def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:

@@ -1,6 +1,7 @@
 """DAGs whose readers may see the mirrors of the tests, and one that has none."""
 
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, BaseOperator, Context
 
 from airflow_mirror.hooks.home import mirror_home
@@ -26,6 +27,9 @@ with DAG("night_of_orders", schedule=None, tags=["kafka"]):
 for acts in ("kafka_lift_fence", "kafka_pace", "kafka_failback"):  # what becomes of their runs others test
     with DAG(acts, schedule=None, is_paused_upon_creation=acts == "kafka_lift_fence"):
         EmptyOperator(task_id="nothing")
+
+with DAG("night_of_bigmove", schedule=None):
+    ApprovalOperator(task_id="approve_cutover", subject="Cut over bigmove?", defaults="Reject")
 
 with DAG("something_else", schedule=None):
     EmptyOperator(task_id="nothing")

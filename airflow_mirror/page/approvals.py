@@ -1,0 +1,84 @@
+"""Which runs wait for a person about which mirror: Airflow's required actions, as its database has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from airflow.utils.state import State
+from sqlalchemy import select
+
+_MOST = 200
+# Of the package: they ask about a mirror that another DAG has planned, and their forms name it.
+_BY_NAME = ("kafka_failback", "kafka_failover")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """A task that waits for an answer.
+
+    :param since: seconds since 1970. :param conf: with which its run was triggered.
+    """
+
+    dag: str
+    run: str
+    task: str
+    map_index: int
+    subject: str
+    since: float
+    conf: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the page is told. What else a run was triggered with is nobody's who may not read its DAG."""
+        return {key: value for key, value in asdict(self).items() if key != "conf"}
+
+
+def waiting() -> list[Approval]:
+    """Return what waits for an answer now, of whatever DAG; the oldest first."""
+    asked = (
+        select(
+            TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state,
+            HITLDetail.subject, HITLDetail.created_at, DagRun.conf,
+        )
+        .select_from(HITLDetail)
+        .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+        .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
+        .where(HITLDetail.responded_at.is_(None))
+        .order_by(HITLDetail.created_at)
+        .limit(_MOST)
+    )  # fmt: skip
+    with create_session() as session:
+        rows = session.execute(asked).all()
+    return [
+        Approval(
+            dag=dag, run=run, task=task, map_index=index, subject=subject, since=at.timestamp(),
+            conf=conf if isinstance(conf, dict) else {},
+        )
+        for dag, run, task, index, state, subject, at, conf in rows if state not in State.finished
+    ]  # fmt: skip
+
+
+def by_mirror(
+    approvals: Iterable[Approval], rows: Iterable[Mapping[str, Any]], sees: Callable[[str], bool]
+) -> dict[tuple[str, str], list[Approval]]:
+    """Return what waits, by the mirror that it is about: target's connection id, and name.
+
+    That is the mirror that the run's form names, of those of its DAG; all of these if it names none of them.
+
+    :param rows: of the list. :param sees: whether the user may see what a DAG asks.
+    """
+    every = [(row["target_id"], row["mirror"], row["dag"]) for row in rows]
+    found: dict[tuple[str, str], list[Approval]] = {}
+    for one in approvals:
+        name, target = one.conf.get("name"), one.conf.get("target")
+        named = [(t, m) for t, m, dag in every if m == name and (dag == one.dag or one.dag in _BY_NAME)]
+        exact = [(t, m) for t, m in named if t == target] or named
+        about = exact or [(t, m) for t, m, dag in every if dag == one.dag]
+        for key in about if sees(one.dag) else ():
+            found.setdefault(key, []).append(one)
+    return found
