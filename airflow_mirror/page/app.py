@@ -48,6 +48,7 @@ def make_app(looks: Looks) -> FastAPI:
     page = _Page(looks)
     app.get("/list")(page.every)
     app.get("/one")(page.one)
+    app.get("/clients")(page.clients)
     app.get("/files/{mirror}/{path:path}")(page.file)
     app.get("/{name}")(_own)
     app.exception_handler(MirrorError)(lambda _, error: JSONResponse({"detail": str(error)}, 503))
@@ -82,14 +83,24 @@ class _Page:
 
     def one(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
         """Return one mirror. One that does not exist, and one that a user may not see, are the same to him."""
-        for row in self.every(rights)["mirrors"]:
-            if (row["target_id"], row["mirror"]) == (target, mirror):
-                closely = self._looks.mirror(target, mirror, WAIT_S)
-                return {
-                    "row": row, "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror),
-                    "course": self._looks.course(target, mirror),
-                }  # fmt: skip
-        raise HTTPException(404, "no such mirror")
+        rows = {row["mirror"]: row for row in self.every(rights)["mirrors"] if row["target_id"] == target}
+        if mirror not in rows:
+            raise HTTPException(404, "no such mirror")
+        closely = self._looks.mirror(target, mirror, WAIT_S)
+        if closely is not None:  # a drill has a mirror of its own, which is another DAG's
+            seen = {name: its for name, its in closely["drills"].items() if name in rows or rights.reads_all}
+            closely = {**closely, "drills": seen}
+        return {
+            "row": rows[mirror], "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror),
+            "course": self._looks.course(target, mirror),
+        }  # fmt: skip
+
+    def clients(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
+        """Return who reads and writes a mirror's topics: asked for this, and not by a look at the mirror."""
+        shown = self.every(rights)["mirrors"]
+        if not any((row["target_id"], row["mirror"]) == (target, mirror) for row in shown):
+            raise HTTPException(404, "no such mirror")
+        return self._looks.clients(target, mirror, WAIT_S) or {"looking": True}
 
     def file(self, rights: Allowed, mirror: str, path: str) -> Response:
         """Return a file of a mirror; a cutover's report from its target where this host lacks the file."""

@@ -340,6 +340,71 @@ function Topics({ topics }) {
     rows.length > 100 && h(Muted, { mt: 2 }, `and ${number(rows.length - 100)} more topics, less far behind`));
 }
 
+// Who reads and writes, asked when somebody wants to know: it is a burden for clusters with many groups.
+function Clients({ row }) {
+  const [at, setAt] = useState(0); // how often somebody has asked
+  const [told, setTold] = useState(null);
+  useEffect(() => {
+    if (!at) return undefined;
+    const over = new AbortController();
+    const ask = async () => {
+      try {
+        const answer = await fetch(address(`clients${query(row)}`), { signal: over.signal, credentials: "same-origin" });
+        if (!answer.ok) throw new Error(`The API server answers ${answer.status}.`);
+        const data = await answer.json();
+        if (data.looking) setTimeout(() => over.signal.aborted || ask(), 700);
+        else setTold(data);
+      } catch (e) {
+        if (!over.signal.aborted) setTold({ error: e.message });
+      }
+    };
+    setTold(undefined);
+    ask();
+    return () => over.abort();
+  }, [at]);
+  const found = told?.clients;
+  const opened = found?.opened_ms > 0;
+  const ago = (ms) => (ms < 0 ? "–" : `${time((found.at_ms - ms) / 1000)}${found.at_ms - ms < 1000 ? "" : " before"}`);
+  const table = (titles, rows, cells) => h(Table.Root, { size: "sm", mb: 3 },
+    h(Table.Header, null, h(Table.Row, { bg: "transparent" }, titles.map((title) => h(Table.ColumnHeader, { key: title }, title)))),
+    h(Table.Body, null, rows.map((one, n) => h(Table.Row, { key: n, bg: one.waiting ? "orange.subtle" : "transparent", verticalAlign: "top" },
+      cells(one).map((text, i) => h(Table.Cell, { key: i, overflowWrap: "anywhere" }, text))))));
+  const few = (names) => names.slice(0, 5).join(", ") + (names.length > 5 ? ` and ${number(names.length - 5)} more` : "");
+  return h(Fragment, null,
+    h(Button, { size: "xs", variant: "outline", disabled: told === undefined, onClick: () => setAt(at + 1) }, told === undefined ? "Both clusters are being asked …" : found ? "Ask again" : "Ask who reads and writes"),
+    told?.error && h(Text, { color: "fg.error", mt: 2 }, told.error), told?.unknown && h(Muted, { mt: 2 }, told.unknown),
+    found && h(Box, { mt: 3 },
+      h(Muted, { mb: 2, role: "status" }, `${number(found.readers_count)} groups, ${number(found.writers_count)} producers${opened ? `; ${number(found.waiting)} have not come to the target, ${number(found.newcomers)} producers without a transactional id have` : ""}; asked ${date(found.at_ms / 1000)}`),
+      found.readers.length > 0 && table(["group", "kind", "on the source", "members there", "topics", ...(opened ? ["on the target"] : [])], found.readers,
+        (one) => [one.group, one.kind, one.state, few(one.clients) || "none", few(one.topics), ...(opened ? [one.on_target] : [])]),
+      found.writers.length > 0 && table(["producer", "last record", "topics", ...(opened ? ["on the target"] : [])], found.writers,
+        (one) => [one.name, ago(one.last_ms), few(one.topics), ...(opened ? [one.on_target || "?"] : [])]),
+      [...found.unseen, found.untold].map((line, n) => h(Muted, { key: n, fontSize: "xs", overflowWrap: "anywhere" }, `not seen: ${line}`))));
+}
+
+// What drills have found, and the trend of it.
+function Drills({ name, drills }) {
+  const colour = (of) => `var(--chakra-colors-${of})`;
+  const small = { fontSize: 11, fill: colour("fg-muted") };
+  const seconds = (n) => (n == null ? "–" : `${n.toFixed(2)} s`);
+  return h(Box, { mb: 4 }, h(Muted, { mb: 2 }, name),
+    h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 }, drills.charts.map((c) => {
+      const said = `${c.title} of ${c.points.length} drills, ${c.first} to ${c.last}: ${c.points.map((p) => p.text).join("; ")}`;
+      return h(Box, { key: c.title }, h(Muted, { fontSize: "xs" }, `${c.title}, at most ${c.most} ${c.unit}`),
+        h("svg", { viewBox: `0 0 ${c.width} ${c.height}`, width: "100%", style: { maxWidth: "36rem" }, role: "img", "aria-label": said },
+          h("line", { x1: c.left, x2: c.right, y1: c.bottom, y2: c.bottom, stroke: colour("border") }),
+          c.wanted != null && h("line", { x1: c.left, x2: c.right, y1: c.wanted, y2: c.wanted, stroke: colour("red-solid"), strokeDasharray: "3 3" }),
+          c.lines.map((line) => h("polyline", { key: line, points: line, fill: "none", stroke: colour("blue-solid"), strokeWidth: 1.5 })),
+          c.points.map((p) => h("circle", { key: p.x, cx: p.x, cy: p.y, r: 3, fill: colour(p.bad ? "red-solid" : "blue-solid") }, h("title", null, p.text))),
+          h("text", { ...small, x: c.left, y: c.height - 4 }, c.first), h("text", { ...small, x: c.right, y: c.height - 4, textAnchor: "end" }, c.last)));
+    })),
+    h(Table.Root, { size: "sm", mt: 2 },
+      h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["drill", "RPO", "RTO", "lost", "read again", "outcome"].map((title) => h(Table.ColumnHeader, { key: title }, title)))),
+      h(Table.Body, null, drills.rows.map((one) => h(Table.Row, { key: one.run, bg: "transparent" },
+        [[date(one.at)], [seconds(one.rpo_s), "rpo_s"], [seconds(one.rto_s), "rto_s"], [number(one.lost)], [number(one.reread)]].map(([text, key], n) => h(Table.Cell, { key: n, color: one.over.includes(key) ? "red.fg" : undefined, whiteSpace: "nowrap" }, text)),
+        h(Table.Cell, { overflowWrap: "anywhere", color: one.missed ? "red.fg" : undefined }, one.outcome))))));
+}
+
 function Reports({ row, closely, files }) {
   const runs = (closely?.runs ?? []).map((run) => ({ path: `${row.mirror}/runs/${run}/report.html`, text: `Cutover ${run}` }));
   const kinds = { "report.html": "Cutover", "drill.html": "Drill" };
@@ -371,6 +436,8 @@ function One({ target, mirror }) {
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),
     h(Panel, { title: "Checks" }, checks.length ? checks.map((one, n) => h(Finding, { key: n, ...one })) : h(Muted, null, closely ? "Nothing is wrong." : "…")),
     h(Panel, { title: "Topics" }, h(Topics, { topics: closely?.topics ?? [] })),
+    h(Panel, { title: "Clients" }, h(Clients, { row })),
+    Object.keys(closely?.drills ?? {}).length > 0 && h(Panel, { title: "Drills" }, Object.entries(closely.drills).map(([name, drills]) => h(Drills, { key: name, name, drills }))),
     h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
       h(Panel, { title: "Plan" }, plan
         ? h(Fragment, null, h(Muted, null, `${plan.hash.slice(0, 12)}, made ${date(plan.created_at)}`), plan.findings.map((one, n) => h(Finding, { key: n, ...one })),

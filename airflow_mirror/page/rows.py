@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,10 @@ from airflow_mirror.cutover.decision import UP, fence_state
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import timeline
 from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.extras.clients.inventory import Inventory
+from airflow_mirror.extras.drill.report import over
+from airflow_mirror.extras.drill.store import Drill
+from airflow_mirror.extras.drill.trend import charts
 from airflow_mirror.jobs.health.judging import Facts
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import BLOCK, PASS, Finding
@@ -22,6 +26,7 @@ from airflow_mirror.plan.model import Plan
 
 PHASES = ("plan", "copy", "follow", "cut over", "in production")
 MOST = 500  # names of one kind, and findings
+MOST_DRILLS = 30
 _FIGURES = ("lag", "lag_s", "headroom_s", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
 
 
@@ -152,6 +157,28 @@ def topics_of(plan: Plan, facts: Facts | None) -> list[dict[str, Any]]:
         }
         for t in plan.topics
     ]  # fmt: skip
+
+
+def clients_in(found: Inventory) -> dict[str, Any]:
+    """Return who is there, each with why he is waited for, if he is."""
+    whole = found.to_dict()
+    for kind, every in (("readers", found.readers), ("writers", found.writers)):
+        rows = [{**asdict(one), "waiting": one.waiting if found.opened_ms else ""} for one in every[:MOST]]
+        whole |= {kind: rows, f"{kind}_count": len(every)}
+    return whole | {"waiting": len(found.waiting)}
+
+
+def drills_in(drills: Sequence[Drill]) -> dict[str, Any]:
+    """Return what drills have found, the newest first, and their trend as coordinates. :param drills: oldest first."""
+    rows = [
+        {
+            "run": one.run, "at": one.at_ms / 1000, "outcome": one.outcome, "missed": one.missed != [],
+            "over": list(over(one)),
+            **{key: _number(one.figures.get(key)) for key in ("rpo_s", "rto_s", "lost", "reread")},
+        }
+        for one in drills[: -MOST_DRILLS - 1 : -1]
+    ]  # fmt: skip
+    return {"rows": rows, "charts": charts(drills)}
 
 
 def night_of(reports: Mapping[str, CutoverReport]) -> dict[str, Any] | None:

@@ -82,6 +82,25 @@ def test_lag_and_rate_stand_in_the_list_and_are_lines_once_they_were_seen_for_a_
         assert (line.locator("path").get_attribute("d") or "").count("L") >= 1
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_drills_have_a_table_and_their_trend_as_lines(open_page: Open, scheme: str) -> None:
+    page = open_page(ORDERS, scheme=scheme, height=2600)
+    chart = page.get_by_role("img", name=re.compile("RPO of 5 drills"))
+    expect(chart).to_be_visible(timeout=PATIENCE_MS)
+    expect(chart.locator("circle")).to_have_count(5)
+    expect(page.get_by_role("row").filter(has_text="6.20 s")).to_contain_text("31 records lost")
+
+
+def test_clients_are_asked_for_by_a_click(open_page: Open) -> None:
+    page = open_page(ORDERS)
+    seen(page, "228 partitions, 131 behind")
+    page.get_by_role("button", name="Ask who reads and writes").click()
+    seen(page, re.compile(r"\d+ groups, \d+ producers; asked"))
+    seen(page, "not seen: no broker lists")
+    seen(page, "but this broker does not serve it at all")  # the driven one has no groups
+    page.get_by_role("button", name="Ask again").focus()
+
+
 def test_a_person_needs_no_mouse(open_page: Open) -> None:
     page = open_page(LIST)
     seen(page, "source fenced")

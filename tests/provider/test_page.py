@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,11 +34,14 @@ from airflow.utils.state import DagRunState
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, insert, update
 
+from airflow_mirror.extras.clients.inventory import NOT_YET, READS, Inventory, Reader, Writer
+from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.operators.pace import PaceMirrorOperator
-from airflow_mirror.page import app, looks
+from airflow_mirror.page import app, closely, looks
 from airflow_mirror.page.actions import ACTIONS
 from airflow_mirror.page.app import make_app
+from airflow_mirror.page.rows import clients_in
 from airflow_mirror.plan.findings import BLOCK
 from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World, finding
@@ -147,7 +151,16 @@ def three_mirrors(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["list", "one?target=dc2&mirror=orders", "files/orders/x", "page.js", "icon.svg", "nothing"]
+    "path",
+    [
+        "list",
+        "one?target=dc2&mirror=orders",
+        "clients?target=dc2&mirror=orders",
+        "files/orders/x",
+        "page.js",
+        "icon.svg",
+        "nothing",
+    ],
 )
 def test_nobody_is_told_anything_before_he_has_logged_in(page: TestClient, path: str) -> None:
     assert page.get(f"/{path}").status_code == 401
@@ -496,6 +509,92 @@ def test_what_no_job_would_say_takes_nobodys_page_away(world: World, page: TestC
     rows = {row["mirror"]: row for row in get(page, "/list").json()["mirrors"]}
     assert set(rows) == {"odd", "orders", "pay", "byhand"}
     assert (rows["odd"]["lag"], rows["odd"]["follows"]["groups"]["said"]) == (None, [str(wrong)])
+
+
+# --- on demand, and of drills ----------------------------------------------------------------------------------------
+
+
+def an_inventory(opened_ms: int = 0) -> Inventory:
+    return Inventory(
+        mirror="orders", at_ms=9_000, opened_ms=opened_ms, newcomers=2, unseen=["producers: why"],
+        readers=[
+            Reader(group=HOSTILE, kind="consumer", state="Stable", clients=["c-1 at h"], topics=["orders"]),
+            Reader(group="old", kind="consumer", state="Empty", clients=[], topics=["orders"], on_target=READS),
+        ],
+        writers=[Writer(name="tx", transactional=True, topics=["orders"], last_ms=8_000, on_target=NOT_YET)],
+    )  # fmt: skip
+
+
+def test_clients_are_asked_for_when_somebody_wants_to_know_and_not_in_each_look(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    asked, free = list[str](), threading.Event()
+
+    def look(plan: Any, *_: Any) -> Inventory:
+        asked.append(plan.mirror.name)
+        assert free.wait(60)
+        return an_inventory(opened_ms=5_000)
+
+    monkeypatch.setattr(closely, "look", look)
+    world.create({"orders": [0]})
+    three_mirrors(world)
+    get(page, "/list")
+    get(page, "/one", target="dc2", mirror="orders")
+    assert asked == []
+    one = {"target": "dc2", "mirror": "orders"}
+    monkeypatch.setattr(app, "WAIT_S", 0.05)
+    assert get(page, "/clients", **one).json() == {"looking": True}
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    free.set()
+    found = get(page, "/clients", **one).json()["clients"]
+    assert get(page, "/clients", **one).json()["clients"] == found and asked == ["orders"], "one look for all who ask"
+    assert [(r["group"], bool(r["waiting"])) for r in found["readers"]] == [(HOSTILE, True), ("old", False)]
+    told = {key: found[key] for key in ("readers_count", "writers_count", "waiting", "unseen")}
+    assert told == {"readers_count": 2, "writers_count": 1, "waiting": 2, "unseen": ["producers: why"]}
+    assert get(page, "/clients", "anna:payments", "VIEWER", **one).status_code == 404
+
+
+def test_nobody_is_waited_for_before_the_target_is_open() -> None:
+    found = clients_in(an_inventory())
+    assert found["waiting"] == 0 and not any(one["waiting"] for one in (*found["readers"], *found["writers"]))
+
+
+def test_clients_of_a_source_that_is_not_known_here_are_not_asked_and_that_is_said(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    world.source_id = "theirs"
+    three_mirrors(world)
+    found = get(page, "/clients", target="dc2", mirror="orders").json()
+    assert "no connection 'theirs'" in found["unknown"] and found["clients"] is None
+
+
+def test_drills_between_the_clusters_of_a_mirror_are_shown_to_who_may_see_the_drills_own(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    world.create({"orders": [0], "drill": [0]})
+    three_mirrors(world)
+    world.plan("dr-drill", {"drill": 1}, DAGS[1])
+    world.own("dr-drill", "drill")
+    drills = Drills(world.state, "dr-drill")
+    for n, (rpo_s, rto_s) in enumerate([(0.4, 12.0), (7.5, 90.0)]):
+        drills.save(
+            Drill(
+                run=f"week{n}", at_ms=1_700_000_000_000 + n, source_id=world.source.cluster_id, wanted={"rpo_s": 5.0},
+                figures={"rpo_s": rpo_s, "rto_s": rto_s, "lost": n, "reread": 0}, missed=["RPO"] if n else [],
+            )
+        )  # fmt: skip
+    Drills(world.state, "elsewhere").save(Drill(run="x", at_ms=1, source_id="another"))
+    one = {"target": "dc2", "mirror": "orders"}
+    found = get(page, "/one", **one).json()["closely"]["drills"]
+    assert list(found) == ["dr-drill"]
+    assert [(row["run"], row["rpo_s"], row["over"], row["missed"]) for row in found["dr-drill"]["rows"]] == [
+        ("week1", 7.5, ["rpo_s"], True), ("week0", 0.4, [], False)
+    ]  # fmt: skip
+    assert [(c["title"], len(c["points"])) for c in found["dr-drill"]["charts"]][:2] == [("RPO", 2), ("RTO", 2)]
+    assert get(page, "/one", f"anna:{DAGS[0]}", "VIEWER", **one).json()["closely"]["drills"] == {}
 
 
 # --- hostile --------------------------------------------------------------------------------------------------------

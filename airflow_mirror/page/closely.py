@@ -1,0 +1,124 @@
+"""Closer looks at one mirror: what both clusters say of it, its drills, and its clients."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import reports_of, text_in
+from airflow_mirror.errors import InputError, UnknownConnection
+from airflow_mirror.extras.clients.inventory import look, opened_at
+from airflow_mirror.extras.drill.store import Drills
+from airflow_mirror.hooks.health import facts_of
+from airflow_mirror.jobs.health.judging import Limits, judge
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.records import DRILL, REPORT
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.page.look import Look
+from airflow_mirror.page.rows import clients_in, drills_in, findings_of, night_of, plan_of, topics_of
+from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan.findings import worst_first
+
+log = logging.getLogger(__name__)
+
+
+class _PlannedLook(Look):
+    """A look at both clusters of a mirror, by its last plan."""
+
+    def __init__(self, conn_id: str, mirror: str) -> None:
+        super().__init__(conn_id)
+        self.mirror = mirror
+        self._plan: Plan | None = None
+
+    def _last_plan(self) -> Plan | None:
+        """Return the mirror's last plan, as it is amended by now; None: it has none."""
+        if self._changed():
+            self._target = self._admin(self.conn_id, "target")
+            self._ledger, self._reports = Ledger(self._target), reports_of(self._target, self.mirror)
+            self._drills = state_of(self._target, DRILL.below())
+            self._source: ClusterAdmin | None = None
+        values = self._ledger.values()
+        last = ledger_store.last_hash(values, self.mirror)
+        if last is None:
+            return None
+        if self._plan is None or self._plan.revision != ledger_store.revision(values, self.mirror, last):
+            self._plan = ledger_store.fetch(last, self.mirror, self._target, self._ledger)
+        return self._plan
+
+    def _source_of(self, plan: Plan) -> ClusterAdmin | str:
+        """Return a plan's source; or why it is not asked: the ledger names the source as whoever planned does."""
+        try:
+            if self._source is None:
+                self._source = self._admin(plan.mirror.source, "source")
+        except UnknownConnection:
+            return f"this Airflow has no connection {plan.mirror.source!r}: the source was not asked"
+        if self._source.cluster_id() != plan.source_cluster_id:
+            return f"connection {plan.mirror.source!r} leads to another cluster here: the source was not asked"
+        return self._source
+
+
+class MirrorLook(_PlannedLook):
+    """What both clusters say of one mirror, and what its target keeps of it."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        nothing: dict[str, Any] = {"plan": None, "topics": [], "checks": [], "night": None, "drills": {}}
+        return {"error": None, **nothing, **self._told(self._look)}
+
+    def _look(self) -> dict[str, Any]:
+        plan = self._last_plan()
+        if plan is None:
+            return {"at": time.time()}
+        source, facts = self._source_of(plan), None
+        if isinstance(source, ClusterAdmin):
+            facts = facts_of(plan.mirror, plan, source, self._target, Limits(), log.info)
+        reports = reports_in(self._reports.read(), self.mirror)
+        return {
+            "plan": plan_of(plan), "topics": topics_of(plan, facts), "night": night_of(reports),
+            "checks": findings_of(worst_first(judge(facts, Limits())) if facts else []),
+            "unknown": None if facts else source, "drills": self._drilled(plan),
+            "runs": sorted(reports, key=lambda run: -reports[run].updated)[:50], "at": time.time(),
+        }  # fmt: skip
+
+    def _drilled(self, plan: Plan) -> dict[str, Any]:
+        """Return what drills have found, by the drill's own mirror: of this one, or between its clusters."""
+        found = {}
+        for name in DRILL.under(self._drills.read()):
+            every = Drills(self._drills, name).all()
+            ours = [one for one in every if name == self.mirror or one.source_id == plan.source_cluster_id]
+            if ours:
+                found[name] = drills_in(ours)
+        return found
+
+
+class ClientsLook(_PlannedLook):
+    """Who reads and writes a mirror's topics, and who of them has come to its target."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        return {"error": None, "unknown": None, "clients": None, **self._told(self._look)}
+
+    def _look(self) -> dict[str, Any]:
+        plan = self._last_plan()
+        if plan is None:
+            return {"unknown": "it has no plan: nobody knows which topics are meant"}
+        source = self._source_of(plan)
+        if not isinstance(source, ClusterAdmin):
+            return {"unknown": source}
+        reports = reports_in(self._reports.read(), self.mirror).values()
+        return {"clients": clients_in(look(plan, source, self._target, max(reports, key=opened_at, default=None)))}
+
+
+def reports_in(values: Mapping[str, bytes], mirror: str) -> dict[str, CutoverReport]:
+    """Return the last report of each cutover of a mirror, by run; what can't be read is left out."""
+    found = dict[str, CutoverReport]()
+    for run in REPORT.under(values, mirror):
+        try:
+            found[run] = CutoverReport.from_json(text_in(values, mirror, run) or "", f"report {run}")
+        except InputError as e:
+            log.info("%s", e)
+    return found
