@@ -21,10 +21,46 @@ def _option(description: str, kind: str, default: str | None, example: str | Non
     }
 
 
-def get_provider_info() -> dict[str, Any]:
-    """Return the provider's metadata: name, modules and configuration options with their defaults.
+def _field(label: str, description: str, kind: str = "string", **schema: object) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
-    The connection type is the Kafka provider's own ``kafka``; it must not be registered a second time.
+
+_LOGINS = ["none", "TLS", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "AWS IAM"]
+# What becomes of each is in hooks/form.py; names of secrets are such that Airflow hides them.
+_FORM = {
+    "bootstrap_servers": {
+        "label": "Brokers", "description": "Addresses with ports, with commas between them: broker1:9093,broker2:9093.",
+        "schema": {"type": "string", "minLength": 1},
+    },
+    "log_in": _field(
+        "Log in by", "TLS: with the certificate below, or without one. SCRAM and PLAIN: with the user and the password "
+        "above. AWS IAM: as the worker's role, for Amazon MSK. none: neither login nor encryption. Kerberos and other "
+        "tokens take a connection of type Apache Kafka.",
+        default="SCRAM-SHA-512", enum=_LOGINS,
+    ),
+    "tls": _field(
+        "Encrypt (TLS)", "For SCRAM and PLAIN. Turned off, others can read what is sent; of PLAIN the password, too.",
+        "boolean", default=True,
+    ),
+    "ca": _field(
+        "CA certificates", "The text of a PEM file, or its path on every worker. Empty: those that the host trusts.",
+        format="multiline",
+    ),
+    "certificate": _field(
+        "Client certificate", "For TLS with one: the text of a PEM file, or its path on every worker.",
+        format="multiline",
+    ),
+    "private_key": _field("Private key", "Of that certificate, likewise.", format="multiline"),
+    "private_key_password": _field("Password of the private key", "If it is encrypted.", format="password"),
+    "aws_region": _field("AWS region", "For AWS IAM; empty: as the brokers' addresses say."),
+    "aws_role_arn": _field("AWS role", "For AWS IAM: the ARN of a role to assume; empty: none."),
+}  # fmt: skip
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata: name, modules, connection form, and configuration options with their defaults.
+
+    Connections of the Kafka provider's own type ``kafka`` are taken as well; it must not be registered a second time.
     """
     return {
         "package-name": "airflow-mirror",
@@ -34,6 +70,19 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": _NAME, "external-doc-url": "https://kafka.apache.org/", "tags": ["apache"]},
         ],
         "hooks": _modules("hooks.kafka"),
+        "connection-types": [
+            {
+                "connection-type": "kafka_cluster",
+                "hook-class-name": "airflow_mirror.hooks.kafka.KafkaClusterHook",
+                "hook-name": "Kafka cluster",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "host", "port"],
+                    "relabeling": {"login": "User", "extra": "Further settings of librdkafka"},
+                    "placeholders": {"login": "mirror", "extra": '{"client.id": "mirror"}'},
+                },
+                "conn-fields": _FORM,
+            }
+        ],
         "operators": _modules(
             "operators.plan",
             "operators.topics",
@@ -76,7 +125,7 @@ def get_provider_info() -> dict[str, Any]:
                     ),
                     "targets": _option(
                         "Ids of connections whose clusters the page of mirrors looks at, with commas between them. Empty "
-                        "means all connections of type kafka in Airflow's database.",
+                        "means all connections of types kafka and kafka_cluster in Airflow's database.",
                         "string",
                         "",
                         "dc2_kafka, archive_kafka",

@@ -1,1 +1,1 @@
-"""Airflow connections of type kafka as clusters, and errors as task outcomes."""
+"""Airflow connections as clusters, and errors as task outcomes."""

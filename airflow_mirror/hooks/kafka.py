@@ -1,4 +1,4 @@
-"""The settings of a cluster, from an Airflow connection of type ``kafka``."""
+"""The settings of a cluster, from an Airflow connection of type ``kafka``, or ``kafka_cluster``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from airflow.sdk.log import mask_secret
 
 from airflow_mirror.common.oauth import gcp, methods
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InvalidField, MissingSetting, UnknownConnection
+from airflow_mirror.errors import InvalidField, MirrorError, MissingSetting, UnknownConnection
+from airflow_mirror.hooks import form
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
-__all__ = ["MirrorKafkaHook"]
+__all__ = ["KafkaClusterHook", "MirrorKafkaHook"]
 
 log = logging.getLogger(__name__)
 
+_TEST_S = 10.0  # somebody sits in front of the form
 _GOOGLE, _GOOGLE_PREFIX = "google_cloud_default", "extra__google_cloud_platform__"
 _GOOGLE_OTHERS = {"key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url", "is_anonymous"}
 
 
 class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provider ships no types
-    """One cluster of a mirror. Uses the Kafka provider's connection type and registers none of its own.
+    """One cluster of a mirror, by a connection of the Kafka provider's type, or of :class:`KafkaClusterHook`'s.
 
     :param kafka_config_id: Airflow connection id.
     :param role: ``source`` or ``target``: the cluster's role in the mirror. Errors name it.
@@ -52,9 +54,12 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         """
         conn_id = self.kafka_config_id
         try:
-            extra = dict(self.get_connection(conn_id).extra_dejson)
+            found = self.get_connection(conn_id)
         except AirflowNotFoundException:
             raise UnknownConnection(conn_id, self.role) from None
+        extra = dict(found.extra_dejson)
+        if found.conn_type == form.CONN_TYPE:
+            extra = form.settings_of(conn_id, extra, found.login, found.password)
         if not extra.get("bootstrap.servers"):
             raise MissingSetting(f"connection {conn_id!r} (the {self.role} cluster)", "bootstrap.servers")
         config = ClientConfig(self._of_google(self._with_allowed_functions(extra)), self.role)
@@ -106,6 +111,21 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         Errors as :meth:`config`.
         """
         return ClusterAdmin(self.config())
+
+
+class KafkaClusterHook(MirrorKafkaHook):
+    """The form of Airflow's connections for a cluster: how it is reached, field by field (:mod:`.form`)."""
+
+    conn_type = form.CONN_TYPE
+    hook_name = "Kafka cluster"
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Log in as tasks would, and return whether that works, and what to tell."""
+        try:
+            with ClusterAdmin(self.config(), _TEST_S) as cluster:
+                return True, f"Logged in to cluster {cluster.cluster_id()}."
+        except MirrorError as e:
+            return False, str(e)
 
 
 def configs_of(mirror: Mirror) -> dict[str, ClientConfig]:

@@ -18,6 +18,7 @@ from airflow_mirror.console.status import View
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of
 from airflow_mirror.errors import InputError, LedgerMissing
+from airflow_mirror.hooks.form import TYPES
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -128,9 +129,9 @@ class Looks:
 
 
 def target_ids() -> list[str]:
-    """Return the ids of the connections that may lead to targets: ``[mirror] targets``, or all of type ``kafka``."""
+    """Return the ids of the connections that may lead to targets: ``[mirror] targets``, or all that lead to clusters."""
     named = str(conf.get("mirror", "targets", fallback="") or "").replace(",", " ").split()
     if named:
         return named
     with create_session() as session:
-        return sorted(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "kafka")))
+        return sorted(session.scalars(select(Connection.conn_id).where(Connection.conn_type.in_(TYPES))))

@@ -489,7 +489,7 @@ function List() {
         h(Muted, null, `${number(data.mirrors.length)}${wrong ? `, ${number(wrong)} of them need${wrong === 1 ? "s" : ""} a person` : ""}${error ? `; ${error}` : ""}`)),
       h(Input, { size: "sm", maxW: 72, placeholder: "mirror, cluster or state", "aria-label": "mirror, cluster or state", value: wanted, onChange: (e) => setWanted(e.target.value) })),
     data.mirrors.length || data.targets.length ? h(Rows, { mirrors: shown, targets: data.targets })
-      : h(Muted, null, data.looking ? "Targets are being asked …" : "No mirror that you may see. One appears once PlanMirrorOperator has planned it, and its copy has begun, on a target that has a connection of type kafka here."));
+      : h(Muted, null, data.looking ? "Targets are being asked …" : "No mirror that you may see. One appears once PlanMirrorOperator has planned it, and its copy has begun, on a target that has a connection here."));
 }
 
 // --- in other places ---------------------------------------------------------------------------------------------------

@@ -64,7 +64,11 @@ def airflow(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     gone = {"archive": {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "PLAINTEXT"}}
     running = AirflowStandalone(
         tmp_path_factory.mktemp("airflow"), dags=Path(__file__).parent / "dags", connections={**connections, **gone},
-        env={"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer"}, path=BASE,
+        env={
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vera:viewer",
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        },
+        path=BASE,
     )  # fmt: skip
     try:
         yield running.start(900)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.error
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from airflow_mirror.page.looks import FRESH_S
 from sandbox.airflow import AirflowStandalone
@@ -226,6 +227,39 @@ def test_what_can_be_done_stands_on_the_mirror(open_page: Open, scheme: str) -> 
     page.get_by_role("button", name="Fail back …").click(timeout=PATIENCE_MS)
     seen(page, "Applications return to dc1")
     expect(page.get_by_role("button", name="Pause …")).to_have_count(0)
+
+
+def test_connection_is_made_field_by_field_and_tried(open_page: Open, airflow: AirflowStandalone, world: World) -> None:
+    page = open_page("connections", height=1150)
+
+    def choose(name: str, value: str) -> None:
+        page.get_by_role("combobox", name=name).click()
+        page.keyboard.type(value)
+        page.keyboard.press("Enter")
+
+    def field(name: str) -> Locator:
+        return page.get_by_role("group").filter(has_text=re.compile(f"^{name}")).get_by_role("textbox")
+
+    page.get_by_role("button", name="Add Connection").click(timeout=PATIENCE_MS)
+    page.get_by_label("Connection ID").fill("by_form")
+    choose("Connection Type", "Kafka cluster")
+    expect(page.get_by_role("textbox", name="User")).to_be_visible()  # which no other type calls so
+    page.get_by_role("button", name="Extra Fields", exact=True).click()
+    expect(field("Brokers")).to_be_visible()
+    field("Brokers").fill(world.target.config.bootstrap)
+    expect(page.get_by_role("combobox", name="Log in by")).to_be_visible()
+    shoot(page, "connection_form")
+    choose("Log in by", "none")
+    page.get_by_role("button", name="Save").click()
+    seen(page, "by_form")
+    made = airflow.api("GET", "connections/by_form")
+    extra = json.loads(made["extra"])
+    assert (made["conn_type"], extra["log_in"]) == ("kafka_cluster", "none")
+    assert extra["bootstrap_servers"] == world.target.config.bootstrap
+    body = {"connection_id": "by_form", "conn_type": "kafka_cluster", "extra": made["extra"]}
+    tried = airflow.api("POST", "connections/test", body)
+    assert tried["status"] is True and world.target.cluster_id in tried["message"]
+    airflow.api("DELETE", "connections/by_form")  # the page would list its mirrors twice
 
 
 def test_viewer_sees_mirrors_and_nobody_else_does(open_page: Open, airflow: AirflowStandalone) -> None:

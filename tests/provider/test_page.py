@@ -498,6 +498,17 @@ def test_setting_names_which_connections_are_looked_at(
         assert len(names(get(again, "/list"))) == 3
 
 
+def test_target_whose_connection_was_made_by_the_form_is_looked_at_too(world: World, page: TestClient) -> None:
+    three_mirrors(world)
+    with create_session() as session:
+        session.execute(delete(Connection).where(Connection.conn_id == "dc2"))
+        extra = json.dumps({"log_in": "none", "bootstrap_servers": world.target.config.bootstrap})
+        session.add(Connection(conn_id="form", conn_type="kafka_cluster", extra=extra))
+    answer = get(page, "/list")
+    assert names(answer) == ["byhand", "orders", "pay"]
+    assert {row["target_id"] for row in answer.json()["mirrors"]} == {"form"}
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), "many", {"a": 1}, None])
 def test_what_no_job_would_say_takes_nobodys_page_away(world: World, page: TestClient, wrong: object) -> None:
     three_mirrors(world)
@@ -553,6 +564,23 @@ def test_clients_are_asked_for_when_somebody_wants_to_know_and_not_in_each_look(
     told = {key: found[key] for key in ("readers_count", "writers_count", "waiting", "unseen")}
     assert told == {"readers_count": 2, "writers_count": 1, "waiting": 2, "unseen": ["producers: why"]}
     assert get(page, "/clients", "anna:payments", "VIEWER", **one).status_code == 404
+
+
+def test_older_list_of_clients_never_passes_for_the_one_that_is_asked_for(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    monkeypatch.setattr(looks, "CLOSELY_FRESH_S", 0.0)
+    free = threading.Event()
+    free.set()
+    monkeypatch.setattr(closely, "look", lambda *_: free.wait(60) and an_inventory())
+    three_mirrors(world)
+    one = {"target": "dc2", "mirror": "orders"}
+    assert get(page, "/clients", **one).json()["clients"]
+    free.clear()
+    monkeypatch.setattr(app, "WAIT_S", 0.05)
+    assert get(page, "/clients", **one).json() == {"looking": True}
+    free.set()
 
 
 def test_nobody_is_waited_for_before_the_target_is_open() -> None:

@@ -25,7 +25,9 @@ def test_it_is_valid_by_the_runtime_schema() -> None:
     jsonschema.validate(get_provider_info(), schema("provider_info.schema.json"))
 
 
-@pytest.mark.parametrize("part", ["config", "operators", "sensors", "hooks", "triggers", "integrations", "extra-links"])
+@pytest.mark.parametrize("part", [
+    "config", "operators", "sensors", "hooks", "triggers", "integrations", "extra-links", "connection-types",
+])  # fmt: skip
 def test_each_part_is_valid_by_the_stricter_build_schema(part: str) -> None:
     strict = schema("provider.yaml.schema.json")
     one = {"definitions": strict.get("definitions", {}), "$defs": strict.get("$defs", {}), **strict["properties"][part]}
