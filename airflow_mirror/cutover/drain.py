@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from airflow_mirror.common.chart import Fold
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.quiet import still_quiet
@@ -30,17 +32,21 @@ def drain(run: Attempt) -> dict[str, Any]:
     started = looked = run.now()
     timeout_s = run.at_most(run.limits.drain_timeout_s)
     lag_at_start: int | None = None
+    level_s: dict[str, float] = {}
     while True:
         try:
-            behind = lags(ends, positions(run, ends))
+            reached = positions(run, ends)
+            behind = lags(ends, reached)
         except TargetMoved:
             still_quiet(run)  # the tail has copied what got through the fence
             raise
-        run.report.saw_lag(behind)
+        run.report.saw_lag(behind, reached)
+        level_s |= dict.fromkeys(behind, round(run.now() - started, 1))  # until the next look, at least
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
         # What consumers can read, not what the log has: an open transaction on the target would hide the rest from
         # them.
         if not behind:
+            run.report.drained = asdict(Fold.of(level_s.items())) if level_s else {}
             return {"lag_at_start": lag_at_start}
         # The tail may have died behind the fence: it is not asked for its signs here, since what it says counts less
         # than what arrives.

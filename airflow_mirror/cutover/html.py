@@ -12,7 +12,7 @@ from typing import Any
 from airflow_mirror.common.page import MOST_ROWS, template
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.timeline import timeline
+from airflow_mirror.cutover.timeline import catch_up_charts, fence_axis, fence_charts, partition_charts
 
 _OUTCOMES = {
     "cut_over": "Cut over",
@@ -41,7 +41,8 @@ def render(report: CutoverReport) -> str:
     drain = next((s for s in reversed(report.steps) if s.name == "drain"), None)
     return template("cutover/report.html.jinja").render(
         r=report, outcome=_OUTCOMES.get(report.outcome, report.outcome), most=MOST_ROWS, topics=topics,
-        differing=differing, groups=[_group(g) for g in report.groups], drain=drain, time=timeline(report),
+        differing=differing, groups=[_group(g) for g in report.groups], drain=drain, charts=fence_charts(report),
+        axis=fence_axis(report), course=catch_up_charts(report), partitions=partition_charts(report),
         records=sum(one.records for one in topics.values()),
         fence=fence_text(report.fence.kind, report.fence.changes) if report.fence else [],
     )  # fmt: skip

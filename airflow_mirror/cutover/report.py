@@ -137,7 +137,11 @@ class CutoverReport:
     :param max_fence_s: for which producers might be kept out; seconds.
     :param approved: who has approved it: ``answer, by, at``; None: nobody was asked.
     :param versions: of the package, and of the brokers as far as they tell.
-    :param lags: rows of ``at, lag, partitions``: seconds since the epoch, offsets that the target lacked, in how many.
+    :param lags: rows of ``at, lag, partitions, copied``: seconds since the epoch, offsets that the target lacked, in how
+        many, and the sum of the offsets that it had reached, of which a difference is what was copied.
+    :param course: the same rows without ``partitions``, of whoever waited for the mirror to catch up before.
+    :param drained: seconds until each partition was level behind the fence, as the fields of a
+        :class:`airflow_mirror.common.chart.Fold`; empty: none had to be waited for.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param left_out: selected groups that were left out by name, and what that means for each.
@@ -165,6 +169,8 @@ class CutoverReport:
     approved: dict[str, str] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     lags: list[dict[str, Any]] = field(default_factory=list)
+    course: list[dict[str, Any]] = field(default_factory=list)
+    drained: dict[str, Any] = field(default_factory=dict)
     fence: FenceRecord | None = None
     steps: list[StepRecord] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
@@ -208,9 +214,12 @@ class CutoverReport:
         """The predicted length of the fence: ``seconds``, and ``steps`` by name; empty if nobody predicted it."""
         return (self.preview or {}).get("predicted") or {}
 
-    def saw_lag(self, behind: Mapping[str, int]) -> None:
-        """Note each partition's lag, once a second at most and whenever it ends."""
-        row = {"at": round(time.time(), 3), "lag": sum(behind.values()), "partitions": len(behind)}
+    def saw_lag(self, behind: Mapping[str, int], reached: Mapping[TopicPartition, int]) -> None:
+        """Note each partition's lag and position, once a second at most and whenever the lag ends."""
+        row = {
+            "at": round(time.time(), 3), "lag": sum(behind.values()), "partitions": len(behind),
+            "copied": sum(reached.values()),
+        }  # fmt: skip
         if not self.lags or not behind or row["at"] - self.lags[-1]["at"] >= _LAG_EVERY_S:
             self.lags.append(row)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
@@ -84,6 +85,7 @@ class CutoverRequest:
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :param shown_at: when was seen what a preview has shown before; seconds since the epoch. None: nothing was.
     :param approved: who has approved it, for the report: ``answer, by, at``.
+    :param course: how the lag went while somebody waited for it before, for the report (:class:`.sync.lag.Course`).
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind its
         fence.
     """
@@ -102,6 +104,7 @@ class CutoverRequest:
     compared: Sequence[str] = ()
     shown_at: float | None = None
     approved: Mapping[str, str] | None = None
+    course: Sequence[Mapping[str, Any]] = ()
     alarm: str = ""
 
 

@@ -84,6 +84,7 @@ def run_cutover(
     report = CutoverReport(
         mirror=plan.mirror.name, plan_hash=plan.hash, max_fence_s=request.limits.max_fence_s,
         approved=None if request.approved is None else dict(request.approved),
+        course=[dict(row) for row in request.course],
     )  # fmt: skip
     # From the outside in. The lock first: two processes of one run on one host must not both give signs. Signs before
     # the guard, which would take a silent process for dead; the guard before anything that it would have to undo. Left

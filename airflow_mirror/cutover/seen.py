@@ -15,7 +15,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, STATE
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.drain import compare_watched, positions
+from airflow_mirror.cutover.drain import compare_watched, lags, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
 from airflow_mirror.cutover.groups import translate
@@ -137,9 +137,11 @@ def look(run: Attempt) -> CutoverFacts:
     groups = _Groups(run)
     # The target first, both times: read second it would seem ahead of a source that is written to.
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
+    run.report.saw_lag(lags(ends_before, before), before)
     run.longest_pause_s = longest_pause(run)
     watched_s, asked = run.now() - started, run.now()
     reached, ends = positions(run), run.source_log.last_stable(run.routes)
+    run.report.saw_lag(lags(ends, reached), reached)
     looked_s = run.now() - asked
     behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
     per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0

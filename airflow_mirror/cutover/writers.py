@@ -35,7 +35,7 @@ def require_tail(run: Attempt) -> None:
     require_going(run)
     reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written to
     behind = lags(run.source_log.last_stable(run.routes), reached)
-    run.report.saw_lag(behind)
+    run.report.saw_lag(behind, reached)
     if not behind:
         return
     # A job that was killed holds the lease still: that it copies, the preview has looked at by its signs.

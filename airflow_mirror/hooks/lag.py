@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
@@ -37,6 +38,7 @@ class LagProbe:
         self._mirror, self._require_tail = mirror, require_tail
         self._plan = plan
         self._view: TailView | None = None
+        self._course = lag.Course()
         configs = configs_of(mirror)
         self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
         self._maps = OffsetMaps(self._plan, configs["source"], configs["target"])
@@ -46,6 +48,11 @@ class LagProbe:
         self._maps.close()
         self._source.close()
         self._target.close()
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """All samples, for a cutover's report: the ``mirror``, and its ``course`` (:class:`.sync.lag.Course`)."""
+        return {"mirror": self._mirror.name, "course": self._course.rows}
 
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
         """Return whether the mirror has caught up with what is committed, the lag in figures, and what is not in it.
@@ -58,6 +65,7 @@ class LagProbe:
         if self._require_tail:
             self._check_tail()
         lags = self.lags()
+        self._course.add(time.time(), lags)
         done, found = judge.look(lags, now_s), lag.summary(lags)
         if judge.held:
             found["open_transactions"] = [str(one) for one in named(self._source, judge.held[:_NAMED])]

@@ -256,6 +256,7 @@ class CutoverOperator(_OfACutover):
             request, keep_fence=keep_fence, limits=replace(request.limits, approval_valid_s=valid_s), alarm=alarm(),
             compared=[*request.compared, *(str(r["revision"]) for r in shown)], approved=approval_of(self, context),
             shown_at=min((float(r["at"]) for r in shown), default=None),
+            course=next((r["course"] for r in reversed(upstream_results(self, "samples_lag", mirror, context))), ()),
         )  # fmt: skip
         run_dir = report_dir(mirror, context["ti"].run_id)
         with self._connected(request, mirror, context) as (clusters, kept):

@@ -302,22 +302,27 @@ function Course({ course }) {
     h(Line, { title: "behind", points: lag, word: inTime ? behindBy : number }), h(Line, { title: "rate", points: rate, word: (n) => `${bytes(n)}/s` }));
 }
 
+// A drawing of a report (airflow_mirror/common/chart.py), in this page's colours.
+const hue = (name) => `var(--chakra-colors-${name})`;
+const PAINT = {
+  shade: { fill: hue("orange-solid"), opacity: 0.12 }, grid: { stroke: hue("border") }, area: { fill: hue("blue-solid"), opacity: 0.2 },
+  line: { fill: "none", stroke: hue("blue-solid") }, limit: { stroke: hue("red-solid"), strokeDasharray: "3 3" },
+  done: { fill: hue("green-solid") }, running: { fill: hue("blue-solid") }, failed: { fill: hue("red-solid") }, bar: { fill: hue("gray-solid") },
+};
+function Drawing({ chart }) {
+  const drawn = ({ tag, text, at: { class: kind = "", "text-anchor": textAnchor, ...at } }, key) =>
+    tag === "text"
+      ? h(tag, { key, ...at, textAnchor, fontSize: 11, fill: hue("fg-muted") }, text)
+      : h(tag, { key, ...at, ...Object.assign({}, ...kind.split(" ").map((one) => PAINT[one])) });
+  return h("svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, width: "100%", style: { maxWidth: "58rem" }, role: "img", "aria-label": `${chart.title}: ${chart.text}` },
+    chart.marks.map(drawn));
+}
+
 // The fence of the last cutover, as its report draws it.
 function Night({ night }) {
-  const t = night.time;
-  const text = { fontSize: 11, fill: "var(--chakra-colors-fg-muted)" };
-  const colour = (name) => `var(--chakra-colors-${name})`;
-  const shades = { done: "green-solid", running: "blue-solid", failed: "red-solid" };
   return h(Fragment, null,
     h(Muted, { mb: 2 }, `${night.run}: ${night.outcome.replace("_", " ")}${night.seconds == null ? "" : `; nobody could write for ${night.seconds.toFixed(1)} s`}${night.max_fence_s ? `; at most ${night.max_fence_s} s are allowed` : ""}`),
-    t && h("svg", { viewBox: `0 0 ${t.width} ${t.height}`, width: "100%", style: { maxWidth: "58rem" }, role: "img", "aria-label": `steps of cutover ${night.run}` },
-      t.fence && h("rect", { x: t.fence.x, y: 0, width: t.fence.width, height: t.rows, fill: colour("orange-solid"), opacity: 0.12 }),
-      t.bars.map((bar) => h("g", { key: bar.y },
-        h("text", { ...text, x: t.left - 8, y: bar.y + 14, textAnchor: "end" }, bar.name),
-        h("rect", { x: bar.x, y: bar.y + 4, width: bar.width, height: 12, rx: 2, fill: colour(shades[bar.status] ?? "gray-solid") }),
-        h("text", { ...text, x: bar.after, y: bar.y + 14 }, bar.seconds))),
-      t.limit != null && h("line", { x1: t.limit, x2: t.limit, y1: 0, y2: t.rows, stroke: colour("red-solid"), strokeDasharray: "3 3" }),
-      t.ticks.map((tick) => h("text", { ...text, key: tick.label, x: tick.x, y: t.rows + 14, textAnchor: "middle" }, tick.label))));
+    night.charts.map((chart) => h(Box, { key: chart.title, mt: 2 }, h(Muted, { fontSize: "xs" }, chart.title), h(Drawing, { chart }))));
 }
 
 // --- one mirror --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_mirror.console.status import LISTENING, View, judged
 from airflow_mirror.cutover.decision import UP, fence_state
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.timeline import timeline
+from airflow_mirror.cutover.timeline import fence_charts
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.extras.clients.inventory import Inventory
 from airflow_mirror.extras.drill.report import over
@@ -188,5 +188,6 @@ def night_of(reports: Mapping[str, CutoverReport]) -> dict[str, Any] | None:
     run, last = max(reports.items(), key=lambda one: one[1].updated)
     return {
         "run": run, "outcome": last.outcome, "state": last.state, "updated": last.updated,
-        "seconds": last.fence.seconds if last.fence else None, "max_fence_s": last.max_fence_s, "time": timeline(last),
+        "seconds": last.fence.seconds if last.fence else None, "max_fence_s": last.max_fence_s,
+        "charts": [asdict(chart) for chart in fence_charts(last)],
     }  # fmt: skip

@@ -43,6 +43,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         "mirror", "plan", "max_lag_records", "samples", "stuck_after_s", "require_tail",
     )  # fmt: skip
     template_fields_renderers = {"mirror": "json"}
+    samples_lag = True
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
             done, found = self._probe.look(self._judge, time.monotonic())
         tell_lag(mirror.name, found)
         self.log.info("%s", found)
-        return PokeReturnValue(is_done=done, xcom_value=found)
+        return PokeReturnValue(is_done=done, xcom_value=found | self._probe.seen)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the lag from the trigger's event, or raise its error."""

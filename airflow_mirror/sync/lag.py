@@ -13,6 +13,8 @@ from airflow_mirror.kafka.held import Held
 from airflow_mirror.plan import Plan
 from airflow_mirror.wording import some
 
+_MOST_ROWS = 120
+
 
 @dataclass(frozen=True)
 class PartitionLag:
@@ -122,6 +124,30 @@ class CatchUp:
                 "missing rights on a topic.",
             )
         return self._good >= self.samples
+
+
+class Course:
+    """Samples over time, of which few stay however long it takes: where there are many, every other one goes.
+
+    :ivar rows: of ``at, lag, copied``: seconds since the epoch, offsets that the target lacks, and the sum of those that
+        it has reached. The last one is the newest sample.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._every_s = 0.0
+
+    def add(self, at: float, lags: Sequence[PartitionLag]) -> None:
+        """Add a sample. :param at: seconds since the epoch."""
+        lag, copied = sum(one.records for one in lags), sum(one.position for one in lags)
+        row = {"at": round(at, 1), "lag": lag, "copied": copied}
+        if self._every_s and at - self.rows[-2]["at"] < self._every_s:
+            self.rows[-1] = row
+            return
+        self.rows.append(row)
+        if len(self.rows) >= _MOST_ROWS:
+            self._every_s = 2 * (at - self.rows[0]["at"]) / len(self.rows)
+            self.rows = [*self.rows[:-1:2], row]
 
 
 def standing(before: Sequence[PartitionLag], lags: Sequence[PartitionLag]) -> list[Held]:

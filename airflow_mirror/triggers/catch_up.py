@@ -80,7 +80,7 @@ class CatchUpTrigger(BaseTrigger):
                 self.log.info("%s", found)
                 tell_lag(mirror.name, found)
                 if done:
-                    return dict(found)
+                    return {**found, **probe.seen}
                 await asyncio.sleep(self.interval_s)
 
 

@@ -79,7 +79,9 @@ def test_sensor_waits_until_the_lag_was_small_twice(
     """It keeps its slot meanwhile."""
     lags += [40, 3, 9, 3, 2]
     result = sensor(mirror, max_lag_records=5).execute(context)
-    assert result == {"partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0"}
+    course = result.pop("course")
+    assert result == {"mirror": "m", "partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0"}
+    assert [(row["lag"], row["copied"]) for row in course] == [(40, 60), (3, 97), (9, 91), (3, 97), (2, 98)]
 
 
 def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
@@ -91,7 +93,8 @@ def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, An
     assert path == "airflow_mirror.triggers.catch_up.CatchUpTrigger"
     assert trigger.serialize() == deferred.value.trigger.serialize()
     (event,) = events(trigger)
-    assert task.execute_complete(context, event)["lag_records"] == 2
+    result = task.execute_complete(context, event)
+    assert result["lag_records"] == 2 and [row["lag"] for row in result["course"]] == [3, 2]
 
 
 def test_each_sample_becomes_gauges_in_task_and_triggerer(

@@ -367,10 +367,10 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By all comparisons of its plan upstream, also mapped ones."""
-    seen = []
+    seen = list[Any]()
 
     def cut_over(request: CutoverRequest, *_: Any, **__: Any) -> None:
-        seen.append(request.compared)
+        seen.append((request.compared, request.course))
         raise InputError("far enough")
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -378,8 +378,11 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     with DAG("d"):
         verify = [VerifyMirrorOperator(task_id=f"verify{n}", mirror=mirror, plan=PLAN) for n in range(3)]
         cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
-        verify >> cutover  # type: ignore[operator]
+        caught_up = WaitForCatchUpSensor(task_id="caught_up", mirror=mirror, plan=PLAN)
+        [caught_up, *verify] >> cutover  # type: ignore[operator]
+    course = [{"at": 1.0, "lag": 9, "copied": 0}, {"at": 3.0, "lag": 0, "copied": 9}]
     context["ti"].returned = {
+        "caught_up": {"mirror": "m", "lag_records": 0, "course": course},
         "verify0": {"mirror": "m", "plan": PLAN, "revision": "r0", "records": 7},
         "verify1": [
             {"mirror": "m", "plan": PLAN, "revision": "r1"},
@@ -390,7 +393,7 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     }
     with pytest.raises(AirflowFailException, match="far enough"):
         cutover.execute(context)
-    assert seen == [["r0", "r1"]]
+    assert seen == [(["r0", "r1"], course)], "and it reports how the mirror has caught up"
 
 
 def test_cutover_reports_who_has_approved_it_and_when(context: dict[str, Any], mirror: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from airflow_mirror.common.chart import Chart, Fold, folded, number
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.common.page import MOST_ROWS, template
 from airflow_mirror.extras.readiness.estimate import Estimate
@@ -58,8 +59,29 @@ def html(night: NightPlan) -> str:
     """Return it as one page; every value is escaped."""
     least = min((one.left_s for one in night.races if one.left_s is not None and one.behind), default=None)
     return template("extras/readiness/night.html.jinja").render(
-        night=night, sections=sections(night), least="more than 30 days" if least is None else duration(least)
+        night=night,
+        sections=sections(night),
+        charts=charts(night),
+        least="more than 30 days" if least is None else duration(least),
     )
+
+
+def charts(night: NightPlan) -> list[Chart]:
+    """Return who loses first to retention, which topics take longest, and how far partitions are behind."""
+    open_ = [one for one in night.races if one.behind and one.left_s is not None]
+    lose = {f"{one.topic}-{one.partition}" for one in open_ if one.level == "block"}
+    left = Fold.of(((f"{one.topic}-{one.partition}", one.left_s or 0.0) for one in open_), smallest=True)
+    takes = Fold.of((one.topic, one.seconds) for one in night.estimates if one.seconds is not None)
+    behind = Fold.of((f"{one.topic}-{one.partition}", one.behind) for one in night.races if one.behind)
+    return [
+        *folded("First loss by retention, if nothing is copied", "partition", left, _in, lose.__contains__),
+        *folded("Until a topic is level", "topic", takes, _in),
+        *folded("Offsets to copy", "partition", behind, number),
+    ]
+
+
+def _in(seconds: float) -> str:
+    return duration(seconds) if seconds else "now"
 
 
 def write(night: NightPlan, path: Path) -> Path:

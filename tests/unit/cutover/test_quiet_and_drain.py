@@ -212,6 +212,9 @@ def test_a_target_one_record_behind_is_waited_for(world: World) -> None:
     world.at[5] = lambda: world.target.ends.update({ORDERS: 100})
     assert drain(world.run) == {"lag_at_start": 1}
     assert world.waits == 5
+    drained, rows = world.run.report.drained, world.run.report.lags
+    assert drained["total"] == 1 and [name for name, _ in drained["top"]] == ["orders-0"] and drained["top"][0][1] > 0
+    assert rows[-1]["copied"] - rows[0]["copied"] == 1
 
 
 def test_a_target_that_stays_behind_is_named_in_time(world: World) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_mirror.common.chart import Chart, Fold, Mark
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import html
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
-from airflow_mirror.cutover.timeline import LEFT, timeline
+from airflow_mirror.cutover.timeline import fence_charts
 from airflow_mirror.errors import InputError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cutover_report.json"
@@ -20,7 +23,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "cutover_report.json"
 
 A_DIFFERENCE = {
     "source_topic": "orders", "target_topic": "orders", "partition": 0, "start_offset": 0, "end_offset": 9, "records": 9,
-    "equal": True, "first_difference": {"kind": "value", "offset": 7},
+    "equal": True, "first_difference": {"kind": "value", "offset": 7}, "bytes": 700,
 }  # fmt: skip
 
 
@@ -224,13 +227,17 @@ def test_page_of_ten_thousand_partitions_shows_what_differs_and_counts_the_rest(
         GroupRecord(group=f"group-{n}", settled="empty", source_state="Empty", committed=True, positions=[position] * 30)
         for n in range(1000)
     ]  # fmt: skip
+    report.drained = asdict(Fold.of((f"topic-{n // 10:04d}-{n % 10}", n / 1000) for n in range(10_000)))
+    report.lags = [{"at": 1_790_000_001.0 + n / 1000, "lag": 10_000 - n, "copied": n} for n in range(7000)]
     page = html.render(report)
-    assert len(page) < 250_000
+    assert len(page) < 400_000
     assert "topic-0432-1" in page and "topic-0432-2" not in page and "1 topic(s) differ" in page
+    assert "Drained last: the first 12 of 10,000 partitions" in page and "Drained last: all of them" in page
+    assert page.count("<svg") == 7 and "up to 10 s" in page and ">9.999 s<" in page
     assert "and 500 more: report.json has all of them" in page and "10,000" in page
 
 
-def a_timeline(**changes: Any) -> Any:
+def drawn(**changes: Any) -> list[Chart]:
     report = a_report()
     report.steps = [
         StepRecord(name="fence", status="done", started=1_790_000_001.0, seconds=0.5),
@@ -239,41 +246,79 @@ def a_timeline(**changes: Any) -> Any:
     ]
     for name, value in changes.items():
         setattr(report, name, value)
-    return timeline(report)
+    return fence_charts(report)
+
+
+def of(chart: Chart, tag: str, kind: str = "") -> list[Mark]:
+    return [mark for mark in chart.marks if mark.tag == tag and kind in str(mark.at.get("class", ""))]
+
+
+def texts(chart: Chart) -> list[str]:
+    return [mark.text for mark in of(chart, "text")]
 
 
 def test_time_line_lies_between_fence_and_opening() -> None:
-    drawn = a_timeline()
-    assert [bar["name"] for bar in drawn["bars"]] == ["fence", "drain"], "a comparison on the next day is none of it"
-    fence, drain = drawn["bars"]
-    assert fence["x"] == drawn["fence"]["x"] == LEFT and drawn["fence"]["ended"]
-    assert drain["x"] > fence["x"] + fence["width"] and drain["seconds"] == "5.50 s"
-    assert drain["x"] + drain["width"] == pytest.approx(LEFT + drawn["fence"]["width"], abs=0.1)
-    assert drawn["limit"] is None and a_timeline(max_fence_s=7.6)["limit"] > LEFT + drawn["fence"]["width"]
-    assert [tick["label"] for tick in drawn["ticks"]] == [f"{n} s" for n in range(8)]
+    chart = drawn()[0]
+    assert "verify_again" not in texts(chart), "a comparison on the next day is none of it"
+    (shade,), (fence, drain) = of(chart, "rect", "shade"), of(chart, "rect", "bar")
+    assert fence.at["x"] == shade.at["x"] == 130.0
+    assert drain.at["x"] > fence.at["x"] + fence.at["width"] and "5.50 s, running" in texts(chart)
+    assert drain.at["x"] + drain.at["width"] == pytest.approx(130.0 + shade.at["width"], abs=0.1)
+    assert [text for text in texts(chart) if re.fullmatch(r"\d s", text)] == [f"{n} s" for n in range(8)]
+    assert of(chart, "line", "limit") == []
+    (limit,) = of(drawn(max_fence_s=7.6)[0], "line", "limit")
+    assert limit.at["x1"] > 130.0 + shade.at["width"]
 
 
 def test_time_line_of_a_killed_run_ends_with_what_was_last_heard() -> None:
     fence = FenceRecord(kind="acl", intent={"topics": []}, requested=1_790_000_001.0)
     steps = [StepRecord(name="fence", status="running", started=1_790_000_001.0)]
-    drawn = a_timeline(fence=fence, updated=1_790_000_005.0, steps=steps)
-    assert drawn["bars"][0]["seconds"] == "4.00 s" and not drawn["fence"]["ended"]
-    assert a_timeline(steps=[]) is None
+    assert "4.00 s, running" in texts(drawn(fence=fence, updated=1_790_000_005.0, steps=steps)[0])
+    assert drawn(steps=[]) == []
+
+
+def seen(*lags: int, copied: tuple[int, ...] = (), since: float = 1_790_000_001.0) -> list[dict[str, Any]]:
+    rows = [{"at": since + n, "lag": lag, "partitions": 1} for n, lag in enumerate(lags)]
+    return [row | {"copied": its} for row, its in zip(rows, copied, strict=True)] if copied else rows
 
 
 def test_lag_is_drawn_as_it_was_seen_and_its_end_is_kept() -> None:
-    seen = [{"at": 1_790_000_001.0 + n, "lag": lag, "partitions": 1} for n, lag in enumerate((40, 10, 0))]
-    drawn = a_timeline(lags=seen)
-    assert drawn["lag"]["peak"] == 40 and drawn["lag"]["last"] == 0
-    heights = [float(point.split(",")[1]) for point in drawn["lag"]["line"].split()]
+    lag = drawn(lags=seen(40, 10, 0))[1]
+    assert lag.title == "Lag in offsets around the fence" and lag.text == "at most 40, at last 0, seen 3 times"
+    (line,) = of(lag, "polyline")
+    heights = [float(point.split(",")[1]) for point in line.at["points"].split()]
     assert heights == sorted(heights) and len(heights) == 5, "steps: between two looks nobody knows better"
-    assert a_timeline(lags=[])["lag"] is None
+    assert len(drawn(lags=[])) == 1
+
+
+def test_rate_is_what_was_copied_between_two_looks() -> None:
+    """An older release has noted no positions: it has the lag alone."""
+    lag, rate = drawn(lags=seen(40, 10, 0, copied=(100, 130, 140)))[1:]
+    assert rate.text == "at most 30/s, 20/s on average" and "30/s" in texts(rate)
+    assert of(rate, "line", "grid")[0].at == of(lag, "line", "grid")[0].at, "above the same axis"
+    assert len(drawn(lags=seen(40, 10, 0))) == 2
+
+
+def test_what_was_seen_before_the_fence_begins_the_picture_of_it() -> None:
+    before = drawn(lags=seen(7, 7, 0, since=1_789_999_991.0))
+    assert "-10 s" in texts(before[0]) or "-5 s" in texts(before[0])
+    assert of(before[0], "rect", "shade")[0].at["x"] > 400.0
+    assert "-5 s" not in texts(drawn(lags=seen(7, 7, 0, since=1_789_990_000.0))[0]), "hours before are none of it"
+
+
+def test_page_shows_how_the_mirror_caught_up() -> None:
+    report = a_report()
+    assert "caught up" not in html.render(report)
+    report.course = [{"at": 1_789_900_000.0 + 600 * n, "lag": 900 - 100 * n, "copied": 9_000 * n} for n in range(10)]
+    page = html.render(report)
+    assert "Lag in offsets while the mirror caught up" in page and "at most 15/s, 15/s on average" in page
+    assert ">10 min<" in page or ">30 min<" in page or ">20 min<" in page
 
 
 def test_lag_is_noted_once_a_second_and_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     report, now = CutoverReport(mirror="m", plan_hash="p"), [100.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     for behind in ({"a": 5, "b": 1}, {"a": 5}, {"a": 4}, {}):
-        report.saw_lag(behind)
+        report.saw_lag(behind, {TopicPartition("a", 0): 3, TopicPartition("b", 0): 4})
         now[0] += 0.3
-    assert [(row["lag"], row["partitions"]) for row in report.lags] == [(6, 2), (0, 0)]
+    assert [(row["lag"], row["partitions"], row["copied"]) for row in report.lags] == [(6, 2, 7), (0, 0, 7)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.chart import Chart, Mark
 from airflow_mirror.extras.drill import page, store
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.extras.drill.trend import charts
@@ -86,10 +87,16 @@ def test_the_page_has_a_row_and_a_point_for_each_drill() -> None:
     assert html.count("<svg") == 4 and html.count("<circle") == 4 * 5 and rows.count("×") == 4
     assert "<li>RTO 60.00 s, wanted at most 30 s</li>" in html and "wanted at most 30 g" not in html
     assert "RTO, wanted at most 30 s" in html and "prefers-color-scheme: dark" in html
-    (rto,) = [chart for chart in charts(drills) if chart["title"] == "RTO"]
-    assert [point["bad"] for point in rto["points"]] == [False, False, True, False, False]
-    assert len(rto["lines"]) == 2 and len(rto["missing"]) == 1 and rto["wanted"] == 65.0
-    assert min(point["y"] for point in rto["points"]) == rto["top"]
+    (rto,) = [chart for chart in charts(drills) if chart.title.startswith("RTO")]
+    points = marks(rto, "circle")
+    assert [point.at["class"] for point in points] == ["", "", "bad", "", ""] and points[2].text == "1970-01-04: 60 s"
+    assert len(marks(rto, "polyline")) == 2 and "dashed: the objective" in rto.title
+    assert [line.at["y1"] for line in marks(rto, "line") if line.at["class"] == "limit"] == [60.0]
+    assert min(point.at["cy"] for point in points) == 10.0
+
+
+def marks(chart: Chart, tag: str) -> list[Mark]:
+    return [mark for mark in chart.marks if mark.tag == tag]
 
 
 def test_drill_replaces_its_own_older_row_on_the_page() -> None:
@@ -101,10 +108,10 @@ def test_drill_replaces_its_own_older_row_on_the_page() -> None:
 
 def test_charts_show_the_newest_thirty_readable_drills() -> None:
     unreadable = Drill(run="x", at_ms=0, missed=["a newer version"])
-    found = charts([unreadable, *(a_drill(day) for day in range(1, 50))])
-    assert found[0]["first"] == "1970-01-21" and len(found[0]["points"]) == 30
+    found = charts([unreadable, *(a_drill(day) for day in range(1, 50))])[0]
+    assert "1970-01-21" in [mark.text for mark in found.marks] and len(marks(found, "circle")) == 30
     assert "a newer version" in page.render(a_drill(1), [unreadable])
     few = charts([unreadable, a_drill(1), a_drill(2), a_drill(3, figures={}), a_drill(4)])[0]
-    assert (few["first"], len(few["points"]), len(few["lines"])) == ("1970-01-02", 3, 1), "a lone point has no line"
+    assert (len(marks(few, "circle")), len(marks(few, "polyline"))) == (3, 1), "a lone point has no line"
     flat = charts([a_drill(1, wanted={}), a_drill(2, wanted={})])[3]
-    assert flat["wanted"] is None and {point["y"] for point in flat["points"]} == {flat["bottom"]}
+    assert flat.title == "Read again (records)" and {point.at["cy"] for point in marks(flat, "circle")} == {110.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,12 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.extras.readiness.build import decide
+from airflow_mirror.extras.readiness.estimate import Estimate
 from airflow_mirror.extras.readiness.logs import Limits
 from airflow_mirror.extras.readiness.look import COMMITTED, COPY, PRODUCERS, ReadinessFacts
 from airflow_mirror.extras.readiness.model import NightPlan
 from airflow_mirror.extras.readiness.producers import Producer, producers
-from airflow_mirror.extras.readiness.race import Log
+from airflow_mirror.extras.readiness.race import Log, Race
 from airflow_mirror.extras.readiness.sections import html, markdown
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.wire.topology import ProducerState
@@ -188,3 +190,23 @@ def test_markdown_names_what_keeps_topics_together() -> None:
     text = markdown(night(positions={"billing": at("orders", "pay")}, topics=["raw"]))
     assert "| 1 | 2 topics: orders, pay | 1 group: billing | billing (orders, pay) |" in text
     assert "| topics that the mirror does not select | raw |" in text and "| producers that don't number" in text
+
+
+def test_page_of_ten_thousand_partitions_shows_who_is_first_and_how_all_are_spread() -> None:
+    """Whatever topics are called: each name stands in the page with places to go on in the next line."""
+    name = "shop.eu-central-1." + "x" * 230
+    races = [
+        Race(
+            topic=f"orders-{n:04d}" if n else name, partition=n % 10, lost=0, left_s=float(n), behind=10_000 - n,
+            produced_per_s=1.0, copied_per_s=None, verdict="loses" if n == 3 else "wins",
+        )
+        for n in range(10_000)
+    ]  # fmt: skip
+    slow = [Estimate(topic=f"t-{n}", behind=1, copied_per_s=1.0, seconds=float(n), bottleneck="") for n in range(1000)]
+    page = html(replace(night(), races=races, estimates=slow))
+    assert len(page) < 1_500_000 and page.count("<svg") == 6
+    assert "First loss by retention, if nothing is copied: the first 12 of 10,000 partitions" in page
+    assert page.count('class="bar failed"') == 1 and "Until a topic is level: all of them" in page
+    shown = re.sub(r"<(desc|title).*?</\1>", "", page[page.index("</style>") :])
+    words = re.split(r"\s|<wbr>", re.sub(r"<(?!wbr)[^>]*>", " ", shown))
+    assert max(map(len, words)) <= 44, "no word is wider than its column"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.errors import InputError, NeedsHuman
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
+from airflow_mirror.sync.lag import CatchUp, Course, PartitionLag, measure, summary
 
 ZERO = TP("t", 0)
 
@@ -127,3 +128,15 @@ def test_mapped_partitions_stand_where_their_map_ends() -> None:
     target = Side({"a.t": 3}, {})  # asked for no end at all
     found = measure(plan(mode="mapped", starts={0: 100}), source, target, lambda: {TP("t", 0): 105, TP("t", 1): 9})
     assert [(lag.position, lag.records) for lag in found] == [(105, 4), (9, 0), (0, 4)]
+
+
+@pytest.mark.parametrize("looks", [1, 119, 120, 500, 20_000])
+def test_course_of_any_length_keeps_few_samples_with_the_first_and_the_newest(looks: int) -> None:
+    course = Course()
+    for n in range(looks):
+        course.add(1000.0 + 2 * n, lags(n, end=looks))
+    rows = course.rows
+    assert len(rows) <= 120 and rows[0]["at"] == 1000.0
+    assert rows[-1] == {"at": 1000.0 + 2 * (looks - 1), "lag": 1, "copied": looks - 1}
+    gaps = [after["at"] - before["at"] for before, after in pairwise(rows[:-1])]
+    assert len(rows) >= min(looks, 55) and max(gaps, default=0) <= 3 * min(gaps, default=0), "at about equal distances"
