@@ -25,13 +25,14 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import DONE, HTML_NAME, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, connected
+from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest, connected
 from airflow_mirror.cutover.rollback.arm import ARMED
 from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
 from airflow_mirror.cutover.signing import Signer, load_signer
 from airflow_mirror.errors import CutoverTakenOver, InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown
+from airflow_mirror.extras.clients.inventory import clients_of
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.model import Plan
@@ -113,7 +114,10 @@ def _cut_over(arguments: argparse.Namespace) -> int:
         kept = _kept(arguments, request, clusters)
         if not arguments.yes:
             return _show(arguments, with_way_back(preview_cutover(request, clusters, kept), plan, clusters), [])
-        return _do(arguments, kept, "source", partial(run_cutover, request, clusters, kept, signer=signer))
+        known = Additions(clients=clients_of(plan, clusters))
+        return _do(
+            arguments, kept, "source", partial(run_cutover, request, clusters, kept, signer=signer, additions=known)
+        )
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:
@@ -128,7 +132,8 @@ def _roll_back(arguments: argparse.Namespace) -> int:
             found = counted(way, clusters.on.target.admin, clusters.on.source.admin)
             status = _show(arguments, preview_cutover(request, clusters, kept), found.lines())
             return 1 if found.problems else status
-        back = partial(roll_back, way, request, clusters, kept, signer=signer)
+        known = Additions(clients=clients_of(way.plan, clusters))
+        back = partial(roll_back, way, request, clusters, kept, signer=signer, additions=known)
         return _do(arguments, kept, "target", back)
 
 

@@ -13,6 +13,8 @@ from airflow_mirror.common.page import MOST_ROWS, template
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import catch_up_charts, fence_axis, fence_charts, partition_charts
+from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.wording import some
 
 _OUTCOMES = {
     "cut_over": "Cut over",
@@ -20,6 +22,9 @@ _OUTCOMES = {
     "undo_failed": "Backing out failed",
     "running": "Running, or interrupted",
 }
+# Said of clients since the opening, beside what extras.clients.inventory says.
+_STILL_READS, _STILL_WRITES = "still has members on the source", "has written to the source"
+_MISSING = ("not yet", _STILL_READS, _STILL_WRITES)
 _AS_IT_SHOULD_BE = ("", "commit", "same")  # actions of sync.group_translation.GroupMove
 
 
@@ -43,6 +48,7 @@ def render(report: CutoverReport) -> str:
         r=report, outcome=_OUTCOMES.get(report.outcome, report.outcome), most=MOST_ROWS, topics=topics,
         differing=differing, groups=[_group(g) for g in report.groups], drain=drain, charts=fence_charts(report),
         axis=fence_axis(report), course=catch_up_charts(report), partitions=partition_charts(report),
+        clients=_clients(report), users=_by_topic(report), missing=_MISSING,
         records=sum(one.records for one in topics.values()),
         fence=fence_text(report.fence.kind, report.fence.changes) if report.fence else [],
     )  # fmt: skip
@@ -61,6 +67,39 @@ def _topics(report: CutoverReport) -> dict[str, _Topic]:
         if not row["equal"]:
             one.bad.append(row)
     return found
+
+
+def _clients(report: CutoverReport) -> list[dict[str, Any]]:
+    """Return a row for each client that used the topics before the fence, those that are waited for first.
+
+    ``since``: what the target has said of it; "": nobody has looked, or nobody can tell.
+    """
+    before = report.clients.get("before") or report.clients.get("since") or {}
+    since = report.clients.get("since") or {}
+    readers = {one["group"]: one for one in since.get("readers", ())}
+    writers = {one["name"]: one for one in since.get("writers", ())}
+    rows = list[dict[str, Any]]()
+    for one in before.get("readers", ()):
+        now = readers.get(one["group"], {})
+        was = f"{one['state']}: {some(one['clients'], 3) or 'no member'}"
+        seen = now.get("on_target", "") if now.get("state", "") in ("", *NO_MEMBERS) else _STILL_READS
+        rows.append({"name": one["group"], "does": "reads", "topics": one["topics"], "was": was, "since": seen})
+    for one in before.get("writers", ()):
+        now = writers.get(one["name"], {})
+        seen = _STILL_WRITES if now.get("since_opening") else now.get("on_target", "")
+        rows.append({"name": one["name"], "does": "writes", "topics": one["topics"], "was": "", "since": seen})
+    return sorted(rows, key=lambda row: row["since"] not in _MISSING)
+
+
+def _by_topic(report: CutoverReport) -> list[dict[str, Any]]:
+    """Return who reads and who writes each topic, and how many of them have not come."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _clients(report):
+        for topic in row["topics"]:
+            one = found.setdefault(topic, {"topic": topic, "reads": [], "writes": [], "missing": 0})
+            one[row["does"]].append(row["name"])
+            one["missing"] += row["since"] in _MISSING
+    return sorted(found.values(), key=lambda one: (-one["missing"], one["topic"]))
 
 
 def _group(record: Any) -> dict[str, Any]:

@@ -143,6 +143,8 @@ class CutoverReport:
     :param drained: seconds until each partition was level behind the fence, as the fields of a
         :class:`airflow_mirror.common.chart.Fold`; empty: none had to be waited for.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
+    :param clients: who used the topics ``before`` the fence, and who of them was seen on the target ``since``, each an
+        :class:`airflow_mirror.extras.clients.inventory.Inventory` as JSON has it. Empty: nobody looked.
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param left_out: selected groups that were left out by name, and what that means for each.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
@@ -171,6 +173,7 @@ class CutoverReport:
     lags: list[dict[str, Any]] = field(default_factory=list)
     course: list[dict[str, Any]] = field(default_factory=list)
     drained: dict[str, Any] = field(default_factory=dict)
+    clients: dict[str, Any] = field(default_factory=dict)
     fence: FenceRecord | None = None
     steps: list[StepRecord] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)

@@ -17,6 +17,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
@@ -136,11 +137,14 @@ class Additions:
     """What a cutover does beside its steps, for whom it is a part of something else.
 
     :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
+    :param clients: who uses the topics, as the report shows it; empty: nobody looked. Asked with the report, before there
+        is a fence, and of a finished cutover. It raises nothing: it is for people.
     :param decide_with: what is decided in the record that opens the target.
     :param afterwards: what is left to do then, also for a finished cutover. While it runs guards watch over this process.
     """
 
     require: Callable[[], object] = lambda: None
+    clients: Callable[[CutoverReport], Mapping[str, Any]] = lambda _: {}
     decide_with: Callable[[Values], Values] = lambda _: {}
     afterwards: Callable[[], object] = lambda: None
 

@@ -32,6 +32,7 @@ from airflow_mirror.cutover.writers import hold_lease
 from airflow_mirror.errors import (
     CutoverTakenOver,
     InputError,
+    MirrorError,
     NotUndone,
     OpeningUnfinished,
 )
@@ -104,6 +105,7 @@ def run_cutover(
             # Behind the end, and not a step of it: nothing here can be undone. Dies before or amid it: the next call of
             # the run finds its report finished, and comes here again.
             additions.afterwards()
+            _look_who_has_come(run)
             return done
         finally:
             # Also where it raised: what backed out is part of the chain. Died before this: the run's next process does
@@ -144,6 +146,8 @@ def _run(run: Attempt) -> CutoverReport:
     run.turned = direction(run.life.values(), run.mirror.name)
     precheck(run)
     run.additions.require()
+    if before := run.additions.clients(run.report):
+        run.report.clients["before"] = dict(before)
     # Takes ten seconds and more, in which topics may appear or fences go up. So what can't be pinned is looked at again
     # behind the fence (`quiet.prove_fence`).
     found = ask_first(run)
@@ -284,6 +288,16 @@ def _finish(run: Attempt) -> None:
         hold_lease(run)
         run.up = Raised.by(run).close()
         run.save()
+
+
+def _look_who_has_come(run: Attempt) -> None:
+    """Note in the report of a finished cutover who was seen on the target. What fails is said: all is done by now."""
+    if since := run.additions.clients(run.report):
+        run.report.clients["since"] = dict(since)
+        try:
+            run.save()
+        except MirrorError as e:
+            run.log.warning("who has come to the target is not in the report: %s", e)
 
 
 def _seal(run: Attempt, report: CutoverReport) -> None:

@@ -245,6 +245,7 @@ class CutoverOperator(_OfACutover):
         """
         from airflow_mirror.cutover.request import Additions
         from airflow_mirror.cutover.run import run_cutover
+        from airflow_mirror.extras.clients.inventory import clients_of
 
         signer = report_signer()
         again = flag("fence_again", self.fence_again)
@@ -261,7 +262,7 @@ class CutoverOperator(_OfACutover):
         run_dir = report_dir(mirror, context["ti"].run_id)
         with self._connected(request, mirror, context) as (clusters, kept):
             show_links(self, context, run_dir)
-            additions = Additions(require=self._refuses(kept, context, again))
+            additions = Additions(require=self._refuses(kept, context, again), clients=clients_of(request.plan, clusters))
             with fencing_once(run_dir, again):
                 report = run_cutover(request, clusters, kept, stop=self._stop, signer=signer, additions=additions)
         summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))

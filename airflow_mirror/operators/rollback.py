@@ -151,7 +151,9 @@ class RollbackCutoverOperator(CutoverOperator):
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.rollback.run.roll_back`.
         """
         from airflow_mirror.cutover.platform import Platform
+        from airflow_mirror.cutover.request import Additions
         from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
+        from airflow_mirror.extras.clients.inventory import clients_of
         from airflow_mirror.hooks.kafka import admins_of
 
         accepted = names(self.accept_groups)
@@ -172,7 +174,7 @@ class RollbackCutoverOperator(CutoverOperator):
             way = way_back(mirror.name, clusters.on.turned(), accepted)  # by connections that live
             report = roll_back(
                 way, request, clusters, kept, log=cast("Any", self.log), stop=self._stop, signer=signer,
-                require=self._refuses(kept, context, again),
+                additions=Additions(require=self._refuses(kept, context, again), clients=clients_of(way.plan, clusters)),
             )  # fmt: skip
         path = str(run_dir / "report.json")
         return compact({**report.summary(), **name, "report": path}, full=path)

@@ -18,7 +18,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import scratch_topic
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.extras.clients.inventory import clients_of
+from airflow_mirror.extras.clients.inventory import members_of
 from airflow_mirror.extras.readiness import trial
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
@@ -109,7 +109,7 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
     ]  # fmt: skip
     with consuming(source_cluster, other, users, group_protocol="consumer"), writing(source_cluster, users):
         assert main([*words, "--json", "--html", str(page)]) == 0
-        (reader,) = clients_of(config(source_cluster), [other, group])[other]
+        (reader,) = members_of(config(source_cluster), [other, group])[other]
         assert reader.startswith("rdkafka at 127.0.0.1"), "of a group by the consumer protocol (KIP-848)"
     night: dict[str, Any] = json.loads(capsys.readouterr().out)
 

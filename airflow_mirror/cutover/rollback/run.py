@@ -25,7 +25,7 @@ from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
+from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.rollback.arm import armed, copy_fence
 from airflow_mirror.cutover.rollback.divergence import Divergence, divergence
 from airflow_mirror.cutover.rollback.reverse import reverse_name
@@ -83,13 +83,13 @@ def way_back(mirror: str, on: Platform, accepted: Collection[str] = ()) -> WayBa
 
 def roll_back(
     way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, log: Log = _LOG,
-    stop: threading.Event | None = None, signer: Signer | None = None, require: Callable[[], object] = lambda: None,
+    stop: threading.Event | None = None, signer: Signer | None = None, additions: Additions = ALONE,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
     :param request: of the reverse mirror's cutover, of the plan of ``way``; its fence is kept in any case.
     :param clusters: of the reverse mirror: its source is fenced, its target opened. :param kept: of the reverse mirror.
-    :param require: as in :class:`.Additions`, before what a rollback itself asks.
+    :param additions: its ``require`` is asked before what a rollback itself asks, and its ``clients``; the rest is ours.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
     """
@@ -99,9 +99,10 @@ def roll_back(
         # Kept in any case: the cluster that is left must not be written to, or it would have records that the other one
         # lacks.
         replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
-        additions=Additions(
+        additions=replace(
+            additions,
             # Before its fence: what a person has to decide about costs no second of it.
-            require=partial(_require, way, on.source.admin, on.target.admin, log, require),
+            require=partial(_require, way, on.source.admin, on.target.admin, log, additions.require),
             # In the very record that opens the old source: in one of its own, a process that dies in between leaves an
             # open cluster that every ledger calls the old one, and a tail that may copy into it.
             decide_with=partial(turned, way, kept.run),

@@ -8,14 +8,15 @@ and who writes without numbering its batches, nobody lists: :data:`UNTOLD` says 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
-from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.cutover.request import Clusters
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.groups import groups
 from airflow_mirror.extras.readiness.look import ask_groups, said, transactional_ids
@@ -124,7 +125,7 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     every, offsets = ask_groups(to, source)
     reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
     known = [one for one in groups(every, (), reads, [wave]) if one.topics]
-    who = to.ask("clients of groups", lambda: clients_of(source.config, [one.name for one in known if one.alive])) or {}
+    who = to.ask("clients of groups", lambda: members_of(source.config, [one.name for one in known if one.alive])) or {}
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(plan.routes))
     # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
     hidden = list[str]()
@@ -142,6 +143,22 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     if opened_ms:
         inventory = _with_target(inventory, plan, target, report, to, hidden)
     return replace(inventory, unseen=[*said(to.unknown), *hidden])
+
+
+def clients_of(plan: Plan, clusters: Clusters) -> Callable[[CutoverReport], dict[str, Any]]:
+    """Return what looks for a cutover's report: before its fence, and when it has finished.
+
+    What can't be asked is said in it, because no cutover fails by that.
+    """
+
+    def asked(report: CutoverReport) -> dict[str, Any]:
+        on = clusters.on
+        try:
+            return look(plan, on.source.admin, on.target.admin, report).to_dict()
+        except MirrorError as e:
+            return {"at_ms": round(time.time() * 1000), "readers": [], "writers": [], "unseen": [str(e)], "waiting": []}
+
+    return asked
 
 
 def opened_at(report: CutoverReport | None) -> int:
@@ -192,7 +209,7 @@ def _writer(one: Producer, opened_ms: int) -> Writer:
     )  # fmt: skip
 
 
-def clients_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[str]]:
+def members_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[str]]:
     """Return the members of groups of all protocols, KIP-848 too, each as ``client id at host``.
 
     By confluent-kafka: the schemas of our own connection have no ConsumerGroupDescribe.

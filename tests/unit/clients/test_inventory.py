@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord, GroupRecord
-from airflow_mirror.errors import TryAgain
+from airflow_mirror.errors import ClusterUnreachable, TryAgain
 from airflow_mirror.extras.clients import inventory
 from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
@@ -67,7 +69,7 @@ class Side:
 
 @pytest.fixture
 def sides(monkeypatch: pytest.MonkeyPatch) -> tuple[Side, Side]:
-    monkeypatch.setattr(inventory, "clients_of", lambda _, names: {name: [f"{name}-1 at 10.0.0.7"] for name in names})
+    monkeypatch.setattr(inventory, "members_of", lambda _, names: {name: [f"{name}-1 at 10.0.0.7"] for name in names})
     return Side(), Side()
 
 
@@ -155,3 +157,22 @@ def test_ids_that_may_be_hidden_are_told_of_either_side(sides: tuple[Side, Side]
         "some transactional ids of producers, perhaps: lacks Describe",
         "some transactional ids of the target, perhaps: brokers refuse",
     ]
+
+
+def test_report_of_a_cutover_gets_an_inventory_and_never_an_error(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = sides
+    old.states, old.offsets = {"a": "Empty"}, {"a": 7}
+    on: Any = SimpleNamespace(source=SimpleNamespace(admin=old), target=SimpleNamespace(admin=new))
+    ask = inventory.clients_of(PLAN, SimpleNamespace(on=on))  # type: ignore[arg-type]
+    before = json.loads(json.dumps(ask(CutoverReport(mirror="m", plan_hash=PLAN.hash))))
+    assert [one["group"] for one in before["readers"]] == ["a"] and before["opened_ms"] == 0
+    assert ask(report())["waiting"] == ["group 'a' has not come to the target"]
+
+    def away(*_: object) -> None:
+        raise ClusterUnreachable("source", "old:9092", "it is gone")
+
+    monkeypatch.setattr(inventory, "look", away)
+    found = ask(report())
+    assert found["readers"] == [] and "it is gone" in found["unseen"][0]

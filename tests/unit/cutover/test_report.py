@@ -27,6 +27,32 @@ A_DIFFERENCE = {
 }  # fmt: skip
 
 
+READERS = [
+    {
+        "group": "billing", "kind": "consumer", "state": "Stable", "clients": ["b-1 at 10.0.0.7"], "topics": ["orders"],
+        "on_target": "",
+    },
+    {"group": "late", "kind": "consumer", "state": "Empty", "clients": [], "topics": ["orders", "pay"], "on_target": ""},
+]  # fmt: skip
+WRITERS = [
+    {"name": "tx", "transactional": True, "topics": ["pay"], "last_ms": 1, "since_opening": False, "on_target": ""}
+]
+CLIENTS = {
+    "before": {
+        "at_ms": 1_789_999_990_000, "readers": READERS, "writers": WRITERS, "unseen": [], "waiting": [],
+        "untold": "no broker lists",
+    },
+    "since": {
+        "at_ms": 1_790_000_020_000, "newcomers": 2, "unseen": ["quotas: no"],
+        "waiting": ["group 'late' has not come to the target"],
+        "readers": [
+            {**READERS[0], "on_target": "is a member", "state": "Empty"}, {**READERS[1], "on_target": "not yet"},
+        ],
+        "writers": [{**WRITERS[0], "since_opening": True, "on_target": "has written"}], "untold": "no broker lists",
+    },
+}  # fmt: skip
+
+
 def a_report() -> CutoverReport:
     return CutoverReport(
         mirror="flow",
@@ -72,6 +98,7 @@ def a_report() -> CutoverReport:
                 committed=True,
             )
         ],
+        clients=json.loads(json.dumps(CLIENTS)),
         left_behind=["console-consumer-7"],
         left_out={"broken <b>": "it has no position on the target"},
         schemas=[
@@ -203,6 +230,31 @@ def test_page_of_every_outcome_renders() -> None:
         report.outcome, report.fence = outcome, None
         page = html.render(report)
         assert "Cutover of flow" in page and ("refresh" in page) == (outcome == "running")
+
+
+def cells(page: str, head: str) -> list[list[str]]:
+    table = page[page.index(head) :]
+    rows = re.findall(r"<tr><td.*?</tr>", table[: table.index("</table>")], re.S)
+    return [[re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?</td>", row)] for row in rows]
+
+
+def test_page_says_who_was_there_before_and_who_has_come() -> None:
+    page = html.render(a_report())
+    assert "Clients: 3 before the fence" in page and "1 waited for" in page and "2 producer(s) without" in page
+    assert cells(page, "<th>Client</th>") == [
+        ["late", "reads", "Empty: no member", "orders, pay", "not yet"],
+        ["tx", "writes", "", "pay", "has written to the source"],
+        ["billing", "reads", "Stable: b-1 at 10.0.0.7", "orders", "is a member"],
+    ]
+    assert cells(page, "<th>Read by</th>") == [["pay", "late", "tx", "2"], ["orders", "late, billing", "", "1"]]
+    report = a_report()
+    report.clients["since"]["readers"][0]["state"] = "Stable"
+    assert cells(html.render(report), "<th>Client</th>")[0][4] == "still has members on the source"
+    report.clients = {"before": CLIENTS["before"]}
+    page = html.render(report)
+    assert {row[4] for row in cells(page, "<th>Client</th>")} == {""} and "waited for" not in page
+    report.clients = {}
+    assert "Clients:" not in html.render(report), "an older release has not looked"
 
 
 def test_page_shows_first_what_blocks_and_what_to_look_at() -> None:

@@ -31,7 +31,7 @@ from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
-from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.request import Additions, Limits
 from airflow_mirror.errors import (
     CutoverBlocked,
     CutoverTakenOver,
@@ -226,6 +226,26 @@ def test_schemas_are_proven_before_the_fence(world: World) -> None:
     assert (report.outcome, world.calls) == (reports.DONE, ["on"])
     row = {"topic": "t", "part": "value", "id": 7, "subjects": ["t-value version 3"], "verdict": "same"}
     assert report.schemas == world.report().schemas == [row]
+
+
+def test_report_has_who_was_there_before_the_fence_and_who_has_come_since(world: World) -> None:
+    """Looked at where no fence is up, and again by each later call; the chain of reports has what was seen last."""
+    looks: list[str] = []
+
+    def clients(report: CutoverReport) -> dict[str, Any]:
+        looks.append("before" if report.fence is None else "fenced" if report.opened_at is None else "open")
+        return {"at_ms": len(looks)}
+
+    with world.tail():
+        report = world.cut_over(additions=Additions(clients=clients))
+    assert looks == ["before", "open"] and report.clients == {"before": {"at_ms": 1}, "since": {"at_ms": 2}}
+    assert world.report().clients == report.clients and report.seal is not None
+    world.cut_over(additions=Additions(clients=clients))
+    there = world.report()
+    assert looks == ["before", "open", "open"] and there.clients == {"before": {"at_ms": 1}, "since": {"at_ms": 3}}
+    with world.ledger() as ledger:
+        last = list(links(ledger.values(), PLAN.mirror.name))[-1]
+    assert last.report == digest(json.loads(there.to_json()))
 
 
 class Killed(BaseException):

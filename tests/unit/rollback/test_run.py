@@ -67,6 +67,7 @@ class Back(World):
         assert (plan, on.source.admin, on.target.admin) == (REVERSE, self.new, self.old)
         assert on.target.ledger is self.old.ledger and request.keep_fence
         self.may_stand_still = set(request.accept_still_groups)
+        self.clients = additions.clients(CutoverReport(mirror=mirror.name, plan_hash=plan.hash))
         if fence_state(self.old.ledger.values(), mirror.name) is None:
             additions.require()
             opens(self.old.ledger, additions.decide_with)
@@ -105,8 +106,9 @@ def test_one_record_decides_fence_direction_topics_and_tail(back: Back) -> None:
 def test_old_sources_fence_is_lifted_after_the_decision(back: Back) -> None:
     back.roll_back()
     assert back.done == ["opened", "lease"] and back.old.acls == BEFORE
-    back.roll_back()
+    back.roll_back(additions=Additions(clients=lambda _: {"at_ms": 7}))
     assert back.done == ["opened", "lease", "opened"], "a second call has nothing to lift"
+    assert back.clients == {"at_ms": 7}, "who is there is asked as for any cutover"
 
 
 def test_killed_before_any_change_the_next_call_completes_the_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
