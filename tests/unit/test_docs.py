@@ -103,6 +103,29 @@ def test_readme_is_short_and_begins_with_two_commands() -> None:
     assert max(map(len, output.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    "wish",
+    ["change nothing", "with a prefix", "SCRAM and TLS", "rehearse", "undo", "replicate", "one day again", "how far"],
+)
+def test_first_page_leads_to_what_people_come_for_in_one_step(wish: str) -> None:
+    """The row's first link is a section of the page of how-tos, which is all that has to be read."""
+    table = text("README.md").partition("| I want to | do this |")[2].partition("\n\n")[0]
+    (row,) = [line for line in table.splitlines() if wish in "".join(line.split("|")[1:2])]
+    page, _, anchor = re.findall(r"\]\(([^)]+)\)", row)[0].partition("#")
+    assert page == "docs/how-do-i.md" and anchor in anchors(text(page))
+
+
+def test_concepts_are_reasons_and_no_reference() -> None:
+    """What exactly is done stands in the reference, once: there it is looked up, and there it is changed."""
+    page = text("docs/concepts.md")
+    assert len(page.split()) < 2200 and "\n| " not in page and "\n- " not in page
+
+
+def test_tutorial_writes_with_the_example_and_ends_what_it_has_begun() -> None:
+    page = text("docs/tutorial.md")
+    assert "python docs/examples/orders.py 127.0.0.1:19092 1000" in page and "python -m sandbox down" in page
+
+
 # --- reference -------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +156,7 @@ def test_every_option_of_airflows_configuration_is_documented() -> None:
 
 
 def test_the_steps_of_a_cutover_are_documented_in_their_order() -> None:
-    table = text("docs/concepts.md").partition("| step |")[2].partition("\n\n")[0]
+    table = text("docs/cutover.md").partition("| step |")[2].partition("\n\n")[0]
     assert first_cells(table)[1:] == [f"`{step.name}`" for step in STEPS]
     drawn = re.findall(r"^    ([A-Z_]+) --> ([A-Z_]+): (\w+)$", text("docs/design.md"), re.MULTILINE)
     assert drawn == [(step.leads_from, step.to, step.name) for step in STEPS]
@@ -141,7 +164,7 @@ def test_the_steps_of_a_cutover_are_documented_in_their_order() -> None:
 
 def test_the_branches_of_errors_are_documented() -> None:
     for branch in (InputError, TryAgain, NeedsHuman):
-        assert f"| `{branch.__name__}` |" in text("docs/concepts.md")
+        assert f"| `{branch.__name__}` |" in text("docs/errors.md")
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse lays its help out differently in other versions")
