@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos test-pythons coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos test-pythons coverage mutants dist lint types docs docs-release golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,10 @@ docs: setup ## check the docs: links, commands, options, parameters, imports, ta
 	  tests/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
 	  tests/unit/jobs/test_monitoring.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs-release: setup ## keep the docs of a release on the branch gh-pages: make docs-release VERSION=0.2; pushes nothing
+	@test -n "$(VERSION)" || { echo "make docs-release: say VERSION=..." >&2; exit 1; }
+	PATH=$(CURDIR)/$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases $(VERSION) latest
 
 golden: setup ## write the golden files of plan and errors, Java's keys and the brokers' recorded answers anew; starts brokers, review the diff
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py tests/unit/test_errors.py \
