@@ -84,7 +84,7 @@ def _nothing(key: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """What a Mirror says about topic settings.
 
@@ -106,7 +106,10 @@ class Rules:
         hold_ms = mirror.hold_retention_ms
         ms = HELD_OPEN["retention.ms"] if hold_ms is None else str(hold_ms)
         by_lag = mirror.compacted_hold == "lag"
-        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from, ms, by_lag)
+        return cls(
+            excludes=mirror.excludes_config, keeps=mirror.keeps_config, defaults_from=mirror.use_defaults_from,
+            retention_ms=ms, by_lag=by_lag,
+        )  # fmt: skip
 
     @property
     def held_keys(self) -> Collection[str]:

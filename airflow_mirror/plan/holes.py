@@ -60,7 +60,7 @@ class Seen:
     holes: int = 0
     runs: int = 0
     bytes: int = 0
-    _in_hole: bool = False
+    _in_hole: bool = field(default=False, init=False)
 
     def hole(self, length: int) -> None:
         """Add offsets without a record."""

@@ -32,7 +32,7 @@ DIRECT_MARKERS_PER_S = 54_000
 PADDED_AT_ONCE = 4  # partitions that one task pads at the same time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What the mirror's principal may do on the target, as tested on a scratch topic.
 

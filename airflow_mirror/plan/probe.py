@@ -68,7 +68,7 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True, comp
         left = scratch.delete(target, topic) if ours in (None, scratch.id_of(target, topic)) else None
     if left is not None:
         note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
-    return Capabilities(markers, prime, tuple(lacks), note, keeps_policy)
+    return Capabilities(markers=markers, prime=prime, lacks=tuple(lacks), note=note, keeps_policy=keeps_policy)
 
 
 def _try_all(

@@ -207,8 +207,12 @@ def test_a_block_for_holes_has_the_figures_and_the_remedy() -> None:
     [
         ({"hole_budget": 0.1}, None, "hole_budget is 10%"),
         ({"hole_budget_bytes": 1}, None, "hole_budget_bytes is 1 B"),
-        ({}, Capabilities("none", lacks=("Write on transactional id 'airflow-mirror.m*'",)), "Write on transactional id"),
-        ({}, Capabilities("coordinator"), "padding them takes about"),
+        (
+            {},
+            Capabilities(markers="none", lacks=("Write on transactional id 'airflow-mirror.m*'",)),
+            "Write on transactional id",
+        ),
+        ({}, Capabilities(markers="coordinator"), "padding them takes about"),
     ],
 )
 def test_auto_maps_what_is_over_a_budget_and_says_why(
@@ -241,7 +245,7 @@ def test_topic_begun_in_one_mode_is_refused_in_the_other() -> None:
 
 def test_missing_marker_right_blocks_only_where_holes_are_expected() -> None:
     """The error names the right."""
-    lacking = Capabilities("none", lacks=("Write on transactional id 'airflow-mirror.m*'",))
+    lacking = Capabilities(markers="none", lacks=("Write on transactional id 'airflow-mirror.m*'",))
     with pytest.raises(InputError, match="no marker can be written: Write on transactional id 'airflow-mirror.m"):
         made(holes(3), capabilities=lacking, offsets="identical").raise_if_blocked()
     assert outcome(made(capabilities=lacking), "capabilities") == ["warn"]
@@ -250,7 +254,7 @@ def test_missing_marker_right_blocks_only_where_holes_are_expected() -> None:
 def test_tombstones_need_neither_markers_nor_their_budget() -> None:
     compacted = a_topic(spans=((0, 4_000_000),), cleanup_policy="compact")
     plan = made(
-        holes(1_900_000), compacted, capabilities=Capabilities("none", lacks=("x",)), hole_budget_bytes=1,
+        holes(1_900_000), compacted, capabilities=Capabilities(markers="none", lacks=("x",)), hole_budget_bytes=1,
         compacted_filler="tombstones",
     )  # fmt: skip
     assert not plan.blocks and plan.topics[0].filler == "tombstones"
@@ -262,7 +266,7 @@ def test_tombstones_are_for_compacted_topics_only() -> None:
 
 
 def test_right_that_priming_lacks_blocks_by_name() -> None:
-    lacking = Capabilities("direct", prime=False, lacks=("Delete on topic",))
+    lacking = Capabilities(markers="direct", prime=False, lacks=("Delete on topic",))
     plan = made(source=a_topic(spans=((5, 9),)), capabilities=lacking, offsets="identical")
     assert outcome(plan, "priming") == ["block"] and "Allow DELETE" in plan.blocks[0].remedy
 

@@ -46,7 +46,7 @@ def a_plan(now: datetime = NOW, end: int = 60000) -> Plan:
         a_topic("dc1.audit|raw", spans=((0, 0), (0, 0)), compression_type="lz4"), cluster_id="c2", brokers=2
     )
     samples = HoleSamples({"orders": HoleEstimate(0, 0, 0.0, 5684), "users": HoleEstimate(5192, 1701, 0.44, 4007)})
-    return decide(mirror, source, target, {"dc1.clicks": "mapped"}, now, samples, Capabilities("direct"))
+    return decide(mirror, source, target, {"dc1.clicks": "mapped"}, now, samples, Capabilities(markers="direct"))
 
 
 @pytest.mark.parametrize(("name", "write"), [("plan.json", Plan.to_json), ("plan.md", render)])
