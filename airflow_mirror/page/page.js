@@ -308,12 +308,14 @@ const PAINT = {
   shade: { fill: hue("orange-solid"), opacity: 0.12 }, grid: { stroke: hue("border") }, area: { fill: hue("blue-solid"), opacity: 0.2 },
   line: { fill: "none", stroke: hue("blue-solid") }, limit: { stroke: hue("red-solid"), strokeDasharray: "3 3" },
   done: { fill: hue("green-solid") }, running: { fill: hue("blue-solid") }, failed: { fill: hue("red-solid") }, bar: { fill: hue("gray-solid") },
+  dot: { fill: hue("blue-solid") }, bad: { fill: hue("red-solid") },
 };
 function Drawing({ chart }) {
   const drawn = ({ tag, text, at: { class: kind = "", "text-anchor": textAnchor, ...at } }, key) =>
     tag === "text"
       ? h(tag, { key, ...at, textAnchor, fontSize: 11, fill: hue("fg-muted") }, text)
-      : h(tag, { key, ...at, ...Object.assign({}, ...kind.split(" ").map((one) => PAINT[one])) });
+      : h(tag, { key, ...at, ...Object.assign({}, ...`${tag === "circle" ? "dot" : ""} ${kind}`.split(" ").map((one) => PAINT[one])) },
+        text && h("title", null, text));
   return h("svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, width: "100%", style: { maxWidth: "58rem" }, role: "img", "aria-label": `${chart.title}: ${chart.text}` },
     chart.marks.map(drawn));
 }
@@ -389,20 +391,10 @@ function Clients({ row }) {
 
 // What drills have found, and the trend of it.
 function Drills({ name, drills }) {
-  const colour = (of) => `var(--chakra-colors-${of})`;
-  const small = { fontSize: 11, fill: colour("fg-muted") };
   const seconds = (n) => (n == null ? "–" : `${n.toFixed(2)} s`);
   return h(Box, { mb: 4 }, h(Muted, { mb: 2 }, name),
-    h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 }, drills.charts.map((c) => {
-      const said = `${c.title} of ${c.points.length} drills, ${c.first} to ${c.last}: ${c.points.map((p) => p.text).join("; ")}`;
-      return h(Box, { key: c.title }, h(Muted, { fontSize: "xs" }, `${c.title}, at most ${c.most} ${c.unit}`),
-        h("svg", { viewBox: `0 0 ${c.width} ${c.height}`, width: "100%", style: { maxWidth: "36rem" }, role: "img", "aria-label": said },
-          h("line", { x1: c.left, x2: c.right, y1: c.bottom, y2: c.bottom, stroke: colour("border") }),
-          c.wanted != null && h("line", { x1: c.left, x2: c.right, y1: c.wanted, y2: c.wanted, stroke: colour("red-solid"), strokeDasharray: "3 3" }),
-          c.lines.map((line) => h("polyline", { key: line, points: line, fill: "none", stroke: colour("blue-solid"), strokeWidth: 1.5 })),
-          c.points.map((p) => h("circle", { key: p.x, cx: p.x, cy: p.y, r: 3, fill: colour(p.bad ? "red-solid" : "blue-solid") }, h("title", null, p.text))),
-          h("text", { ...small, x: c.left, y: c.height - 4 }, c.first), h("text", { ...small, x: c.right, y: c.height - 4, textAnchor: "end" }, c.last)));
-    })),
+    h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
+      drills.charts.map((chart) => h(Box, { key: chart.title }, h(Muted, { fontSize: "xs" }, chart.title), h(Drawing, { chart })))),
     h(Table.Root, { size: "sm", mt: 2 },
       h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["drill", "RPO", "RTO", "lost", "read again", "outcome"].map((title) => h(Table.ColumnHeader, { key: title }, title)))),
       h(Table.Body, null, drills.rows.map((one) => h(Table.Row, { key: one.run, bg: "transparent" },

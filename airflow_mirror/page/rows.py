@@ -178,7 +178,7 @@ def drills_in(drills: Sequence[Drill]) -> dict[str, Any]:
         }
         for one in drills[: -MOST_DRILLS - 1 : -1]
     ]  # fmt: skip
-    return {"rows": rows, "charts": charts(drills)}
+    return {"rows": rows, "charts": [asdict(chart) for chart in charts(drills)]}
 
 
 def night_of(reports: Mapping[str, CutoverReport]) -> dict[str, Any] | None:

@@ -143,7 +143,7 @@ def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
     plan, source, target, how = way.pop()
     assert (plan, source, target) == (ELSEWHERE, "new", "old")
     assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
-    assert how.pop("stop") is task._stop and how.pop("require")() is None
+    assert how.pop("stop") is task._stop and how.pop("additions").require() is None
     assert how == {"accepted": ["g"], "signer": None}
     assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", ELSEWHERE.hash)
 
