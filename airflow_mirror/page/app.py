@@ -3,6 +3,7 @@
 Names of topics, groups and hosts are whatever somebody chose: they leave here as JSON, or in pages that may run nothing.
 """
 
+from dataclasses import asdict
 from importlib import resources
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from airflow_mirror.hooks.home import home
 from airflow_mirror.page import files
 from airflow_mirror.page.actions import actions_of
 from airflow_mirror.page.approvals import Approval, by_mirror, waiting
+from airflow_mirror.page.course import charts
 from airflow_mirror.page.looks import Looks
 from airflow_mirror.page.rights import Rights
 from airflow_mirror.page.rows import PHASES
@@ -92,7 +94,7 @@ class _Page:
             closely = {**closely, "drills": seen}
         return {
             "row": rows[mirror], "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror),
-            "course": self._looks.course(target, mirror),
+            "course": [asdict(chart) for chart in charts(self._looks.course(target, mirror))],
         }  # fmt: skip
 
     def clients(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:

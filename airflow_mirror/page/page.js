@@ -274,34 +274,6 @@ function Heat({ topics }) {
         h(Flex, { key: word, gap: 1, align: "center" }, h(Box, { w: 2.5, h: 2.5, bg }), h(Muted, { fontSize: "xs" }, word))))));
 }
 
-// One figure over time, as a line: `points` are [seconds, value or null]; where nobody looked for a minute it has a gap.
-function Line({ title, points, word }) {
-  const known = points.filter(([, value]) => value != null);
-  if (known.length < 2) return null;
-  const [width, height, left] = [520, 84, 4];
-  const [from, to] = [points[0][0], points[points.length - 1][0]];
-  const most = known.reduce((top, [, value]) => Math.max(top, value), 0) || 1;
-  const x = (at) => (left + ((width - 2 * left) * (at - from)) / (to - from || 1)).toFixed(1);
-  const y = (value) => (height - 4 - (height - 20) * (value / most)).toFixed(1);
-  const path = points.map(([at, value], n) => value == null ? "" : `${n && points[n - 1][1] != null && at - points[n - 1][0] < 60 ? "L" : "M"}${x(at)} ${y(value)}h0.1`).join("");
-  const last = known[known.length - 1][1];
-  const said = `${title}: ${word(last)} now, at most ${word(most)} in ${time(to - from)}`;
-  return h(Box, null, h(Muted, { fontSize: "xs" }, said),
-    h("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: { maxWidth: "36rem" }, role: "img", "aria-label": said },
-      h("line", { x1: left, x2: width - left, y1: y(0), y2: y(0), stroke: "var(--chakra-colors-border)" }),
-      h("path", { d: path, fill: "none", stroke: "var(--chakra-colors-blue-solid)", strokeWidth: 1.5, strokeLinejoin: "round", strokeLinecap: "round" })));
-}
-
-// A mirror's lag and rate, as this API server has seen them while somebody looked.
-function Course({ course }) {
-  const inTime = course.some(([, , lag_s]) => lag_s != null);
-  const lag = course.map(([at, offsets, lag_s]) => [at, inTime ? lag_s : offsets]);
-  const rate = course.map(([at, , , rate]) => [at, rate]);
-  if (course.length < 2) return h(Muted, null, "Drawn while somebody looks: in half a minute there is a line.");
-  return h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
-    h(Line, { title: "behind", points: lag, word: inTime ? behindBy : number }), h(Line, { title: "rate", points: rate, word: (n) => `${bytes(n)}/s` }));
-}
-
 // A drawing of a report (airflow_mirror/common/chart.py), in this page's colours.
 const hue = (name) => `var(--chakra-colors-${name})`;
 const PAINT = {
@@ -320,11 +292,21 @@ function Drawing({ chart }) {
     chart.marks.map(drawn));
 }
 
+const Drawings = ({ charts }) =>
+  charts.map((chart) => h(Box, { key: chart.title, mt: 2 }, h(Muted, { fontSize: "xs" }, chart.title), h(Drawing, { chart })));
+
+// A mirror's lag and rate, as this API server has seen them while somebody looked.
+function Course({ course }) {
+  if (!course.length) return h(Muted, null, "Drawn while somebody looks: in half a minute there is a line.");
+  return h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
+    course.map((chart) => h(Box, { key: chart.title }, h(Muted, { fontSize: "xs" }, `${chart.title}: ${chart.text}`), h(Drawing, { chart }))));
+}
+
 // The fence of the last cutover, as its report draws it.
 function Night({ night }) {
   return h(Fragment, null,
     h(Muted, { mb: 2 }, `${night.run}: ${night.outcome.replace("_", " ")}${night.seconds == null ? "" : `; nobody could write for ${night.seconds.toFixed(1)} s`}${night.max_fence_s ? `; at most ${night.max_fence_s} s are allowed` : ""}`),
-    night.charts.map((chart) => h(Box, { key: chart.title, mt: 2 }, h(Muted, { fontSize: "xs" }, chart.title), h(Drawing, { chart }))));
+    h(Drawings, { charts: night.charts }));
 }
 
 // --- one mirror --------------------------------------------------------------------------------------------------------
@@ -394,7 +376,7 @@ function Drills({ name, drills }) {
   const seconds = (n) => (n == null ? "–" : `${n.toFixed(2)} s`);
   return h(Box, { mb: 4 }, h(Muted, { mb: 2 }, name),
     h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
-      drills.charts.map((chart) => h(Box, { key: chart.title }, h(Muted, { fontSize: "xs" }, chart.title), h(Drawing, { chart })))),
+      h(Drawings, { charts: drills.charts })),
     h(Table.Root, { size: "sm", mt: 2 },
       h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["drill", "RPO", "RTO", "lost", "read again", "outcome"].map((title) => h(Table.ColumnHeader, { key: title }, title)))),
       h(Table.Body, null, drills.rows.map((one) => h(Table.Row, { key: one.run, bg: "transparent" },
@@ -429,7 +411,7 @@ function One({ target, mirror }) {
       error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
-    course.length > 0 && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
+    (row.lag != null || course.length > 0) && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),
     h(Panel, { title: "Checks" }, checks.length ? checks.map((one, n) => h(Finding, { key: n, ...one })) : h(Muted, null, closely ? "Nothing is wrong." : "…")),
     h(Panel, { title: "Topics" }, h(Topics, { topics: closely?.topics ?? [] })),

@@ -77,16 +77,16 @@ def test_lag_and_rate_stand_in_the_list_and_are_lines_once_they_were_seen_for_a_
     expect(page.get_by_role("row").filter(has_text="bigmove")).to_contain_text("6 d")
     expect(page.get_by_role("row").filter(has_text="replica")).to_contain_text("level")
     page = open_page(ORDERS)
-    for words in (r"behind: \d+\.\d s now, at most \d+\.\d s in .+", r"rate: \d+ MB.s now, at most \d+ MB.s in .+"):
+    for words in (r"behind: \d+\.\d s now, at most \d+\.\d s in .+", r"rate: [\d.]+ MB.s now, at most [\d.]+ MB.s in .+"):
         line = page.get_by_role("img", name=re.compile(words))
         expect(line).to_be_visible(timeout=PATIENCE_MS)
-        assert (line.locator("path").get_attribute("d") or "").count("L") >= 1
+        assert (line.locator("polyline").get_attribute("points") or "").count(",") >= 2
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_drills_have_a_table_and_their_trend_as_lines(open_page: Open, scheme: str) -> None:
     page = open_page(ORDERS, scheme=scheme, height=2600)
-    chart = page.get_by_role("img", name=re.compile("RPO of 5 drills"))
+    chart = page.get_by_role("img", name=re.compile(r"^RPO \(s.*: "))
     expect(chart).to_be_visible(timeout=PATIENCE_MS)
     expect(chart.locator("circle")).to_have_count(5)
     expect(page.get_by_role("row").filter(has_text="6.20 s")).to_contain_text("31 records lost")

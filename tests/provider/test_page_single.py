@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-from airflow_mirror.page.course import EVERY_S, KEEP_S, Courses, Seen
+from airflow_mirror.page.course import EVERY_S, KEEP_S, Courses, Seen, charts
 from airflow_mirror.page.single import Single, Threads
 
 
@@ -132,3 +132,17 @@ def test_script_makes_no_markup_of_names_and_loads_nothing_from_elsewhere(word: 
     script = resources.files("airflow_mirror.page").joinpath("page.js").read_text(encoding="utf-8")
     code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("//"))
     assert word not in code
+
+
+def test_course_is_drawn_in_time_with_a_gap_where_nobody_has_looked() -> None:
+    seen = [Seen(at, 1000, lag_s, 2e6) for at, lag_s in ((0.0, 4.0), (15.0, 2.0), (200.0, 1.0), (215.0, 0.01))]
+    lag, rate = charts(seen)
+    assert (lag.title, lag.text) == ("behind", "level now, at most 4.0 s in 4 min")
+    assert (rate.title, rate.text) == ("rate", "2.0 MB/s now, at most 2.0 MB/s in 4 min")
+    assert [sum(mark.tag == "polyline" for mark in one.marks) for one in (lag, rate)] == [2, 2]
+    assert charts(seen[:1]) == [] and charts([]) == []
+
+
+def test_course_of_a_job_that_tells_no_seconds_is_drawn_in_records() -> None:
+    (lag,) = charts([Seen(0.0, 1200, None, None), Seen(15.0, 7, None, None)])
+    assert lag.text == "7 now, at most 1,200 in 15 s"
