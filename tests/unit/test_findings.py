@@ -94,7 +94,7 @@ def plan() -> dict[str, list[str]]:
     wrong = a_mirror(
         topics=["a", "b", "c", "d", "h", "typo", "gone", "z.*"], exclude_topics=["slip"], groups=["both", "slip"]
     )
-    poor = Capabilities("coordinator", lacks=("CREATE",), note="a note")
+    poor = Capabilities(markers="coordinator", lacks=("CREATE",), note="a note")
     samples = HoleSamples({"h": HoleEstimate(50, 9, 0.5, 99)}, {"b": "no right"})
     refused = {"c": Refusal(44, "POLICY", {}), "h": Refusal(40, "INVALID_CONFIG: retention.ms", {"retention.ms": "-1"})}
     old = (Without("leader epochs", "2.1", "less is seen"),)
