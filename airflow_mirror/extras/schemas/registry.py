@@ -148,7 +148,11 @@ class Registry:
         if answer.status_code == 404 and (none or _code(answer) in _NONE):
             return None
         self.require(answer, path if method == "GET" else f"{method} {path}")
-        return answer.json() if answer.content else None
+        try:
+            return answer.json() if answer.content else None
+        except ValueError:  # a proxy's page to log in
+            asked = f"ask the {self.role}'s schema registry for {path}"
+            raise BrokerError(asked, answer.status_code, "no JSON") from None
 
     def send(
         self, method: str, url: str, data: str | bytes | None = None, headers: Mapping[str, str] | None = None

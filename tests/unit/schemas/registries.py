@@ -25,7 +25,8 @@ class DrivenRegistry:
     :ivar schemas: of the default context; of another one by (context, id). :ivar deleted: softly.
     :ivar settings: by subject or context, "" for all; ``modes`` likewise.
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
-    :ivar status: of every answer; 0: as it is. :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
+    :ivar status: of every answer, which is ``page`` then; 0: as it is.
+    :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
     """
 
     schemas: dict[Any, dict[str, Any]] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class DrivenRegistry:
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     wrote: list[str] = field(default_factory=list)
     status: int = 0
+    page: Any = field(default_factory=dict)
     ignores_ids: bool = False
     has_modes: bool = True
     url: str = ""
@@ -64,7 +66,7 @@ class DrivenRegistry:
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
         if self.status:
-            return self.status, {}
+            return self.status, self.page
         every = query.get("deleted") == "true"
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids", one, *rest]:
@@ -142,7 +144,7 @@ def driven() -> Iterator[DrivenRegistry]:
             body = json.loads(self.rfile.read(length)) if length else {}
             query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
             status, told = made.answer(self.command, asked.path, query, body)
-            data = json.dumps(told).encode()
+            data = told.encode() if isinstance(told, str) else json.dumps(told).encode()
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", "http://127.0.0.1:1/")

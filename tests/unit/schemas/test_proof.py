@@ -133,6 +133,13 @@ def test_registry_that_is_away_or_refuses_proves_nothing(world: World, monkeypat
         Registry("target", {"url": "http://127.0.0.1:1"}).schema(1)
 
 
+def test_page_to_log_in_is_no_answer(world: World) -> None:
+    world.write("orders", [payload(1)])
+    world.here.status, world.here.page = 200, "<html>Log in</html>"
+    with pytest.raises(BrokerError, match="source's schema registry for /schemas/ids/1.*no JSON"):
+        world.prove()
+
+
 def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
     world.both(1, USER)
     world.here.guids[GUID] = world.there.guids[GUID] = 1
