@@ -7,10 +7,11 @@ nothing. Nothing that the target has is overwritten: what differs is named, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from airflow_mirror.errors import InputError, NeedsHuman
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
 from airflow_mirror.extras.schemas import apicurio
 from airflow_mirror.extras.schemas.difference import Difference, compare
 from airflow_mirror.extras.schemas.held import IMPORT, Held, Version, path_of, read
@@ -59,8 +60,8 @@ class _ByMode:
     def begin(self, one: Version) -> None:
         """Set the mode. Forced: what a killed move has left is not empty any more."""
         if one.subject not in self._begun:
+            self._begun.add(one.subject)  # an answer may be lost
             self._target.ask("PUT", f"/mode{path_of(one.subject)}?force=true", {"mode": IMPORT})
-        self._begun.add(one.subject)
 
     def end(self) -> None:
         """Take it away again."""
@@ -111,14 +112,23 @@ def move(
         way = _ByContents(target, exported)
         todo = compare(here, there.held, apicurio.keeper(exported, there))
     if not dry_run:
-        _do(target, todo, way, say)
+        try:
+            _fill(target, todo, way, say)
+        except MirrorError:
+            # What is refused once may be refused for ever: no subject stays in mode IMPORT until it is not.
+            with suppress(MirrorError):
+                way.end()
+            raise
+        way.end()
+        for name, mode in todo.modes.items():
+            _set_mode(target, name, mode)
     return MoveReport(
         done=todo.lines(), conflicts=todo.conflicts, left_out=here.left_out, versions=len(here.versions)
     )  # fmt: skip
 
 
-def _do(target: Registry, todo: Difference, way: _Way, say: Callable[[str], object]) -> None:
-    """Do what is to be done.
+def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], object]) -> None:
+    """Do what is to be done, but for modes.
 
     The setting of all subjects comes first, while the target is empty: who goes on after a kill can't tell a default from
     a setting. Without a mode IMPORT it would be gone by when versions are registered, and so comes last.
@@ -132,7 +142,6 @@ def _do(target: Registry, todo: Difference, way: _Way, say: Callable[[str], obje
         body = {**one.body, "id": one.id, "version": one.number} if way.sends_ids else one.body
         got = target.ask("POST", f"/subjects{path_of(one.subject)}/versions", body)
         if got is None or got.get("id") != one.id:
-            way.end()
             raise NeedsHuman(
                 f"{one} on the target", f"it was registered under id {(got or {}).get('id')} instead of {one.id}",
                 "Delete it there. This registry does not keep ids: use another one.",
@@ -141,9 +150,6 @@ def _do(target: Registry, todo: Difference, way: _Way, say: Callable[[str], obje
         say(f"delete {one}, softly")
         target.ask("DELETE", f"/subjects{path_of(one.subject)}/versions/{one.number}")
     _set(target, [one for one in settings if one not in first])
-    way.end()
-    for name, mode in todo.modes.items():
-        _set_mode(target, name, mode)
 
 
 def _set(registry: Registry, settings: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

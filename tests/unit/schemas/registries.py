@@ -25,7 +25,7 @@ class DrivenRegistry:
     :ivar schemas: of the default context; of another one by (context, id). :ivar deleted: softly.
     :ivar settings: by subject or context, "" for all; ``modes`` likewise.
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
-    :ivar status: of every answer, which is ``page`` then; 0: as it is.
+    :ivar status: of every answer, which is ``page`` then; 0: as it is. :ivar refuses: a schema with this text.
     :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
     """
 
@@ -41,6 +41,7 @@ class DrivenRegistry:
     page: Any = field(default_factory=dict)
     ignores_ids: bool = False
     has_modes: bool = True
+    refuses: str = ""
     url: str = ""
 
     def register(
@@ -110,6 +111,8 @@ class DrivenRegistry:
         imports = self.modes.get(subject, self.modes[""]) == "IMPORT" and not self.ignores_ids
         if "id" in body and not imports and not self.ignores_ids:
             return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
+        if body["schema"] == self.refuses:
+            return 422, {"error_code": 42201, "message": "Invalid schema"}
         number = max((v for s, v in self.subjects if s == subject), default=0) + 1
         its, number = (body["id"], body["version"]) if imports else (max(map(int, self.schemas), default=0) + 1, number)
         self.wrote.append(f"register {subject} {number} {its}")

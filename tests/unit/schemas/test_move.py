@@ -123,6 +123,17 @@ def test_what_differs_is_named_and_stays(both: Any) -> None:
     assert there.modes["a-value"] == "READWRITE", "the mode that it was in while it was filled is gone"
 
 
+def test_subject_whose_schema_is_refused_does_not_stay_open(both: Any) -> None:
+    here, there = both
+    there.refuses = ORDER
+    with pytest.raises(BrokerError, match="POST /subjects/a-value/versions.*422"):
+        moved(here, there)
+    assert "IMPORT" not in there.modes.values()
+    there.refuses = ""
+    moved(here, there)
+    assert there.holds() == here.holds()
+
+
 def test_what_refers_to_something_that_differs_is_not_registered(both: Any) -> None:
     here, there = both
     there.register(7, INT, "z user/value", 2)
