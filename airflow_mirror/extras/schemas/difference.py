@@ -39,7 +39,7 @@ class Difference:
 
 def compare(here: Held, there: Held, keeps: Callable[[Version], str] = lambda _: "") -> Difference:
     """Return what a target lacks of a source. Nothing that it has is to be changed, but for a soft deletion that follows,
-    and a mode IMPORT, in which an interrupted move leaves a subject.
+    and a mode IMPORT, in which an interrupted move leaves a subject of the source's.
 
     :param keeps: returns why the target would give a version another id or number; "": it would not.
     :raises InputError: schemas refer to each other in a circle.
@@ -79,10 +79,11 @@ def _own(here: Held, there: Held, conflicts: list[str]) -> dict[str, Any]:
         elif has != its:
             told = f"{its['compatibility']} on the source, {has['compatibility']} on the target"
             conflicts.append(f"settings of {name or 'all subjects'} differ: {told}")
-    modes = dict[str, str | None]()
+    modes, moved = dict[str, str | None](), {subject for subject, _ in here.versions}
     for name in sorted({*here.modes, *there.modes}):
         wanted, found = here.modes.get(name), there.modes.get(name)
-        if wanted != found and found in (None, IMPORT):
+        # In mode IMPORT a move leaves subjects of its own; a context, or a subject from elsewhere, is an exporter's.
+        if wanted != found and (found is None or (found == IMPORT and name in moved)):
             modes[name] = wanted
         elif wanted != found:
             conflicts.append(f"mode of {name}: {wanted or 'none'} on the source, {found} on the target")

@@ -134,6 +134,18 @@ def test_subject_whose_schema_is_refused_does_not_stay_open(both: Any) -> None:
     assert there.holds() == here.holds()
 
 
+def test_modes_of_what_the_source_has_not_are_somebody_elses(both: Any) -> None:
+    here, there = both
+    there.register(99, INT, "theirs", 1)
+    there.register(7, INT, ":.theirs:s", 1)
+    theirs = {"theirs": "IMPORT", ":.theirs:": "IMPORT", ":.other:": "IMPORT"}
+    there.modes |= theirs
+    found = moved(here, there)
+    assert {name: there.modes[name] for name in theirs} == theirs
+    assert "mode of :.other:: READWRITE on the source, IMPORT on the target" in found.conflicts
+    assert not any("theirs" in line for line in found.done)
+
+
 def test_what_refers_to_something_that_differs_is_not_registered(both: Any) -> None:
     here, there = both
     there.register(7, INT, "z user/value", 2)
