@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from airflow_mirror.errors import BrokerError
 from airflow_mirror.extras.schemas.registry import Registry, plain
 
 Place = tuple[str, int]  # a subject and a version
@@ -87,7 +88,9 @@ def read(registry: Registry, also: Held | None = None) -> Held:
     """
     contexts = [one for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")]
     contexts = [f":{one.strip(':')}:" for one in contexts]
-    subjects = set(_listed(registry, "/subjects"))
+    if (listed := registry.ask("GET", path := "/subjects?deleted=true")) is None:  # it would pass for an empty one
+        raise BrokerError(f"ask the {registry.role}'s schema registry for {path}", 404, "not found")
+    subjects = set(listed)
     for context in contexts:  # a registry without contexts would take a prefix for that of a name
         subjects.update(_listed(registry, f"/subjects?subjectPrefix={quote(context, safe='')}", "&"))
     versions = dict[Place, Version]()

@@ -146,6 +146,13 @@ def test_modes_of_what_the_source_has_not_are_somebody_elses(both: Any) -> None:
     assert not any("theirs" in line for line in found.done)
 
 
+def test_registry_without_subjects_is_none_and_not_an_empty_one(both: Any) -> None:
+    here, there = both
+    here.status, here.page = 404, {"message": "no Route matched with those values"}
+    with pytest.raises(BrokerError, match="source's schema registry for /subjects.*404"):
+        moved(here, there)
+
+
 def test_what_refers_to_something_that_differs_is_not_registered(both: Any) -> None:
     here, there = both
     there.register(7, INT, "z user/value", 2)
