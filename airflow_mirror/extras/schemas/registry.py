@@ -128,7 +128,8 @@ class Registry:
             place = str(one["subject"]), int(one["version"])
             if place in above:
                 continue
-            its = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            # Deserializers follow references to what is deleted softly as well.
+            its = self._get(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true")
             parts.append((one["name"], None if its is None else self._content(its, {*above, place})))
         return kind, text, sorted(parts, key=lambda part: str(part[0]))
 

@@ -107,6 +107,18 @@ def test_spaces_and_keys_in_another_order_are_no_difference_and_a_referred_schem
     assert [row.verdict for row in world.prove().rows] == [DIFFERENT]
 
 
+def test_referred_schema_that_is_deleted_softly_is_compared_too(world: World) -> None:
+    world.write("orders", [payload(5)])
+    refers = {"references": [{"name": "User", "subject": "user/value", "version": 3}]}
+    world.both(4, USER, "user/value", 3)
+    world.both(5, REFERS, "orders-value", 1, **refers)
+    world.here.deleted = {("user/value", 3)}
+    assert [row.verdict for row in world.prove().rows] == [SAME], "who reads finds it all the same"
+    world.there.deleted = {("user/value", 3)}
+    world.there.schemas[4]["schema"] = '"string"'
+    assert [row.verdict for row in world.prove().rows] == [DIFFERENT]
+
+
 def test_protobuf_is_compared_as_text_and_kinds_are_told_apart(world: World) -> None:
     world.write("orders", [payload(1)])
     world.both(1, 'syntax = "proto3";', kind="PROTOBUF")
