@@ -54,12 +54,12 @@ class Registry:
     def of(cls, role: str, given: str) -> Registry:
         """Return the registry that a name leads to: an address, or a file of properties. Errors as :meth:`by`."""
         what = f"{role} registry {given!r}"
+        if "://" in given and "@" in given:
+            raise InputError(
+                f"{role} registry", "an address with a password stands in the list of processes",
+                "Put basic.auth.user.info into a file, and name that.",
+            )  # fmt: skip
         if given.startswith(("http://", "https://")):
-            if "@" in given:
-                raise InputError(
-                    f"{role} registry", "an address with a password stands in the list of processes",
-                    "Put basic.auth.user.info into a file, and name that.",
-                )  # fmt: skip
             return cls(role, {"url": given})
         if not Path(given).is_file():
             raise InputError(what, "neither an address nor a file of properties", "Correct it.")
@@ -76,6 +76,8 @@ class Registry:
         found = cls(role, settings)
         if not found.url.startswith(("http://", "https://")):
             raise InputError(what, "it has no schema.registry.url", "Add it: http or https.")
+        if "@" in found.url:  # it would go over http too, and into messages that name the address
+            raise InputError(what, "its address has a password", "Put it into basic.auth.user.info.")
         if found.url.startswith("http://") and settings.keys() & {"basic.auth.user.info", "bearer.auth.token"}:
             raise InputError(what, "a secret would go over http", "Use https.")
         return found

@@ -168,6 +168,15 @@ def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: Wo
     with pytest.raises(InputError, match="list of processes") as e:
         Registry.of("source", "https://me:hush@registry:8081")
     assert "hush" not in str(e.value)
+    for name in ("HTTPS://me:hush@registry:8081", "htps://me:hush@registry:8081"):
+        with pytest.raises(InputError) as e:
+            Registry.of("source", name)
+        assert "hush" not in str(e.value), name
+    for url in ("http://me:hush@registry:8081", "https://me:hush@registry:8081"):
+        file.write_text(f"schema.registry.url={url}\n")
+        with pytest.raises(InputError, match="its address has a password") as e:
+            Registry.of("source", str(file))
+        assert "hush" not in str(e.value)
     file.write_text("schema.registry.ulr=x\n")
     with pytest.raises(InputError, match=r"unknown settings schema\.registry\.ulr"):
         Registry.of("source", str(file))
