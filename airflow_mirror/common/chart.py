@@ -72,7 +72,7 @@ class Axis:
     shade: tuple[float, float] | None = None
     limit: float | None = None
     left: float = 130.0
-    right: float = 70.0
+    right: float = 120.0  # "123.40 s, running" behind a bar that ends there
     width: float = WIDTH
 
     @classmethod
