@@ -11,7 +11,7 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from airflow.utils.state import State
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 _MOST = 200
 # Of the package: they ask about a mirror that another DAG has planned, and their forms name it.
@@ -42,13 +42,17 @@ def waiting() -> list[Approval]:
     """Return what waits for an answer now, of whatever DAG; the oldest first."""
     asked = (
         select(
-            TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state,
+            TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index,
             HITLDetail.subject, HITLDetail.created_at, DagRun.conf,
         )
         .select_from(HITLDetail)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
         .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
-        .where(HITLDetail.responded_at.is_(None))
+        # Here, and not of what comes back: what nobody answered in time stays for ever, and would take all places.
+        .where(
+            HITLDetail.responded_at.is_(None),
+            or_(TaskInstance.state.is_(None), TaskInstance.state.not_in([*State.finished])),
+        )
         .order_by(HITLDetail.created_at)
         .limit(_MOST)
     )  # fmt: skip
@@ -59,7 +63,7 @@ def waiting() -> list[Approval]:
             dag=dag, run=run, task=task, map_index=index, subject=subject, since=at.timestamp(),
             conf=conf if isinstance(conf, dict) else {},
         )
-        for dag, run, task, index, state, subject, at, conf in rows if state not in State.finished
+        for dag, run, task, index, subject, at, conf in rows
     ]  # fmt: skip
 
 

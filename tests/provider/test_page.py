@@ -411,6 +411,15 @@ def test_approval_that_was_answered_or_whose_task_has_ended_waits_no_more(world:
         assert waits(page) == {}
 
 
+def test_approvals_that_nobody_answered_in_time_take_no_place_of_those_that_wait(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_mirrors(world)
+    monkeypatch.setattr("airflow_mirror.page.approvals._MOST", 1)
+    with asked(DAGS[0], "old", state="failed"), asked(DAGS[0], "new"):
+        assert waits(page) == {"orders": ["new"]}
+
+
 def test_approval_is_seen_by_who_may_see_what_its_dag_asks(world: World, page: TestClient) -> None:
     three_mirrors(world)
     with asked("kafka_failback", "Return?", name="orders"):
