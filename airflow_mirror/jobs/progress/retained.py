@@ -87,8 +87,9 @@ def look(source: ClusterAdmin, table: Table, kept_s: Mapping[str, float] | None)
 
 
 def retention_s(entries: Mapping[str, ConfigEntry]) -> float | None:
-    """Return for how long a topic keeps records; None if it deletes none for their age."""
-    if "delete" not in (entries["cleanup.policy"].value or ""):
+    """Return for how long a topic keeps records; None: for ever, or its cluster does not tell."""
+    policy, kept = (entries[key].value if key in entries else None for key in ("cleanup.policy", "retention.ms"))
+    if "delete" not in (policy or ""):
         return None
-    kept_ms = int(entries["retention.ms"].value or -1)
+    kept_ms = int(kept or -1)
     return kept_ms / 1000 if kept_ms >= 0 else None

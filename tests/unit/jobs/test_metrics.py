@@ -230,12 +230,13 @@ class Source:
 @pytest.mark.parametrize(
     ("policy", "retention", "kept"),
     [("delete", "60000", {"orders": 60.0}), ("compact,delete", "1", {"orders": 0.001}), ("compact", "60000", {}),
-     ("delete", "-1", {})],
+     ("delete", "-1", {}), ("delete", None, {}), (None, "60000", {})],
 )  # fmt: skip
 def test_source_is_asked_for_its_starts_and_how_long_it_keeps(
-    policy: str, retention: str, kept: dict[str, float]
+    policy: str | None, retention: str | None, kept: dict[str, float]
 ) -> None:
-    table, source = Table(ranges(partitions=2)), Source(cleanup_policy=policy, retention_ms=retention)
+    told = {"cleanup_policy": policy, "retention_ms": retention}  # None: a managed cluster does not tell
+    table, source = Table(ranges(partitions=2)), Source(**{key: value for key, value in told.items() if value})
     both = [TopicPartition("orders", p) for p in (0, 1)]
     assert look(source, table, None) == Retained(dict.fromkeys(both, 7), kept)
     assert source.asked == [(both, "earliest"), ["orders"]]
