@@ -46,11 +46,16 @@ def headroom_s(row: Row, behind_s: float | None, retained: Retained) -> float | 
 
 
 def behind(rows: Iterable[Row], now: Moment, retained: Retained) -> dict[str, Any]:
-    """Return the lag of the partition that is behind most, and the least headroom, for a summary; None: of none known."""
+    """Return the lag of the partition that is behind most, and the least headroom, for a summary; None: not known.
+
+    One that is behind by an unknown time makes it so: at the start of a copy the few that are level would speak for all.
+    """
     lags = [(row, lag_s(row, now)) for row in rows]
+    unknown = [row.range.source_topic for row, its in lags if its is None and row.lag]
     headrooms = [headroom_s(row, its, retained) for row, its in lags]
-    lag = max((its for _, its in lags if its is not None), default=None)
-    least = min((one for one in headrooms if one is not None), default=None)
+    lag = None if unknown else max((its for _, its in lags if its is not None), default=None)
+    known = (one for one in headrooms if one is not None)
+    least = None if retained.kept_s.keys() & set(unknown) else min(known, default=None)
     return {
         "lag_s": None if lag is None else round(lag, 1), "headroom_s": None if least is None else round(least),
     }  # fmt: skip

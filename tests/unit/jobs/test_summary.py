@@ -27,6 +27,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress import figures, keeper, poller, wording
 from airflow_mirror.jobs.progress.bar import on_terminal, progress_bar
+from airflow_mirror.jobs.progress.delay import Moment, behind
 from airflow_mirror.jobs.progress.figures import (
     MAX_ROWS,
     WINDOW_S,
@@ -355,6 +356,19 @@ def test_summary_of_a_running_job_has_lag_and_headroom_in_seconds(
     progress.stop()
     summary = json.loads((tmp_path / "status.json").read_text())["summary"]
     assert (summary["lag_s"], summary["headroom_s"]) == (0.0, 3600)
+
+
+def test_one_partition_of_which_nobody_knows_makes_the_summary_unknown() -> None:
+    """A bulk copy that begins: what is level already would stand for all that is about to be deleted."""
+    now, kept = Moment(100.0, 1e9), Retained({}, {"orders": 3600.0})
+    table = Table([tail(0), tail(1), tail(2)])
+    for n, (position, end) in enumerate([(9, 9), (0, 0), (0, 5000)]):
+        table.see(("orders", n, n), position, end)
+    level, empty, far = (replace(row, seen_at=100.0) for row in table.rows())
+    assert behind([level, empty], now, kept) == {"lag_s": 0.0, "headroom_s": 3600}
+    assert behind([level, far], now, kept) == {"lag_s": None, "headroom_s": None}
+    late = replace(far, timestamp_ms=999_999_000_000)
+    assert behind([level, late], now, kept) == {"lag_s": 1000.0, "headroom_s": 2600}
 
 
 def test_job_leaves_exact_rows_and_a_line_in_its_log(
