@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from airflow_mirror.common.partition import TopicPartition
@@ -19,6 +20,7 @@ from airflow_mirror.extras.schemas.registry import Registered
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record
 
@@ -74,15 +76,24 @@ def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each:
 
 
 def sample(source: ClusterAdmin, topic: str, partitions: int, each: int) -> Iterator[Record]:
-    """Yield the first and the last records of each partition of a topic, committed ones."""
+    """Yield the first and the last records of each partition of a topic, committed ones.
+
+    The first ones are counted: where compaction has emptied a log's start, so many offsets may hold none.
+    """
     tps = [TopicPartition(topic, p) for p in range(partitions)]
     starts, ends = source.offsets(tps, "earliest"), source.offsets(tps, "latest_committed")
     for tp in tps:
-        first = min(starts[tp] + each, ends[tp])
-        for begin, end in ((starts[tp], first), (max(first, ends[tp] - each), ends[tp])):
-            if begin < end:
-                for raw in data_batches(source.wire, tp, begin, end):
-                    yield from (record for record in decoded(raw, tp, source.role) if begin <= record.offset < end)
+        first = list(islice(_records(source, tp, starts[tp], ends[tp]), each))
+        yield from first
+        after = first[-1].offset + 1 if first else ends[tp]
+        yield from _records(source, tp, max(after, ends[tp] - each), ends[tp])
+
+
+def _records(source: ClusterAdmin, tp: TopicPartition, begin: int, end: int) -> Iterator[Record]:
+    """Yield the records of [begin, end), but for what retention deletes meanwhile."""
+    if begin < end:
+        for raw in data_batches(source.wire, tp, begin, end, floor=Floor(begin)):
+            yield from (record for record in decoded(raw, tp, source.role) if begin <= record.offset < end)
 
 
 def _row(topic: str, one: Carried, here: Registered, there: Registered | None) -> SchemaRow:

@@ -134,6 +134,31 @@ def test_both_ends_of_a_partition_are_read_and_no_more(world: World) -> None:
     assert [row.id for row in world.prove(each=2).rows] == [1, 2, 9, 10] and world.prove(each=2).records == 4
 
 
+def test_records_are_counted_and_not_offsets_that_compaction_has_emptied(world: World) -> None:
+    log = world.source.topics["orders"].logs[0]
+    for n, at in enumerate([0, 5000, 5001, 5002, 9000], 1):
+        world.both(n, USER, f"s{n}")
+        log.lay(records.encode([Row(at, TIME_MS, b"k", payload(n), ())], leader_epoch=log.epoch))
+    log.begin_at(1)
+    assert [row.id for row in world.prove(each=2).rows] == [2, 3, 5]
+
+
+def test_what_retention_deletes_meanwhile_is_no_reason_to_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in (1, 2, 3):
+        world.both(n, USER, f"s{n}")
+        world.write("orders", [payload(n)])
+    before = ClusterAdmin.offsets
+
+    def deleted_meanwhile(self: ClusterAdmin, tps: Any, spec: Any) -> Any:
+        found = before(self, tps, spec)
+        if spec == "latest_committed":
+            world.source.topics["orders"].logs[0].begin_at(1)
+        return found
+
+    monkeypatch.setattr(ClusterAdmin, "offsets", deleted_meanwhile)
+    assert [row.id for row in world.prove(each=1).rows] == [2, 3]
+
+
 def test_registry_that_is_away_or_refuses_proves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("orders", [payload(1)])
     for status in (401, 302, 500):  # of a redirect no answer is believed, and no secret goes there
