@@ -127,6 +127,12 @@ def test_protobuf_is_compared_as_text_and_kinds_are_told_apart(world: World) -> 
     assert [row.verdict for row in world.prove().rows] == [DIFFERENT]
 
 
+def test_text_that_is_no_json_is_compared_as_it_is(world: World) -> None:
+    world.write("orders", [payload(1)])
+    world.both(1, "string")  # as old registries took it
+    assert [row.verdict for row in world.prove().rows] == [SAME]
+
+
 def test_both_ends_of_a_partition_are_read_and_no_more(world: World) -> None:
     for n in range(1, 11):
         world.both(n, USER, f"s{n}")
