@@ -59,10 +59,10 @@ def settings_of(conn_id: str, extra: Mapping[str, Any], user: str | None, passwo
     found = {"bootstrap.servers": form.get("bootstrap_servers")}
     if log_in:  # else raw settings say it
         found |= LOGINS[log_in](form, user or "", password or "")
-    if str(found.get("security.protocol")).endswith("SSL"):
+    raw = {key: value for key, value in extra.items() if key not in FIELDS}
+    if str({**found, **raw}.get("security.protocol")).endswith("SSL"):
         for name, key in _PEMS.items():
             text = str(form.get(name, ""))
             found[f"{key}.pem" if text.lstrip().startswith("-----BEGIN") else f"{key}.location"] = text
         found["ssl.key.password"] = form.get("private_key_password")
-    raw = {key: value for key, value in extra.items() if key not in FIELDS}
     return {**{key: value for key, value in found.items() if value not in (None, "")}, **raw}

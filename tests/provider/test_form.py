@@ -40,6 +40,7 @@ def fill_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(("fields", "settings"), [
     ({"client__id": "m"}, {"client.id": "m"}),
     ({"log_in": "TLS"}, {"security.protocol": "SSL"}),
+    ({"ca": "/ca.pem", "security__protocol": "SSL"}, {"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"}),
     ({"log_in": "none", "ca": "ignored"}, {"security.protocol": "PLAINTEXT"}),
     ({"log_in": "TLS", "ca": "/ca.pem", "certificate": "/me.pem", "private_key": PEM, "private_key_password": "p"}, {
         "security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem",
