@@ -334,9 +334,10 @@ def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
 def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:
     """Return what our ledger has decided about another mirror's fence; None: nothing, so it may be about any topic.
 
-    :param other: as the source names it, ``mirror:run:attempt``.
+    :param other: as the source names it, ``mirror:run:attempt``. A run that a person has named may have colons, too.
     """
-    mirror, _, attempt = other.split(COLON)
+    mirror, _, rest = other.partition(COLON)
+    attempt = rest.rpartition(COLON)[2]
     state = decision.fence_state(on.target.ledger.values(), mirror)
     return None if state is None or state.id != attempt else (state, intent_of(on.target, mirror, state))
 

@@ -608,6 +608,17 @@ def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: P
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
+@pytest.mark.parametrize("other", ["other:by:hand:1", "a-name-of-somebody"])
+def test_whose_name_tells_no_attempt_may_fence_any_topic(tmp_path: Path, other: str) -> None:
+    """The run of a cutover by hand is whatever a person called it; and anybody may name a group as fences are named."""
+    source = Acls()
+    run = a_run(tmp_path, NamedMeanwhile(source, f"airflow-mirror.fence.{other}"), source)
+    with pytest.raises(FencedByAnother, match=other):
+        walk(run)
+    assert [a.name for a in source.acls] == [f"airflow-mirror.fence.{other}"]
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
 @pytest.mark.parametrize("dies", ["before its name", "behind its name"])
 def test_who_lifts_one_that_died_before_its_rules_leaves_another_mirrors_alone(tmp_path: Path, dies: str) -> None:
     """It was decided to be up, and had not looked for others by its name: the rules there are of who came meanwhile."""
