@@ -70,7 +70,9 @@ def described(run: Attempt) -> Intent:
     intent, before = run.fence.intent(run.topics), run.before
     if not isinstance(run.fence, AclFence):
         return intent
-    run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics)
+    run.waits_for = "another target's fence, which may be about these topics, to have its rules"
+    run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics, wait=run.pause)
+    run.waits_for = ""
     if before is not None and before.kind == AclFence.kind:
         earlier = intent_of(run.on.target, run.mirror.name, before)
         # A request of the last fence's owner that was applied behind its lifting. Taken for the site's own it would
@@ -81,12 +83,16 @@ def described(run: Attempt) -> Intent:
     return intent
 
 
-def require_no_other(on: Platform, fence: AclFence, mirror: str, topics: Collection[str], run: str = "") -> list[str]:
+def require_no_other(
+    on: Platform, fence: AclFence, mirror: str, topics: Collection[str], run: str = "",
+    wait: Callable[[float], object] | None = None,
+) -> list[str]:  # fmt: skip
     """Return the fences of other mirrors that stand at the source, if none is about some of these topics.
 
     A fence is named some time before its rules are there. Which topics it is about only our own ledger tells: where the
     decision is in another target's, its rules are waited for.
 
+    :param wait: sleeps so many seconds, and raises if it is to end before; None: nobody ends it.
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
     # Before it is looked whether they are in the way: one that is named in between is among those that are new behind
@@ -95,7 +101,7 @@ def require_no_other(on: Platform, fence: AclFence, mirror: str, topics: Collect
     fence.require_no_other(mirror, topics, run)
     if any(of_another(on, other) is None for other in others):
         # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
-        on.source.clock.sleep(READ_BACK_S + _ON_THE_WAY_S)
+        (wait or on.source.clock.sleep)(READ_BACK_S + _ON_THE_WAY_S)
         fence.require_no_other(mirror, topics, run)
     return others
 

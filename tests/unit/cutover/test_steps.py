@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover import other_fences, steps
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import (
     CLOSED,
@@ -616,6 +616,28 @@ def test_whose_name_tells_no_attempt_may_fence_any_topic(tmp_path: Path, other: 
     with pytest.raises(FencedByAnother, match=other):
         walk(run)
     assert [a.name for a in source.acls] == [f"airflow-mirror.fence.{other}"]
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+def test_cutover_that_is_stopped_while_it_waits_for_anothers_rules_never_fences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one's decision is in another target's ledger: it may be between its name and its rules."""
+    monkeypatch.setattr(other_fences, "READ_BACK_S", 0.1)
+    monkeypatch.setattr(other_fences, "_ON_THE_WAY_S", 0.1)
+    source, named = Acls(), name_of("other", "r1", "1")
+    fence = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+    fence.claim(named, unfenced)
+    run, looked = a_run(tmp_path, fence, source), fence.others
+
+    def others(mirror: str) -> list[str]:
+        run.stop.set()
+        return looked(mirror)
+
+    fence.others = others  # type: ignore[method-assign]
+    with pytest.raises(CutoverCancelled):
+        walk(run)
+    assert fence_state(run.life.values(), "flow") is None and [a.name for a in source.acls] == [named]
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
