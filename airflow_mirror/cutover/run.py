@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -146,7 +146,7 @@ def _run(run: Attempt) -> CutoverReport:
     run.turned = direction(run.life.values(), run.mirror.name)
     precheck(run)
     run.additions.require()
-    if before := run.additions.clients(run.report):
+    if before := _clients(run):
         run.report.clients["before"] = dict(before)
     # Takes ten seconds and more, in which topics may appear or fences go up. So what can't be pinned is looked at again
     # behind the fence (`quiet.prove_fence`).
@@ -292,12 +292,21 @@ def _finish(run: Attempt) -> None:
 
 def _look_who_has_come(run: Attempt) -> None:
     """Note in the report of a finished cutover who was seen on the target. What fails is said: all is done by now."""
-    if since := run.additions.clients(run.report):
+    if since := _clients(run):
         run.report.clients["since"] = dict(since)
         try:
             run.save()
         except MirrorError as e:
             run.log.warning("who has come to the target is not in the report: %s", e)
+
+
+def _clients(run: Attempt) -> Mapping[str, Any]:
+    """Return who uses the topics; empty: that can't be told, for whatever reason."""
+    try:
+        return run.additions.clients(run.report)
+    except Exception as e:  # it is for people, and asked by a library with errors of its own: no cutover fails by it
+        run.log.warning("who uses the topics is not in the report: %s: %s", type(e).__name__, e)
+        return {}
 
 
 def _seal(run: Attempt, report: CutoverReport) -> None:

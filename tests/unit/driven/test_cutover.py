@@ -248,6 +248,21 @@ def test_report_has_who_was_there_before_the_fence_and_who_has_come_since(world:
     assert last.report == digest(json.loads(there.to_json()))
 
 
+@pytest.mark.parametrize("when", ["before", "since"])
+def test_no_cutover_fails_because_its_clients_can_not_be_asked(world: World, when: str) -> None:
+    """A library that gives up has errors of its own; and one that is done is done."""
+
+    def clients(report: CutoverReport) -> dict[str, Any]:
+        if (report.opened_at is None) is (when == "before"):
+            raise TimeoutError
+        return {"at_ms": 1}
+
+    with world.tail():
+        report = world.cut_over(additions=Additions(clients=clients))
+    assert report.outcome == reports.DONE and report.clients == {"since" if when == "before" else "before": {"at_ms": 1}}
+    assert world.report().seal is not None
+
+
 class Killed(BaseException):
     pass
 
