@@ -49,6 +49,7 @@ def _is_registrys(answer: FetchedPartition) -> bool:
             for record in records.decode(raw) if raw.header is None or not raw.header.is_control else ():
                 key = json.loads(record.key or b"")
                 return isinstance(key, dict) and "keytype" in key
-    except (BrokenFrame, ValueError):  # not JSON, or no more than the beginning of a batch came
+    # Not JSON, or nested deeper than anybody reads, or no more than the beginning of a batch came.
+    except (BrokenFrame, ValueError, RecursionError):
         return False
     return False

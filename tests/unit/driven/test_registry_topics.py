@@ -44,6 +44,7 @@ def test_store_of_a_registry_is_known_by_its_keys(source: DrivenCluster) -> None
     lay(source, "list", b'["keytype"]')
     lay(source, "no-key", None)
     lay(source, "binary", b"\xff\x00")
+    lay(source, "deep", b"[" * 20_000)  # by whoever may write there: no plan ends by it
     lay(source, "empty")
     lay(source, "wide", SCHEMA, partitions=2)
     assert found(source, *source.topics) == ("_schemas", "ours")
