@@ -91,13 +91,15 @@ def _pace(when: str, rows: Rows, axis: Axis) -> list[Chart]:
         text = f"at most {number(peak)}, at last {number(lags[-1][1])}, seen {len(lags)} times"
         line = Line(points=lags, say=number, steps=True)
         found.append(plot(f"Lag in offsets {when}", text, line, axis))
-    rates = [
-        (after["at"], max(0.0, after["copied"] - before["copied"]) / (after["at"] - before["at"]))
+    looks = [
+        (after["at"], after["at"] - before["at"], max(0.0, after["copied"] - before["copied"]))
         for before, after in pairwise([row for row in rows if row.get("copied") is not None])
         if after["at"] > before["at"]
     ]
+    rates = [(at, copied / took) for at, took, copied in looks]
     if top := max((rate for _, rate in rates), default=0.0):
-        mean = sum(rate for _, rate in rates) / len(rates)
+        # By time: looks are far apart before the fence, and a second apart behind it.
+        mean = sum(copied for *_, copied in looks) / sum(took for _, took, _ in looks)
         text = f"at most {number(top)}/s, {number(round(mean))}/s on average"
         line = Line(points=rates, say=lambda rate: f"{number(round(rate))}/s")
         found.append(plot(f"Offsets copied per second {when}", text, line, axis))

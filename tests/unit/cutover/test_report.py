@@ -351,6 +351,12 @@ def test_rate_is_what_was_copied_between_two_looks() -> None:
     assert len(drawn(lags=seen(40, 10, 0))) == 2
 
 
+def test_average_rate_counts_each_look_by_its_time() -> None:
+    """Twenty seconds before the fence at 5 per second, and one at 1,000."""
+    rows = [{"at": 1_790_000_001.0 + at, "lag": 1, "copied": copied} for at, copied in ((-19, 0), (1, 100), (2, 1_100))]
+    assert drawn(lags=rows)[-1].text == "at most 1,000/s, 52/s on average"
+
+
 def test_what_was_seen_before_the_fence_begins_the_picture_of_it() -> None:
     before = drawn(lags=seen(7, 7, 0, since=1_789_999_991.0))
     assert "-10 s" in texts(before[0]) or "-5 s" in texts(before[0])
