@@ -113,7 +113,13 @@ def is_filler(raw: RawBatch) -> bool:
 
 def _check_fillers(target: WireCluster, mirror: str, tp: TopicPartition, end: int) -> None:
     """Check that nothing but this Mirror's fillers stands below ``end``."""
-    at = _behind_fillers(target, mirror, tp, target.log_starts([tp])[tp], end)
+    try:
+        at = _behind_fillers(target, mirror, tp, target.log_starts([tp])[tp], end)
+    except BrokerError as e:
+        # Another copier of this mirror has looked at them, and deletes them while we look.
+        if e.code != ErrorCode.OFFSET_OUT_OF_RANGE or target.log_starts([tp])[tp] < end:
+            raise
+        return
     if at < end:
         raise ForeignData(
             tp.topic, tp.partition, at, end, "another writer's records stand among the fillers with which it is primed",

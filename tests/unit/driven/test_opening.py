@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,21 @@ def test_a_strangers_record_among_the_fillers_is_not_deleted(
 
 def lost() -> None:
     raise LeaseLost("id", 1, "epoch 2")
+
+
+def test_two_copiers_prime_and_one_deletes_the_fillers_while_the_other_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = priming._behind_fillers
+
+    def deleted_meanwhile(there: WireCluster, *args: Any) -> int:
+        there.delete_records({TP: 50}, lambda: None)
+        return look(there, *args)
+
+    monkeypatch.setattr(priming, "_behind_fillers", deleted_meanwhile)
+    with WireCluster(world.target.config) as there:
+        assert priming.prime(there, "m", TP, 0, 50, lambda: None) == 50
+    assert (world.there.log_start, world.there.end) == (50, 50)
 
 
 def test_nothing_is_primed_without_the_lease(world: World) -> None:
