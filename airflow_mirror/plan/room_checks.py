@@ -81,7 +81,7 @@ def _compacted(s: Situation) -> Iterator[Finding]:
     yield from s.of_topics(
         [t.source_topic for t in compacted], "compaction leaves holes in {}", f"{meanwhile} then all records take disk."
     )
-    policy = {t.source_topic: t.held_configs["cleanup.policy"] for t in compacted}
+    policy = {t.source_topic: t.held_configs.get("cleanup.policy", "") for t in compacted}  # "": the target has none
     unheld = [t.source_topic for t in compacted if "compact" in policy[t.source_topic] and not is_held_by_lag(t)]
     above = [t.source_topic for t in compacted if t.prime and policy[t.source_topic] == "compact"]
     stuck = [t.source_topic for t in compacted if not t.target_exists and not by_lag and s.capabilities.keeps_policy]

@@ -90,3 +90,9 @@ def test_log_start_above_0_needs_a_policy_that_deletes() -> None:
 def test_target_that_knows_no_lag_would_compact_while_history_arrives() -> None:
     (block,) = found(planned("compact", own=DEFAULTS))
     assert "knows no min.compaction.lag.ms" in block.evidence
+
+
+@pytest.mark.parametrize("hold", ["delete", "lag"])
+def test_target_without_policies_is_planned_for_all_the_same(hold: str) -> None:
+    plan = planned("compact", hold, own={key: value for key, value in OWN.items() if key != "cleanup.policy"})
+    assert "cleanup.policy" not in plan.topics[0].held_configs and not found(plan)
