@@ -109,6 +109,7 @@ class Raised:
             # they may be. Dies behind it: a name alone, which keeps nobody out; the lifter removes it, and until then
             # it refuses every other cutover of the mirror.
             self.fence.claim(self.name, permit)
+            permit()  # its request may have come to the broker after somebody else has undone this attempt
         # Read behind our own name, which every broker lists by now. So of two that do this at the same time at least
         # one sees the other, whoever is slow, frozen or dies in between.
         for other in self.fence.others(self.mirror):

@@ -608,6 +608,22 @@ def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: P
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
+def test_name_that_comes_after_it_was_lifted_is_taken_back(tmp_path: Path) -> None:
+    """Its owner was frozen before the bytes of its name: left there, it would refuse each later cutover of the mirror."""
+    source = Acls()
+    fence = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
+
+    def claim(name: str, permit: Permit) -> None:
+        lift_elsewhere(tmp_path)
+        AclFence.claim(fence, name, unfenced)
+
+    fence.claim = claim  # type: ignore[method-assign]
+    with pytest.raises(CutoverTakenOver):
+        walk(a_run(tmp_path, fence, source))
+    assert source.acls == set()
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
 @pytest.mark.parametrize("other", ["other:by:hand:1", "a-name-of-somebody"])
 def test_whose_name_tells_no_attempt_may_fence_any_topic(tmp_path: Path, other: str) -> None:
     """The run of a cutover by hand is whatever a person called it; and anybody may name a group as fences are named."""
