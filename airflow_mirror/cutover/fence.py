@@ -249,8 +249,8 @@ class AclFence:
 
         return check
 
-    def require_no_other(self, mirror: str, topics: Collection[str], run: str = "") -> None:
-        """Return unless a fence of another mirror may be about some of these topics, or one of ours is left.
+    def require_no_other(self, mirror: str, topics: Collection[str], run: str = "") -> list[str]:
+        """Return :meth:`others` unless one of them may be about some of these topics, or one of ours is left.
 
         It denies to everybody, or, once it was swapped for the way back, to principals by name. Which topics a fence is
         about its name does not say: so a site's own rule counts too while fences of others stand.
@@ -261,18 +261,24 @@ class AclFence:
         runs = sorted(name.rpartition(COLON)[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
         if ours := [one for one in runs if one != run]:
             raise FenceStands(mirror, ours[0], "is named at the source")
-        others = self.others(mirror)
-        if not others:
-            return
+        # Before their rules are listed: one that is named in between is new behind our own name (`Raised.claim`).
+        if not (others := self.others(mirror)):
+            return []
         listed = self._source.describe_acls(resource_type="TOPIC")
         denying = {a.name for a in listed if (a.operation, a.permission) == ("WRITE", "DENY")}
         if denied := sorted(denying.intersection(topics)):
             raise FencedByAnother(self._source.role, denied, others)
+        return others
 
     def others(self, mirror: str) -> list[str]:
         """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``."""
         ours = _prefix(mirror)
         return sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours)})
+
+    def is_gone(self, mirror: str, name: str) -> bool:
+        """Return whether a fence of a mirror is not named at the source, and others' are, whose rules are the same."""
+        names = {one for one, _ in self._names()}
+        return name not in names and any(not one.startswith(_prefix(mirror)) for one in names)
 
     def left(self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str) -> list[Acl]:
         """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.

@@ -95,10 +95,7 @@ def require_no_other(
     :param wait: sleeps so many seconds, and raises if it is to end before; None: nobody ends it.
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
-    # Before it is looked whether they are in the way: one that is named in between is among those that are new behind
-    # our own name (`raised.Raised.claim`), never among those that were judged.
-    others = fence.others(mirror)
-    fence.require_no_other(mirror, topics, run)
+    others = fence.require_no_other(mirror, topics, run)
     if any(of_another(on, other) is None for other in others):
         # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
         (wait or on.source.clock.sleep)(READ_BACK_S + _ON_THE_WAY_S)

@@ -290,10 +290,7 @@ class Raised:
         Its name comes before its first rule and goes after the last one. Whoever lifted it died before it was decided
         that it is lifted, and others have gone up since. Where nobody else is named, a person may have removed the name.
         """
-        fence = self.fence
-        if not isinstance(fence, AclFence) or not fence.others(self.mirror):
-            return False
-        return self.name not in fence.standing(self.mirror)
+        return isinstance(self.fence, AclFence) and self.fence.is_gone(self.mirror, self.name)
 
     def _lifted(self, permit: Permit) -> str:
         self.lift_rules(permit)

@@ -644,13 +644,13 @@ def test_cutover_that_is_stopped_while_it_waits_for_anothers_rules_never_fences(
     source, named = Acls(), name_of("other", "r1", "1")
     fence = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
     fence.claim(named, unfenced)
-    run, looked = a_run(tmp_path, fence, source), fence.others
+    run, looked = a_run(tmp_path, fence, source), fence.require_no_other
 
-    def others(mirror: str) -> list[str]:
+    def look(mirror: str, topics: Any, of_run: str = "") -> list[str]:
         run.stop.set()
-        return looked(mirror)
+        return looked(mirror, topics, of_run)
 
-    fence.others = others  # type: ignore[method-assign]
+    fence.require_no_other = look  # type: ignore[method-assign]
     with pytest.raises(CutoverCancelled):
         walk(run)
     assert fence_state(run.life.values(), "flow") is None and [a.name for a in source.acls] == [named]
