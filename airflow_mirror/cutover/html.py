@@ -6,6 +6,7 @@ everything. Names of topics, groups and principals are whatever their owners cho
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,14 +42,14 @@ class _Topic:
 
 def render(report: CutoverReport) -> str:
     """Return the report as one HTML page; every value is escaped."""
-    topics = _topics(report)
+    topics, clients = _topics(report), _clients(report)
     differing = {name: one for name, one in topics.items() if one.bad}
     drain = next((s for s in reversed(report.steps) if s.name == "drain"), None)
     return template("cutover/report.html.jinja").render(
         r=report, outcome=_OUTCOMES.get(report.outcome, report.outcome), most=MOST_ROWS, topics=topics,
         differing=differing, groups=[_group(g) for g in report.groups], drain=drain, charts=fence_charts(report),
         axis=fence_axis(report), course=catch_up_charts(report), partitions=partition_charts(report),
-        clients=_clients(report), users=_by_topic(report), missing=_MISSING,
+        clients=clients, users=_by_topic(clients), missing=_MISSING,
         records=sum(one.records for one in topics.values()),
         fence=fence_text(report.fence.kind, report.fence.changes) if report.fence else [],
     )  # fmt: skip
@@ -91,10 +92,10 @@ def _clients(report: CutoverReport) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["since"] not in _MISSING)
 
 
-def _by_topic(report: CutoverReport) -> list[dict[str, Any]]:
-    """Return who reads and who writes each topic, and how many of them have not come."""
+def _by_topic(clients: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return who reads and who writes each topic, and how many of them have not come; ``clients`` as above."""
     found: dict[str, dict[str, Any]] = {}
-    for row in _clients(report):
+    for row in clients:
         for topic in row["topics"]:
             one = found.setdefault(topic, {"topic": topic, "reads": [], "writes": [], "missing": 0})
             one[row["does"]].append(row["name"])
