@@ -7,7 +7,7 @@ seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Protocol
 
@@ -51,13 +51,7 @@ def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each:
     :param here: the source's registry; ``there``: the target's. :param each: records at each end of a partition.
     :raises TryAgain: a cluster or a registry does not answer.
     """
-    asked: dict[tuple[str, int | str], Registered | None] = {}
-
-    def known(side: str, registry: Schemas, schema_id: int | str) -> Registered | None:
-        if (side, schema_id) not in asked:
-            asked[side, schema_id] = registry.schema(schema_id)
-        return asked[side, schema_id]
-
+    on_source, on_target = cache(here.schema), cache(there.schema)
     rows, without, records = list[SchemaRow](), list[str](), 0
     for t in plan.topics:
         seen = set[Carried]()
@@ -65,9 +59,9 @@ def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each:
             records += 1
             seen.update(carried([record]))
         found = [
-            _row(t.source_topic, one, on_source, known("target", there, one.id))
+            _row(t.source_topic, one, registered, on_target(one.id))
             for one in sorted(seen, key=lambda one: (isinstance(one.id, str), one.id, one.part))
-            if (on_source := known("source", here, one.id)) is not None
+            if (registered := on_source(one.id)) is not None
         ]
         rows += found
         if not found:
