@@ -114,18 +114,15 @@ def refused_configs(
     :param patience_s: after which a temporary error counts.
     """
 
-    def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
-        connection, some = session.anywhere(), {topic: changes[topic] for topic in topics}
-        yield from _altered(session.request(connection, *_alteration(session, connection, some, validate_only=True)))
+    def refused(changes: Mapping[str, NewConfigs]) -> dict[str, MirrorError]:
+        def ask(topics: list[str]) -> Iterator[Reply[str, bool]]:
+            connection, some = session.anywhere(), {topic: changes[topic] for topic in topics}
+            yield from _altered(session.request(connection, *_alteration(session, connection, some, validate_only=True)))
 
-    def refused(topics: Collection[str]) -> dict[str, MirrorError]:
-        return session.each_apart(_named, topics, ask, "AlterConfigs", patience_s)[1]
+        return session.each_apart(_named, changes, ask, "AlterConfigs", patience_s)[1]
 
-    found = refused([topic for topic, change in changes.items() if change])
+    found = refused({topic: change for topic, change in changes.items() if change})
     detours = {topic: detour for topic, e in found.items() if (detour := _detour(changes[topic], e))}
-    if not detours:
-        return found
-    changes = detours
     again = refused(detours)
     return {topic: e for topic, e in found.items() if topic not in detours or topic in again}
 
