@@ -54,6 +54,14 @@ def add(run: Attempt, *rules: Any) -> None:
     run.source.create_acls([*rules], unfenced)
 
 
+def is_lifted(run: Attempt) -> None:
+    """Decide that somebody has lifted the fence of a run."""
+    assert run.up is not None
+    lifting = begin_lifting(run.life, "flow", run.up, "guard")
+    assert lifting is not None
+    end_lifting(run.life, "flow", lifting)
+
+
 def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: Attempt) -> None:
     assert unexplained(run.on, "flow") == []
     go_up(run)
@@ -71,10 +79,7 @@ def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites
     add(run, rule("payments", "WRITE", "DENY"))  # the site's own
     run.intent = described(run)
     go_up(run)
-    assert run.up is not None
-    lifting = begin_lifting(run.life, "flow", run.up, "guard")
-    assert lifting is not None
-    end_lifting(run.life, "flow", lifting)
+    is_lifted(run)
     add(run, DENY)
     assert unexplained(run.on, "flow") == [DENY]
     said: list[str] = []
@@ -193,10 +198,7 @@ def test_rules_that_an_attempt_was_about_to_make_are_looked_for_once_it_is_lifte
     """It has died before it decided that they are its own; those that are there came late, of the attempt before."""
     run.intent = replace(run.intent, pending=True)
     go_up(run)
-    assert run.up is not None
-    lifting = begin_lifting(run.life, "flow", run.up, "somebody")
-    assert lifting is not None
-    end_lifting(run.life, "flow", lifting)
+    is_lifted(run)
     add(run, DENY)
     assert unexplained(run.on, "flow") == [DENY]
 
