@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from airflow_mirror.errors import InputError
@@ -27,7 +26,7 @@ from sandbox.home import Home
 from sandbox.kdc import SERVICE, Realm
 from sandbox.node import Node
 from sandbox.ports import ReservedPort, reserve
-from sandbox.process import stands_still
+from sandbox.process import Started, stands_still
 from sandbox.program import Installed, Program, install
 from sandbox.settings import SUPER_USER, USERS, BrokerLogin, NodeAddresses, jaas, node_settings
 from sandbox.versions import DEFAULT_VERSION, Release, release
@@ -39,7 +38,7 @@ _STOP_TIMEOUT_S = 20.0
 _running: set[Cluster] = set()  # held here so that a dropped reference loses no cluster
 
 
-class Cluster:
+class Cluster(Started):
     """Kafka nodes on this machine; start it with ``with`` or :meth:`start`.
 
     :param name: for messages and directories; letters, digits, ``-`` and ``_``.
@@ -161,14 +160,6 @@ class Cluster:
     def cancel(self) -> None:
         """Make a :meth:`start` that is under way in another thread give up soon; :meth:`stop` then waits for it."""
         self._cancel.set()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def wait_ready(self, node_ids: Sequence[int] | None = None) -> None:
         """Wait until the given nodes (all that run, by default) serve clients and lead what they have to lead.

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from airflow_mirror.errors import InputError
@@ -25,14 +24,14 @@ from sandbox.errors import KerberosUnavailable
 from sandbox.home import Home
 from sandbox.krb5 import Krb5, krb5
 from sandbox.ports import HOST, ReservedPort, reserve
-from sandbox.process import Child, stands_still
+from sandbox.process import Child, Started, stands_still
 from sandbox.program import log_lines
 
 _READY_S = 30.0
 SERVICE = f"kafka/{HOST}"  # who the brokers of a sandbox's cluster are
 
 
-class Realm:
+class Realm(Started):
     """One realm and its KDC; start it with ``with`` or :meth:`start`.
 
     :param name: such as ``ONE.TEST``.
@@ -78,14 +77,6 @@ class Realm:
         if self._home is not None:
             self._home.release()
         self._home, self._port = None, None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def kill(self) -> None:
         """End the KDC with SIGKILL; :meth:`resume_or_restart` starts it again."""

@@ -21,7 +21,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Self
 
 _LEASH = Path(__file__).with_name("leash.py")
 _Job = tuple[Future[subprocess.Popen[bytes]], Callable[[], subprocess.Popen[bytes]]]
@@ -115,6 +117,29 @@ class Child:
         self.send(signal.SIGCONT)
         if self.alive() and self.wait(timeout_s) is None:
             self.kill()
+
+
+class Started(AbstractContextManager[Any]):
+    """Something of child processes that ``with`` starts and ends; of a start that fails nothing is left behind."""
+
+    def start(self) -> object:
+        """Start it, and wait until it is of use."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End everything that was started. Safe to call twice, and after half a start."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def stands_still(pid: int | None) -> bool:

@@ -16,7 +16,6 @@ import tarfile
 import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from airflow_mirror.errors import TryAgain
@@ -24,7 +23,7 @@ from airflow_mirror.jobs.runner.java import cache_dir, find_java
 from sandbox.home import Home
 from sandbox.jars import ensure
 from sandbox.ports import HOST, reserve
-from sandbox.process import Child
+from sandbox.process import Child, Started
 from sandbox.program import log_lines
 from sandbox.store import keep
 from sandbox.versions import APICURIO_VERSION
@@ -32,7 +31,7 @@ from sandbox.versions import APICURIO_VERSION
 _RUNNER = f"apicurio-registry-app-{APICURIO_VERSION}-runner.jar"
 
 
-class SchemaRegistry:
+class SchemaRegistry(Started):
     """One Apicurio; start it with ``with``. What is registered is gone when it ends.
 
     :param ready_timeout_s: how long the start may take, in seconds: 6 on a quiet machine, 40 on a busy one.
@@ -48,17 +47,7 @@ class SchemaRegistry:
         :raises JarsUnavailable, JavaNotFound: there is nothing to start. :raises TryAgain: it does not come up.
         """
         self._home, self._port, self._other = Home(self._name), reserve(self._name), reserve(self._name)
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        return super().__enter__()
 
     @property
     def url(self) -> str:

@@ -20,21 +20,20 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox.home import Home
 from sandbox.ports import HOST, ReservedPort, reserve
-from sandbox.process import Child
+from sandbox.process import Child, Started
 
 _SESSION = 3  # field of /proc/<pid>/stat after the command's closing parenthesis
 _running: set[SparkCluster] = set()
 
 
-class SparkCluster:
+class SparkCluster(Started):
     """A master and some workers; start it with ``with``.
 
     :param workers: how many; the directory of each is its working directory.
@@ -58,30 +57,20 @@ class SparkCluster:
         self._sessions: list[int] = []
         self._owner = os.getpid()
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         """Start master and workers and wait until all have registered.
 
         :raises InputError: when there is nothing to start.
         :raises TryAgain: when they don't come up; with the end of their logs.
         """
         _running.add(self)
-        try:
-            self._home = Home("spark")
-            self._ports = [reserve("spark master"), reserve("spark web page")]
-            self._master = self._child("master", "Master", *self._listen())
-            self._await(lambda state: True, "the master answers")
-            for number in range(1, self._count + 1):
-                self._workers.append(self._worker(number))
-            self._await(lambda state: state["aliveworkers"] == self._count, f"{self._count} workers register")
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        self._home = Home("spark")
+        self._ports = [reserve("spark master"), reserve("spark web page")]
+        self._master = self._child("master", "Master", *self._listen())
+        self._await(lambda state: True, "the master answers")
+        for number in range(1, self._count + 1):
+            self._workers.append(self._worker(number))
+        self._await(lambda state: state["aliveworkers"] == self._count, f"{self._count} workers register")
 
     def stop(self) -> None:
         """End everything that was started and give ports and directory back. Safe to call twice."""

@@ -21,8 +21,7 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from xml.sax.saxutils import escape
 
 from airflow_mirror.errors import InputError, TryAgain
@@ -30,14 +29,14 @@ from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import cache_dir, find_java, java_home_for_spark
 from sandbox.home import Home
 from sandbox.jars import ensure
-from sandbox.process import Child
+from sandbox.process import Child, Started
 from sandbox.program import log_lines
 from sandbox.versions import HADOOP_VERSION
 
 _ADDRESSES = tuple(f"yarn.resourcemanager.{name}address" for name in ("", "scheduler.", "webapp.", "admin."))
 
 
-class YarnCluster:
+class YarnCluster(Started):
     """A ResourceManager and a NodeManager; start it with ``with``.
 
     :param memory_mb: what the NodeManager gives to containers; it is counted, not enforced.
@@ -52,25 +51,15 @@ class YarnCluster:
         self._cluster: Any = None
         self._addresses: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         """Start the cluster and wait until its NodeManager has registered.
 
         :raises InputError, JarsUnavailable: when there is nothing to start.
         :raises TryAgain: when it does not come up; with the end of its log.
         """
-        try:
-            self._home = Home("yarn")
-            self._launch()
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        self._home = Home("yarn")
+        self._launch()
+        self._start()
 
     def stop(self) -> None:
         """End the cluster and every container, and remove its directory. Safe to call twice."""
