@@ -74,7 +74,9 @@ def alter_topic_configs(
 ) -> None:  # fmt: skip
     """Set and remove overrides of a topic; other keys stay as they are.
 
-    A ``cleanup.policy`` of both kinds is set by way of ``compact`` where the cluster wants it so.
+    A ``cleanup.policy`` of both kinds is set by way of ``compact`` where the cluster wants it so. Where the second step
+    is refused for good, the topic gets back what it had. A process that dies between the two leaves ``compact``, and
+    whoever asks again goes on from there.
 
     Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
     Somebody else's change in between is lost; brokers of that age offer no other way.
@@ -95,13 +97,16 @@ def alter_topic_configs(
     except RequestRefused as e:
         if (detour := _detour(change, e)) is None:
             raise
+        former = _undoing(topic_configs(session, [topic])[topic], detour)
         alter(detour)
         heard = Backoff(_HEARD_WITHIN_S)
         while True:  # who judges the second step may hear of the first a moment later
             try:
                 return alter(change)
-            except RequestRefused:
-                if heard.expired:
+            except MirrorError as again:
+                if heard.expired or not isinstance(again, RequestRefused):
+                    # Compaction alone drops what a record of the same key, or one without a key, is to this topic.
+                    alter(former)
                     raise
             heard.pause()
 
@@ -135,6 +140,13 @@ def _detour(change: NewConfigs, refused: MirrorError) -> NewConfigs | None:
     judged = isinstance(refused, RequestRefused) and refused.code in _JUDGED
     both = sorted(part.strip() for part in change.set.get(_POLICY, "").split(",")) == ["compact", "delete"]
     return NewConfigs({**change.set, _POLICY: "compact"}, change.delete) if judged and both else None
+
+
+def _undoing(entries: Entries, change: NewConfigs) -> NewConfigs:
+    """Return what gives a topic back the overrides that it has, where a change touches them."""
+    touched = {*change.set, *change.delete}
+    own = {key: entry.value for key, entry in entries.items() if key in touched and entry.is_override}
+    return NewConfigs({key: value for key, value in own.items() if value is not None}, touched - own.keys())
 
 
 def _describe(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import AlterConfigsResponse, DescribeConfigsResponse, IncrementalAlterConfigsResponse
 
-from airflow_mirror.errors import BrokerError, InputError, MissingRight, RequestRefused
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, RequestRefused
+from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.admin import ConfigEntry
 from airflow_mirror.kafka.model import NewConfigs
 from airflow_mirror.kafka.permit import unfenced
@@ -141,10 +142,12 @@ def test_policy_of_both_kinds_goes_by_way_of_compact_where_the_cluster_wants_it(
         return [c.value for c in asked if c.name == "cleanup.policy"]
 
     with world() as w:
+        w.topics["t"] = (1, {})
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "not at once"), changed())
         w.admin.alter_topic_configs("t", unfenced, both)
         assert policies(w) == ["delete,compact", "compact", "delete,compact"]
     with world() as w:  # who judges the second step hears late of the first
+        w.topics["t"] = (1, {})
         w.answer(INCREMENTAL_ALTER_CONFIGS, *map(changed, (40, 0, 40, 40, 0)))
         w.admin.alter_topic_configs("t", unfenced, both)
         assert policies(w) == ["delete,compact", "compact", *["delete,compact"] * 3]
@@ -153,6 +156,7 @@ def test_policy_of_both_kinds_goes_by_way_of_compact_where_the_cluster_wants_it(
         assert w.admin.refused_configs({"t": NewConfigs(both)}) == {}
         assert policies(w) == ["delete,compact", "compact"]
     with world() as w:  # what both steps have in them is refused
+        w.topics["t"] = (1, {})
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "not for 5"))
         with pytest.raises(RequestRefused, match="not for 5"):
             w.admin.alter_topic_configs("t", unfenced, both)
@@ -161,6 +165,29 @@ def test_policy_of_both_kinds_goes_by_way_of_compact_where_the_cluster_wants_it(
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed(44, "no"), changed())
         with pytest.raises(RequestRefused):
             w.admin.alter_topic_configs("t", unfenced, {"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("refusal", [40, 29])
+def test_topic_gets_its_policy_back_where_only_the_first_of_two_steps_is_allowed(
+    refusal: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left on ``compact`` it would lose records that nobody wanted compacted."""
+    monkeypatch.setattr(configs, "_HEARD_WITHIN_S", 0.01)
+    with world() as w:
+        w.topics["t"] = (1, {"cleanup.policy": "delete"})
+        answers = iter([40, 0])
+
+        def judged(request: Any) -> Any:
+            (policy,) = [c.value for c in request.resources[0].configs if c.name == "cleanup.policy"]
+            return changed(0 if policy == "delete" else next(answers, refusal))(request)
+
+        w.answer(INCREMENTAL_ALTER_CONFIGS, judged)
+        with pytest.raises(MirrorError, match="alter configs of topic 't'"):
+            w.admin.alter_topic_configs("t", unfenced, {"cleanup.policy": "compact,delete", "retention.ms": "5"})
+        (last,) = w.asked(INCREMENTAL_ALTER_CONFIGS)[-1].resources
+        assert [(c.name, c.config_operation, c.value) for c in last.configs] == [
+            ("cleanup.policy", 0, "delete"), ("retention.ms", 1, None)
+        ]  # fmt: skip
 
 
 def test_changes_are_validated_by_an_old_broker_with_all_overrides() -> None:

@@ -87,14 +87,11 @@ class World:
         for asked in request.resources:
             overrides = self.topics.get(asked.resource_name, (0, {}))[1]
             configs = [
-                result.DescribeConfigsResourceResult(name=k, value=v, config_source=1, is_default=False)
-                for k, v in overrides.items()
-            ]
-            configs.append(
                 result.DescribeConfigsResourceResult(
-                    name="cleanup.policy", value="delete", config_source=5, is_default=True
+                    name=k, value=v, config_source=1 if k in overrides else 5, is_default=k not in overrides
                 )
-            )
+                for k, v in {"cleanup.policy": "delete", **overrides}.items()
+            ]
             code = 0 if asked.resource_name in self.topics else 3
             results.append(result(error_code=code, resource_type=2, resource_name=asked.resource_name, configs=configs))
         return response(results=results)
