@@ -16,10 +16,11 @@ from airflow_mirror.operators.pace import PaceMirrorOperator
 __all__ = ["dag"]
 
 PARAMS = {
-    "name": Param("migration", type="string", minLength=1, description_md="The mirror's name."),
+    # Neither has a default: a form that is sent off untouched must not pause anything.
+    "name": Param(type="string", minLength=1, description_md="The mirror's name."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of its target."),
     "action": Param(
-        "pause", enum=["pause", "resume", "rate"],
+        type="string", enum=["pause", "resume", "rate"],
         description_md="`pause`: nothing is copied until `resume`, and what the source deletes meanwhile is lost.",
     ),
     "rate": Param(

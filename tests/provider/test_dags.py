@@ -113,6 +113,12 @@ def test_the_form_explains_every_field_of_the_migration(bag: Any) -> None:
     assert {"policy", "source_alias", "separator"} <= params.keys(), "how target topics are named"
 
 
+@pytest.mark.parametrize("field", ["name", "action"])
+def test_form_of_a_pace_that_is_sent_off_untouched_pauses_nothing(bag: Any, field: str) -> None:
+    with pytest.raises(ParamValidationError):
+        bag.dags["kafka_pace"].params.get_param(field).resolve()
+
+
 def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
     """The tail is stopped after the cutover."""
     dag = bag.dags["kafka_migration"]
