@@ -101,12 +101,12 @@ def run_cutover(
             signer=signer, require_guard=ready, stop=stop,
         )  # fmt: skip
         try:
-            done = _run(run)
+            _run(run)
             # Behind the end, and not a step of it: nothing here can be undone. Dies before or amid it: the next call of
             # the run finds its report finished, and comes here again.
             additions.afterwards()
             _look_who_has_come(run)
-            return done
+            return run.report
         finally:
             # Also where it raised: what backed out is part of the chain. Died before this: the run's next process does
             # it, first of all.
@@ -293,8 +293,10 @@ def _finish(run: Attempt) -> None:
 def _look_who_has_come(run: Attempt) -> None:
     """Note in the report of a finished cutover who was seen on the target. What fails is said: all is done by now."""
     if since := _clients(run):
-        run.report.clients["since"] = dict(since)
         try:
+            # Asking took its time: whoever has lifted the kept fence meanwhile has written that.
+            run.report = run.kept.of(run.report.id) or run.report
+            run.report.clients["since"] = dict(since)
             run.save()
         except MirrorError as e:
             run.log.warning("who has come to the target is not in the report: %s", e)

@@ -248,6 +248,24 @@ def test_report_has_who_was_there_before_the_fence_and_who_has_come_since(world:
     assert last.report == digest(json.loads(there.to_json()))
 
 
+def test_who_has_come_is_added_to_what_a_lifting_has_written_meanwhile(world: World) -> None:
+    """Written over, the report would say that the fence is kept, which somebody has lifted since."""
+
+    def clients(report: CutoverReport) -> dict[str, Any]:
+        if report.opened_at is not None:
+            with world.platform() as on:
+                fence = CallableFence(lambda: None, lambda: None)
+                known = Assurance(listened=True)
+                lift_leftover_fence(on, PLAN.mirror.name, fence, include_retained=True, known=known)
+        return {"at_ms": 1}
+
+    with world.tail():
+        report = world.cut_over(additions=Additions(clients=clients))
+    assert report.clients.keys() == {"before", "since"}
+    assert report.fence is not None and report.fence.lifted is not None
+    assert report.to_json() == world.report().to_json() and report.seal is not None
+
+
 @pytest.mark.parametrize("when", ["before", "since"])
 def test_no_cutover_fails_because_its_clients_can_not_be_asked(world: World, when: str) -> None:
     """A library that gives up has errors of its own; and one that is done is done."""
