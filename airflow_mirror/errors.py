@@ -579,7 +579,7 @@ class OpenOutcomeUnknown(TryAgain):
 
     cluster: str
     why: str
-    what = "the outcome of the decision to open the target is unknown ({why})"
+    what = "whether it is decided that the target is open is not known ({why})"
     remedy = "Nothing was undone, and the {cluster} cluster stays fenced. Run the cutover again once the target answers."
 
 

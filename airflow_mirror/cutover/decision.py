@@ -47,6 +47,7 @@ class FenceState:
     :param max_fence_s: after which time guards lift it without a ledger.
     :param kind: of the fence, ``acl`` or ``callable``; ``name``: as it was asked for.
     :param intent: what raising it changes: :meth:`.intent.Intent.value`.
+    :param kept: it stays on purpose behind the open target, until a person or a rollback ends it.
     :param lifter: names the process that lifts it.
     :param process: of the owner, as in :class:`~airflow_mirror.cutover.report.CutoverReport`: by its signs of life others
         see that it lives.
@@ -62,9 +63,15 @@ class FenceState:
     kind: str = "acl"
     name: str = ""
     intent: Mapping[str, Any] = field(default_factory=dict)
+    kept: bool = True
     phase: str = UP
     lifter: str = ""
     process: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A phase that another version, or nobody, has made is no phase: who must act by it stops.
+        if self.phase not in (UP, OPENED, LIFTING, LIFTED, CLOSING, CLOSED):
+            raise ValueError(self.phase)
 
     @property
     def stands(self) -> bool:
@@ -308,6 +315,10 @@ def begin_closing(life: Decisions, mirror: str, there: FenceState, lifter: str) 
 
     :param there: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
     """
+    # Asked of what is decided, whatever a report says: closed instead of lifted, the groups would stay where this cutover
+    # has set them.
+    if there.phase not in (OPENED, CLOSING):
+        raise CutoverTakenOver(there.run)
     # Before the first rule goes, and before writing is ended: from here on a swap is refused, and who arms a way back
     # at this moment finds that the fence is not kept (`rollback.arm`). Dies behind it: any `lift-fence` takes it over.
     return _turn(life, mirror, there, replace(there, phase=CLOSING, lifter=lifter))

@@ -221,9 +221,6 @@ class Guard:
             )
             return
         try:
-            if raised.fence.kind != AclFence.kind:
-                why = f"nothing at the source tells whether it was opened, and {cause}"
-                raise MayBeOpen(fence.run, self._on.source.admin.role, why)
             if raised.intent.pending:
                 why = f"whether it has raised its rules since was not seen, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)

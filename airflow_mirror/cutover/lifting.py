@@ -159,8 +159,9 @@ def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_to
                 raise OpeningUnfinished(raised.state.run, "its report does not say that it has ended")
             # It may be between its decision and its last save at this very moment.
             require_over(raised.on.target.watch_cutover(raised.mirror), raised.mirror, raised.state)
-        # Kept on purpose. One that was not to be kept, and whose process died before it had lifted it, is lifted here.
-        elif report.fence is not None and report.fence.kept and not include_retained:
+        # Kept on purpose, as was decided: a report may be anybody's who may write to the ledger's other topic. One that
+        # was not to be kept, and whose process died before it had lifted it, is lifted here.
+        elif raised.state.kept and not include_retained:
             return False
     raised.close(lambda: _end_writing(raised, ended))
     return True
@@ -278,7 +279,7 @@ def _lifted_here(
         raised = Raised(
             on=on, mirror=report.mirror, state=state, fence=used, intent=intent or record.changes, report=report
         )  # fmt: skip
-        permit = alone(raised, opened=include_retained)
+        permit = alone(raised, opened=include_retained, by_person=include_retained)
         # Asked first as well: before writing is ended for nothing.
         permit()
         _end_copying_back(raised)

@@ -27,6 +27,7 @@ from airflow_mirror.errors import (
     FencedByAnother,
     FenceNotLifted,
     InputError,
+    MayBeOpen,
     MirrorCutOver,
     TryAgain,
 )
@@ -360,12 +361,17 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
     )
 
 
-def alone(raised: Raised, *, opened: bool) -> Permit:
+def alone(raised: Raised, *, opened: bool, by_person: bool = False) -> Permit:
     """Return what takes a decision's place where the ledger can't be asked: at the source only this fence is named.
 
-    A callable fence has no name there: nobody but who knows its callable lifts it.
-
-    :param opened: also if its opening is announced.
+    :param opened: also if its opening is announced. :param by_person: who answers for a fence that has no name there.
+    :raises MayBeOpen: nobody does.
     """
     fence = raised.fence
-    return fence.alone(raised.mirror, raised.name, opened=opened) if isinstance(fence, AclFence) else unfenced
+    if isinstance(fence, AclFence):
+        return fence.alone(raised.mirror, raised.name, opened=opened)
+    # A callable leaves no name. Whoever asks, its own owner as well, may have slept: a guard has lifted it since, and
+    # another attempt, whose fence is the same function, has opened the target behind it.
+    if not by_person:
+        raise MayBeOpen(raised.state.run, raised.on.source.admin.role, "nothing there names a callable's attempt")
+    return unfenced

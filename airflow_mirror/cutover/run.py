@@ -244,7 +244,8 @@ def recover(run: Attempt) -> CutoverReport | None:
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
     # rules.
     report = None if earlier is None or earlier.id != fence_decided.id else earlier
-    if report is not None and report.outcome == reports.DONE:
+    # Where the target was opened, and nowhere else: a report that says so of a fence that is up is not a cutover's.
+    if report is not None and report.outcome == reports.DONE and not fence_decided.stands:
         run.up = fence_decided
         return report
     # A worker that Airflow took for dead may be at work. It is listened for: its signs, not its process, say so.
@@ -280,8 +281,7 @@ def recover(run: Attempt) -> CutoverReport | None:
 
 def _finish(run: Attempt) -> None:
     """Lift the fence of a finished cutover unless it is kept. Not a step, because a step could be undone."""
-    fence = run.report.fence
-    if run.up is not None and not run.up.is_over and fence is not None and not fence.kept:
+    if run.up is not None and not run.up.is_over and not run.up.kept:
         # Writing is ended once more, before the source is open: a tail that was started since would copy what producers
         # write there into a target that applications use. Dies behind it: a fence that is up too long, and the next
         # call comes here again.

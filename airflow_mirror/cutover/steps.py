@@ -100,7 +100,7 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
-        intent=run.intent.value(), process=run.report.process or {},
+        intent=run.intent.value(), kept=run.request.keep_fence, process=run.report.process or {},
     )  # fmt: skip
     # Begun before the request, as the broker's time is later: our own clock ends this attempt first, which then can
     # back out in order, before `opened` is void, and before a guard steps in.
@@ -162,10 +162,10 @@ def open_target(run: Attempt) -> dict[str, Any]:
 
 
 def _opened(run: Attempt) -> dict[str, Any]:
-    assert run.report.fence is not None
+    assert run.report.fence is not None and run.up is not None
     # For people: what counts is when a broker appended the record.
     run.report.fence.opened = time.time()
-    run.report.fence.kept = kept = run.request.keep_fence
+    run.report.fence.kept = kept = run.up.kept
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
 
 

@@ -17,9 +17,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from enum import Enum
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from functools import cache, cached_property, partial
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from airflow_mirror.errors import LedgerNewer
 
@@ -197,8 +199,42 @@ class Kind:
 
 
 def known(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
-    """Return what makes a dataclass of a record's fields, of those that it has. :raises TypeError: one is missing."""
-    return lambda found: kind(**{name: found[name] for name in kind.__dataclass_fields__ if name in found})  # type: ignore[attr-defined]
+    """Return what makes a dataclass of a record's fields, of those that it has.
+
+    :raises TypeError: one is missing, or its value is of another type.
+    """
+
+    types = _types(cast("Any", kind))
+
+    def make(found: Mapping[str, Any]) -> T:
+        fields = {name: found[name] for name in types if name in found}
+        if wrong := [name for name, value in fields.items() if not _is_a(value, types[name])]:
+            raise TypeError(", ".join(wrong))
+        return kind(**fields)
+
+    return make
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields_of(kind)}
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether JSON's value is of a type, as far as that is of text, number, list or object."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return any(_is_a(value, one) for one in get_args(hint))
+    if hint is None or hint is NoneType:
+        return value is None
+    if origin in (int, float):
+        return not isinstance(value, bool) and isinstance(value, int if origin is int else int | float)
+    if origin in (str, bool):
+        return isinstance(value, origin)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, dict)
+    return True
 
 
 def in_pieces(key: str, value: bytes) -> dict[str, bytes]:

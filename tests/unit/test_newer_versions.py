@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pytest
 
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.cutover.decision import (
+    OPENED,
+    FenceState,
     begin_closing,
     begin_lifting,
     fence_state,
@@ -108,7 +111,7 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "fence": ("fence/m", lambda ledger: fence_state(ledger.values(), "m")),
     "fence that goes up": ("fence/m", lambda ledger: go_up(ledger, "m", FENCE, None, None)),
     "fence that comes down": ("fence/m", lambda ledger: begin_lifting(ledger, "m", FENCE, "me")),
-    "fence that is closed": ("fence/m", lambda ledger: begin_closing(ledger, "m", FENCE, "me")),
+    "fence that is closed": ("fence/m", lambda ledger: begin_closing(ledger, "m", replace(FENCE, phase=OPENED), "me")),
     "fence of a returned source": ("fence/m", lambda ledger: stand_behind_open(ledger, "m", FENCE, TURNED)),
     "permit of an effect": ("fence/m", lambda ledger: permit(ledger, "m", FENCE)()),
     "chain of reports": ("evidence/m/000001", lambda ledger: chain.links(ledger.values(), "m")),
@@ -191,6 +194,24 @@ def test_sign_that_can_not_be_read_is_still_a_sign_of_life(value: bytes) -> None
 @pytest.mark.parametrize("value", STRANGE, ids=repr)
 def test_request_to_stop_is_heard_whoever_wrote_it(value: bytes) -> None:
     assert Heartbeat(kept_as("job/m/mine/stop", value), ME).stop_requested_by() == "somebody"
+
+
+@pytest.mark.parametrize("field", FenceState.__dataclass_fields__)
+def test_fence_of_which_one_value_is_none_of_ours_is_named(field: str) -> None:
+    """Half-read, it would be lifted, or would end whoever looks at it."""
+    fields = {**asdict(FENCE), "v": 1}
+    wrong: dict[type, list[Any]] = {
+        str: [7, None], dict: ["text", []], float: ["7"], int: ["7", True], bool: [0, "no"]
+    }  # fmt: skip
+    for value in wrong[type(fields[field])]:
+        with pytest.raises(LedgerNewer, match="the fence of 'm'"):
+            fence_state(decided("fence/m", {**fields, field: value}).values(), "m")
+    assert fence_state(decided("fence/m", fields).values(), "m") == FENCE
+
+
+def test_phase_that_another_version_has_made_is_no_phase() -> None:
+    with pytest.raises(LedgerNewer, match="handing-over"):
+        fence_state(decided("fence/m", {**asdict(FENCE), "v": 1, "phase": "handing-over"}).values(), "m")
 
 
 def test_fence_whose_changes_can_not_all_be_read_is_not_undone_in_part() -> None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
@@ -24,6 +24,7 @@ from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import in_pieces
+from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from tests.builders import CommitsMany, plan_of, topic_plan
@@ -227,9 +228,16 @@ def go_up(run: Attempt) -> None:
     run.up = FenceState(
         run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=getattr(run.fence, "kind", "acl"),
-        intent=run.intent.value(), process=run.report.process or {},
+        intent=run.intent.value(), kept=run.request.keep_fence, process=run.report.process or {},
     )  # fmt: skip
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, None)
+
+
+def not_kept(run: Attempt) -> None:
+    """Let it have been decided that the fence of a run is lifted once its target is open."""
+    name = run.mirror.name
+    run.life.decide(lambda values: {FENCE.key(name): {**cast("Any", FENCE.at(values, name)), "kept": False}})
+    run.up = fence_state(run.life.values(), name)
 
 
 def open_behind(run: Attempt) -> None:

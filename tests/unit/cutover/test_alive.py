@@ -21,7 +21,7 @@ from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
-from airflow_mirror.errors import CutoverRunning, RequestRefused, TryAgain
+from airflow_mirror.errors import CutoverRunning, MayBeOpen, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Sign, Watch
 from tests.unit.cutover.builders import Acls, a_run, go_up, open_behind, platform_in
@@ -66,9 +66,9 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
 A_FENCE = FenceState(run="monday", attempt=1, id="x", plan="p", revision="p", owner="x", max_fence_s=60.0)
 
 
-def lifts(run_dir: Path, fence: Any, ledger: Any = None) -> list[str]:
+def lifts(run_dir: Path, fence: Any, ledger: Any = None, **how: Any) -> list[str]:
     on = platform_in(run_dir, None, None, ledger)
-    return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name)
+    return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name, **how)
 
 
 def signs_of(target: Target, **values: Any) -> Heartbeat:
@@ -130,7 +130,7 @@ def test_one_that_is_frozen_here_is_taken_for_dead(target: Target) -> None:
     assert 12 <= target.clock < 20
 
 
-def test_target_that_can_not_tell_keeps_no_fence_up(
+def test_target_that_can_not_tell_keeps_no_fence_up_that_a_person_answers_for(
     target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a source without an authorizer no rules are asked for."""
@@ -141,7 +141,9 @@ def test_target_that_can_not_tell_keeps_no_fence_up(
     left_behind(tmp_path, ELSEWHERE)
     target.is_away = True
     monkeypatch.setattr(Acls, "describe_acls", no_authorizer)
-    assert lifts(tmp_path, CallableFence(print, print), Away())
+    with pytest.raises(MayBeOpen, match="nothing there names a callable's attempt"):
+        lifts(tmp_path, CallableFence(print, print), Away())
+    assert lifts(tmp_path, CallableFence(print, print), Away(), include_retained=True)
     assert "no broker answered" in caplog.text
     with pytest.raises(TryAgain, match="no broker answered"):
         cutover.recover(a_run(tmp_path, CallableFence(print, print)))

@@ -371,7 +371,7 @@ def test_fence_by_a_function_is_never_lifted_without_a_ledger(
     world.seconds(1)
     world.cut_off(monkeypatch)
     world.seconds(300)
-    assert world.is_up and "nothing at the source tells" in caplog.text
+    assert world.is_up and "nothing there names a callable's attempt" in caplog.text
 
 
 def test_guard_that_saw_nothing_stays_until_it_was_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ from tests.unit.cutover.builders import (
     go_up,
     kept_in,
     ledger_of,
+    not_kept,
     open_behind,
     platform_in,
     target_of,
@@ -120,6 +121,27 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="Pass the fence that was used"):
             lifts(tmp_path, given)
     assert lifts(tmp_path, other) and calls == ["off"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_made_up_report_neither_ends_a_kept_fence_nor_a_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """Who may write to the topic of the reports decides nothing."""
+    monkeypatch.setattr(cutover, "reverify", lambda _: None)
+    acls = Acls(DENY)
+    fence = AclFence(acls)  # type: ignore[arg-type]
+    report = fenced(tmp_path, "acl", reports.DONE if keep else reports.RUNNING)
+    report.outcome, report.fence.kept = reports.DONE, False  # type: ignore[union-attr]
+    kept_in(tmp_path).save(report)
+    if keep:
+        assert lifts(tmp_path, None, acls) == [] and acls.acls == {DENY}
+        cutover._run(a_run(tmp_path, fence, acls))
+        assert acls.acls == {DENY} and fence_state(ledger_of(tmp_path).values(), "flow").phase == OPENED  # type: ignore[union-attr]
+    else:
+        left = cutover.recover(a_run(tmp_path, fence, acls))
+        assert left is not None and left.outcome == reports.BACKED_OUT and not acls.acls
+        assert fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
 
 def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +281,8 @@ def test_finished_cutover_of_another_plan_is_not_this_one(tmp_path: Path, monkey
 def test_rerun_of_a_finished_cutover_lifts_its_fence_under_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cutover was killed between its end and the lift of its fence."""
     seen = Steps(monkeypatch)
-    report = fenced(tmp_path, "callable", reports.DONE)
-    report.fence.kept = False  # type: ignore[union-attr]
-    kept_in(tmp_path).save(report)
+    fenced(tmp_path, "callable", reports.DONE)
+    not_kept(a_run(tmp_path, seen.fence))
     cutover._run(a_run(tmp_path, seen.fence))
     assert seen.calls == ["hold_lease", "off", "reverify"]
     assert not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]

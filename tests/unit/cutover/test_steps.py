@@ -359,22 +359,34 @@ def test_end_that_could_not_be_recorded_is_gone_on_with(
     )
 
 
+@pytest.mark.usefixtures("nobody_to_ask")
 @pytest.mark.parametrize("sent", [False, True])
 def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: Path, sent: bool) -> None:
-    """Before the decision to open was sent nobody else can have opened the target."""
-    fence = Recorder(tmp_path, "open_target" if sent else "drain")
-    run = a_run(tmp_path, fence)
+    """Before the decision to open was sent nobody else can have opened the target, as the fence's name says."""
+    acls = Acls()
+    run = a_run(tmp_path, AclFence(acls, open_by_default=False), acls)  # type: ignore[arg-type]
 
-    def fails(step: Step) -> Step:
-        def do(run: Attempt) -> dict[str, Any]:
-            run.opening, run.on.target.ledger = sent, Away()  # type: ignore[misc]
-            raise Undecided(["fence/flow"], "no broker answered")
-
-        return replace(step, do=do) if step.name == ("open_target" if sent else "drain") else step
+    def fails(run: Attempt) -> dict[str, Any]:
+        run.opening, run.on.target.ledger = sent, Away()  # type: ignore[misc]
+        raise Undecided(["fence/flow"], "no broker answered")
 
     with pytest.raises(OpenOutcomeUnknown if sent else Undecided, match="no broker answered"):
-        walk(run, [fails(step) for step in fence.steps()])
-    assert ("lift" in fence.calls) is not sent and run.report.is_fenced is sent
+        walk(run, [*STEPS[:1], replace(STEPS[1], do=fails)])
+    assert bool(acls.acls) is sent and run.report.is_fenced is sent
+
+
+def test_ledger_that_is_away_keeps_a_callable_up(tmp_path: Path) -> None:
+    """Its owner may have slept: somebody else's cutover, which fences by the same function, is open behind it by now."""
+    fence = Recorder(tmp_path, "drain")
+    run = a_run(tmp_path, fence)
+
+    def fails(run: Attempt) -> dict[str, Any]:
+        run.on.target.ledger = Away()  # type: ignore[misc]
+        raise Undecided(["fence/flow"], "no broker answered")
+
+    with pytest.raises(OpenOutcomeUnknown, match="nothing there names a callable's attempt"):
+        walk(run, [replace(step, do=fails) if step.name == "drain" else step for step in fence.steps()])
+    assert "lift" not in fence.calls and run.report.is_fenced
 
 
 def test_time_of_the_fence_ends_it_in_whatever_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -805,7 +817,7 @@ def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stand
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
-def test_fence_that_may_be_open_is_told_of_although_one_of_another_kind_was_lifted(tmp_path: Path) -> None:
+def test_no_fence_that_may_be_open_is_lifted_without_a_ledger_of_whatever_kind(tmp_path: Path) -> None:
     source, run_dir, off = Acls(), tmp_path / "sunday", list[str]()
     run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
     walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
@@ -818,9 +830,13 @@ def test_fence_that_may_be_open_is_told_of_although_one_of_another_kind_was_lift
     other.fence.kind = "callable"
     ReportStore(None, "flow", "saturday", tmp_path / "saturday").save_here(other)  # type: ignore[arg-type]
     on = platform_in(run_dir, source, None, Away())
-    with pytest.raises(MayBeOpen, match="about to be opened"):
-        lift_leftover_fence(on, "flow", CallableFence(print, lambda: off.append("off")), runs=tmp_path)
-    assert off == ["off"] and AclFence(source).is_up(run.intent)  # type: ignore[arg-type]
+    fence = CallableFence(print, lambda: off.append("off"))
+    for name, why in {"saturday": "nothing there names", run_dir.name: "about to be opened"}.items():
+        with pytest.raises(MayBeOpen, match=why):
+            lift_leftover_fence(on, "flow", fence, runs=tmp_path, run=name)
+    assert off == [] and AclFence(source).is_up(run.intent)  # type: ignore[arg-type]
+    assert lift_leftover_fence(on, "flow", fence, runs=tmp_path, include_retained=True) and not source.acls
+    assert off == ["off"]
 
 
 def next_process(run_dir: Path) -> tuple[CutoverReport | None, list[str]]:

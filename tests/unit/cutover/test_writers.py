@@ -44,6 +44,7 @@ from tests.unit.cutover.builders import (
     go_up,
     kept_in,
     ledger_of,
+    not_kept,
     open_behind,
     target_of,
     want,
@@ -233,6 +234,7 @@ def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases)
 
 
 def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases) -> None:
+    not_kept(world.run)
     sealed(world.run)
     leases.take_by_another_job()
     open_behind(world.run)
@@ -342,9 +344,12 @@ def cut_off_behind_opening(world: World) -> World:
 def test_killed_behind_its_decision_to_open_a_cutover_goes_forward(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
 ) -> None:
+    """Whether the fence is kept was decided when it went up."""
     monkeypatch.setattr(cutover, "reverify", lambda run: None)
+    if not keep_fence:
+        not_kept(world.run)
     found = cut_off_behind_opening(world)
-    want(found.run, keep_fence=keep_fence)
+    want(found.run, keep_fence=not keep_fence)
     report = cutover._run(found.run)
     assert report.outcome == reports.DONE and report.undone == []
     assert report.fence is not None and report.fence.opened is not None and report.fence.kept == keep_fence
