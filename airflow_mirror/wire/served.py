@@ -87,7 +87,7 @@ _FETCH, _OLD = 1, 3  # a version of Fetch that Kafka 4 serves no longer; of Prod
 
 def serves_old_clients(cluster: WireCluster) -> bool:
     """Return whether all brokers serve clients of before Kafka 2.1. Kafka 4 does not: KIP-896."""
-    return all(connection.serves(_FETCH, _OLD) for connection in _each(cluster))
+    return all(connection.api_versions[_FETCH][0] <= _OLD for connection in _each(cluster))
 
 
 # Release -> an (API key, version) that brokers serve from it on; the releases that change which rights a mirror needs.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Cluster
-from tests.integration.copying import create, properties_of, wait_until, write
+from tests.integration.copying import create, ends, properties_of, wait_until, write
 from tests.integration.plain import Follow
 
 pytestmark = pytest.mark.faults
@@ -51,12 +51,12 @@ def arguments(source_cluster: Cluster, target_cluster: Cluster, topic_name: str,
 
 
 def test_two_processes_share_and_the_second_goes_on(
-    source_cluster: Cluster, arguments: list[str], topic_name: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, arguments: list[str], topic_name: str, tmp_path: Path
 ) -> None:
     with Follow(*arguments, log=tmp_path / "first") as first:
         first.says("0 offsets behind")
         write(source_cluster, topic_name, 100, seed=2)
-        first.says("batches: 6 passed")
+        wait_until(lambda: ends(target_cluster, topic_name, 2) == ends(source_cluster, topic_name, 2), "it follows")
         with Follow(*arguments, log=tmp_path / "second") as second:
             second.says("copying for the tail")
             first.stop()

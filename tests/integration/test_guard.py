@@ -114,7 +114,14 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
         guard, cut_off = Guard(name, world.on, alarm=Alarm(PAGE)), Ledger(away, 0.5)
         life = guard._life
         process = world.process(max_fence_s=30.0)
-        wait_for(lambda: guard.look() or guard._fence is not None or process.poll() is not None, 300)
+
+        def is_seen_whole() -> bool:
+            guard.look()
+            raised = guard._raised
+            return process.poll() is not None or (raised is not None and not raised.intent.pending)
+
+        # Until it is decided which rules are its own: before that nobody lifts it without a ledger.
+        wait_for(is_seen_whole, 300)
         if announced:
             there = decided(world)
             HeardFence(world.source).announce(name_of(name, there.run, there.id), unfenced)

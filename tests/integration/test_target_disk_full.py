@@ -86,7 +86,7 @@ def test_full_disk_is_named_and_with_room_again_a_copy_and_a_tail_go_on_exactly(
     finally:
         job.kill()
         job.wait()
-    assert any(line.startswith("error:") and said in line for line in log.read_text().splitlines()), log.read_text()
+    assert said in log.read_text().rpartition("\nerror:")[2], log.read_text()
     assert there(target, topic_name) < 1500 * PARTITIONS
     disk.make_room()
     target.restart(1)

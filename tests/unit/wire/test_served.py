@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.served import lacking, release_of, without
+from airflow_mirror.wire.served import lacking, release_of, serves_old_clients, without
 from tests.unit.peer import settings
 
 # Asked of real brokers, as far as a mirror needs it.
@@ -67,6 +67,12 @@ def test_every_broker_is_asked_and_what_it_lacks_is_named() -> None:
         "broker broker:1: DescribeProducers in version 0 (it does not serve it)",
         "broker broker:1: DescribeTransactions in version 0 (it does not serve it)",
     ]
+
+
+def test_old_clients_are_served_before_kafka_4_by_all_brokers() -> None:
+    """By the lowest version that is served: the highest only grows."""
+    served = {("0.11.0.3",): True, ("3.0.0",): True, ("3.0.0", "4.3.1"): False, ("4.3.1",): False}
+    assert {some: serves_old_clients(cluster_of(*some)) for some in served} == served
 
 
 def test_old_source_is_said_to_tell_less() -> None:
