@@ -17,7 +17,7 @@ from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.errors import FencedByAnother, InputError, OpeningUnfinished, PlanNotKept, TryAgain
+from airflow_mirror.errors import FencedByAnother, InputError, LedgerLost, OpeningUnfinished, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import FENCE, LAST_PLAN
 from airflow_mirror.plan.ledger_store import last_hash
@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print("\n".join(lines) or f"no fence of mirror {name!r} is up")
             try:
                 left = unexplained(on, name)
-            except (TryAgain, FencedByAnother) as e:
+            except (TryAgain, LedgerLost, FencedByAnother) as e:
                 print(f"rules that no record explains were not looked for: {e}", file=sys.stderr)
                 return int(arguments.unexplained)
             if arguments.unexplained:
@@ -86,12 +86,13 @@ def _run(arguments: argparse.Namespace) -> int:
 def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState | None:
     """Return what is decided about the mirror's fence; None if nothing is, or the target can't be asked.
 
+    :raises TryAgain: :raises LedgerLost: it can't, and this host has no reports.
     :raises InputError: neither the target nor this host knows the mirror.
     """
     name = arguments.mirror
     try:
         values = Side(target).ledger.values()
-    except TryAgain as e:
+    except (TryAgain, LedgerLost) as e:  # what was decided is unknown either way: the source's names tell
         if runs_of(arguments) is None:
             raise
         print(f"the target can't be asked ({e}): what follows is what is known on this host", file=sys.stderr)
@@ -140,5 +141,5 @@ def source_of(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceS
         if plan_hash is None:
             raise PlanNotKept(name, "none")
         return on.plan(name, plan_hash).mirror.source
-    except (PlanNotKept, TryAgain) as e:
+    except (PlanNotKept, TryAgain, LedgerLost) as e:
         raise InputError(f"which cluster is the source, only the plan says. Use --source. ({e})") from None

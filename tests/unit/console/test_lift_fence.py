@@ -21,7 +21,7 @@ from airflow_mirror.cutover.fence import AclFence, CallableFence, _named, name_o
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
-from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Values
@@ -72,15 +72,15 @@ class Cluster(Acls):
 class Target(MemoryState):
     """The state on the target, and its ledger; they answer or not."""
 
-    is_away = False
+    away: MirrorError | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = MemoryLedger()
 
     def read(self) -> dict[str, bytes]:
-        if self.is_away:
-            raise TryAgain("no broker answered")
+        if self.away is not None:
+            raise self.away
         return super().read()
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
@@ -185,21 +185,26 @@ def test_fence_that_does_not_open_is_an_error(target: Target, tmp_path: Path, ca
     assert lift(tmp_path) == 0 and phase(target) == LIFTED, "the next call goes on with it"
 
 
-def test_fence_comes_down_by_the_file_where_the_target_is_away(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("away", "said"),
+    [(TryAgain("no broker answered"), "no broker answered"), (LedgerLost("it was deleted"), "why: it was deleted")],
+)
+def test_fence_comes_down_by_the_file_where_the_target_can_not_tell(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], away: MirrorError, said: str
 ) -> None:
     """Producers must be able to write to the source again, whatever became of the target."""
     fenced(target, "monday")
     report = report_store.ReportStore(target, "flow", "monday", None).load()
     assert report is not None
     report.save(tmp_path / "flow" / "runs" / "monday")
-    target.is_away = True
+    target.away = away
+    assert lift(tmp_path, source=False) == 2 and "which cluster is the source" in capsys.readouterr().err
     assert lift(tmp_path) == 0
     printed = capsys.readouterr()
-    assert CALLS == ["source:9092"] and "the target can't be asked (no broker answered)" in printed.err
+    assert CALLS == ["source:9092"] and f"the target can't be asked ({away})" in printed.err
     assert "rules that no record explains were not looked for" in printed.err
     (elsewhere := tmp_path / "elsewhere").mkdir()
-    assert lift(elsewhere) == 1 and "no broker answered" in capsys.readouterr().err
+    assert lift(elsewhere) == 1 and said in capsys.readouterr().err
 
 
 def test_source_is_that_of_the_plan_that_was_cut_over(
