@@ -10,7 +10,7 @@ from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, name_of
 from airflow_mirror.cutover.intent import Intent, line
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.raised import intent_of, of_another
-from airflow_mirror.errors import FenceStands, MirrorError
+from airflow_mirror.errors import FencedByAnother, FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import ledger_store as plans
 
@@ -106,8 +106,17 @@ def require_no_other(
 def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[Acl]:
     """Remove such rules, because a person said so; return those that were there.
 
-    :raises CutoverTakenOver: a fence of the mirror stands by now.
+    :raises CutoverTakenOver: a fence of the mirror stands by now. :raises FencedByAnother: another mirror's does.
     """
+    fence, unowned = AclFence(on.source.admin), decision.nobodys(on.target.ledger, mirror)
+    denied = sorted(acl.name for acl in acls if acl.resource_type == "TOPIC")
+
     # A person has looked at a list that is seconds old. Asked before each request: a fence that has gone up since
-    # consists of these very rules.
-    return AclFence(on.source.admin).remove(acls, decision.nobodys(on.target.ledger, mirror))
+    # consists of these very rules. So may another mirror's, whose decision is in a ledger that we don't know: it takes
+    # what it finds for the site's own, and opens its target behind that. A mirror's name is nobody else's.
+    def nobodys() -> None:
+        unowned()
+        if denied and (others := fence.others(mirror)):
+            raise FencedByAnother(on.source.admin.role, denied, others)
+
+    return fence.remove(acls, nobodys)

@@ -105,6 +105,20 @@ def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Attempt) ->
         described(run)
 
 
+def test_rules_that_another_mirrors_fence_has_found_since_they_were_listed_stay(run: Attempt) -> None:
+    """It takes them for the site's own, and opens its target behind them. A name of this mirror's own may go."""
+    names = AclFence(run.source)
+    names.announce(name_of("flow", "earlier", "x"), unfenced)
+    add(run, DENY)
+    listed = unexplained(run.on, "flow")
+    names.announce(name_of("another", "monday", "x"), unfenced)
+    with pytest.raises(FencedByAnother, match="another:monday:x"):
+        lift_unexplained(run.on, "flow", listed)
+    assert DENY in run.source.acls  # type: ignore[attr-defined]
+    late_names = [acl for acl in listed if acl != DENY]
+    assert lift_unexplained(run.on, "flow", late_names) == late_names != []
+
+
 def test_mirror_without_a_plan_has_nothing_to_explain(run: Attempt) -> None:
     add(run, DENY)
     assert unexplained(run.on, "nobody") == []
