@@ -77,7 +77,13 @@ def described(run: Attempt) -> Intent:
         earlier = intent_of(run.on.target, run.mirror.name, before)
         # A request of the last fence's owner that was applied behind its lifting. Taken for the site's own it would
         # stay behind ours, and nobody would know why producers are refused.
-        if late := sorted(intent.held.intersection(earlier.topics) - earlier.held):
+        late = sorted(intent.held.intersection(earlier.topics) - earlier.held)
+        # Nor on a topic that has left the plan: `unexplained` goes by the last fence's plan, so once ours is up nobody
+        # would name it any more. Where other mirrors' fences stand it may be theirs.
+        gone = {*earlier.topics} - {*intent.topics, *earlier.held}
+        if gone and not run.others:
+            late += [acl.name for acl in run.fence.left(run.mirror.name, gone, (), "") if acl.resource_type == "TOPIC"]
+        if late:
             cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
             raise FenceStands(run.mirror.name, before.run, cause)
     return intent

@@ -34,7 +34,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.ledger_store import keep
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_plan, a_run, dir_of, go_up, ledger_of, target_of
+from tests.unit.cutover.builders import Acls, a_plan, a_run, dir_of, go_up, ledger_of, target_of, want
 
 DENY = rule("orders", "WRITE", "DENY")
 TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan="p", at="noon")
@@ -91,6 +91,32 @@ def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites
         described(run)
     assert lift_unexplained(run.on, "flow", [DENY]) == [DENY]
     assert described(run).held == {"payments"} and unexplained(run.on, "flow") == [] and said == []
+
+
+def test_late_rule_on_a_topic_that_left_the_plan_is_named_before_another_fence_goes_up(run: Attempt) -> None:
+    """Behind that nobody would look for it: it is looked for by the plan of the last fence."""
+    go_up(run)
+    is_lifted(run)
+    late = rule("payments", "WRITE", "DENY")
+    add(run, late)
+    run.before = fence_state(run.life.values(), "flow")
+    want(run, plan=a_plan("orders"))
+    with pytest.raises(FenceStands, match="payments: late, or by you"):
+        described(run)
+    assert unexplained(run.on, "flow") == [late] == lift_unexplained(run.on, "flow", [late])
+    assert described(run).topics == ("orders",)
+
+
+def test_rule_on_a_topic_that_left_the_plan_may_be_another_mirrors(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was handed to that one, say, which keeps its fence for months."""
+    go_up(run)
+    is_lifted(run)
+    fence = AclFence(run.source)
+    fence.raise_(fence.intent(["payments"]), name_of("another", "monday", "x"), unfenced)
+    run.before = fence_state(run.life.values(), "flow")
+    want(run, plan=a_plan("orders"))
+    monkeypatch.setattr(run, "pause", lambda _: None)  # while another target's fence may get its rules
+    assert described(run).topics == ("orders",)
 
 
 def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Attempt) -> None:
