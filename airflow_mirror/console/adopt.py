@@ -21,7 +21,9 @@ from airflow_mirror.extras.adopt.report import lines, to_dict
 from airflow_mirror.extras.adopt.take import refused, take
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.groups import GroupReport
 from airflow_mirror.sync.maps import OffsetMaps
 
@@ -158,6 +160,7 @@ def _groups(
         return groups.correct(
             mirror, *admins, [*found.topics, *found.done],
             lambda tp, offset: new(tp, offset) if tp.topic in topics else maps.to_target(tp, offset),
+            still_ours(Ledger(admins[1]), found.plan, admins[1]),
             allow_rewind=arguments.allow_rewind, commit=arguments.yes,
         )  # fmt: skip
 

@@ -27,8 +27,8 @@ _TEXT = """\
 Show where each of the mirror's consumer groups stands on the source, and where that is on the target: the same offset
 where offsets are kept, else the exact one by the offset map. With --yes it commits that, and reads it back. A commit
 never sets a group back that is further on the target (but see --allow-rewind), and is refused while a group has members
-there. A tail leaves what is committed here alone, as it does everybody's positions: let a group follow, or commit it
-once at the end.
+there, and once a cutover has opened the topics (but see --allow-production). A tail leaves what is committed here alone,
+as it does everybody's positions: let a group follow, or commit it once at the end.
 
 Exit status: 0 done; 1 a position has no counterpart (yet), or a group has members there: a commit would be refused;
 2 wrong input.
@@ -52,6 +52,10 @@ def add(commands: Any) -> None:
     add_flow(p)
     add_yes(p)
     p.add_argument("--allow-rewind", action="store_true", help="also set back groups that are further on the target")
+    p.add_argument(
+        "--allow-production", action="store_true",
+        help="also where a cutover has opened the topics: the groups there are applications' own by then",
+    )  # fmt: skip
     p.add_argument("--back", action="store_true", help="from the target to the source, for groups that return")
     add_json(p, "as TranslateConsumerOffsetsOperator writes it")
 
@@ -62,6 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
     report = translate_groups(
         _planned(mirror, source, target), source, target,
         commit=arguments.yes, allow_rewind=arguments.allow_rewind, back=arguments.back,
+        allow_production=arguments.allow_production,
     )  # fmt: skip
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=1))

@@ -32,9 +32,13 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
     :param allow_rewind: also commit where the group is already further on the target (templated).
     :param back: the reverse direction, for a group that returns: reads its positions on the target and commits them on
         the source. A position after the last mirrored record has no counterpart on the source and is refused (templated).
+    :param allow_production: a person's word that positions are set although a cutover has opened the target: the groups
+        are its applications' own by then. Without it the task, cleared at any time, sets none (templated).
     """
 
-    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "dry_run", "allow_rewind", "back")
+    template_fields: Sequence[str] = (
+        *PlannedOperator.template_fields, "dry_run", "allow_rewind", "back", "allow_production",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,17 +46,19 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         dry_run: bool | str = True,
         allow_rewind: bool | str = False,
         back: bool | str = False,
+        allow_production: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
-        self.allow_rewind, self.back = allow_rewind, back
+        self.allow_rewind, self.back, self.allow_production = allow_rewind, back, allow_production
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Read, translate, commit, read back.
 
         :raises GroupActive: a group has members where its positions are to be set; no group was changed.
+        :raises InputError: the topics are in production, and ``allow_production`` does not say that it is meant.
         :raises OffsetOutOfRange: the other side does not hold a position (yet).
         """
         from airflow_mirror.hooks.kafka import configs_of
@@ -62,8 +68,9 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         rewind, back = flag("allow_rewind", self.allow_rewind), flag("back", self.back)
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         report = translate_groups(
-            plan, configs["source"], configs["target"], commit=not dry_run, allow_rewind=rewind, back=back
-        )
+            plan, configs["source"], configs["target"], commit=not dry_run, allow_rewind=rewind, back=back,
+            allow_production=flag("allow_production", self.allow_production),
+        )  # fmt: skip
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / ("groups.dry-run.json" if dry_run else "groups.json")

@@ -319,6 +319,16 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
         _require_free(values, plan, target_ids(plan, target))
 
 
+def require_owned(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+    """Refuse what is about topics that belong to another mirror, or that this one gives up. They may be in production.
+
+    :raises TopicsOwned: names the topics.
+    """
+    values = ledger.values()
+    if any(TOPIC.key(topic) in values for topic in _topics(plan)):
+        _require_mine(decided(values, target_ids(plan, target)), plan)
+
+
 def require_exclusive_topics(plan: Plan, what: str) -> None:
     """Refuse what a mirror can do with topics of its own only.
 

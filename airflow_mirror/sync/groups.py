@@ -20,10 +20,12 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import GroupActive, NotKept, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
-from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.ownership import require_exclusive_topics
+from airflow_mirror.plan.ownership import require_active, require_exclusive_topics, require_owned
+from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions
 from airflow_mirror.sync.maps import OffsetMaps
 
@@ -168,11 +170,17 @@ def translate_groups(
     commit: bool = False,
     allow_rewind: bool = False,
     back: bool = False,
+    allow_production: bool = False,
 ) -> GroupReport:
     """Translate the positions of the plan's groups; commit them, or only report.
 
+    The target's ledger is asked right before each commit: a task may be cleared long after a cutover.
+
     :param allow_rewind: also commit where the group is already further on the other cluster.
     :param back: from the target to the source, for groups that return.
+    :param allow_production: a person's word that positions are committed although the topics are in production.
+    :raises InputError: they are, and nobody has said so; or another direction is decided meanwhile.
+    :raises TopicsOwned: topics belong to another mirror.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
     :raises TopicsShared: a position on the target stands for other sources, too.
     :raises OffsetOutOfRange: the other cluster does not hold a position (yet). Without ``commit`` it is a problem of the
@@ -182,12 +190,16 @@ def translate_groups(
     topics = reverse(plan.topics) if back else plan.topics
     left, right = (target, source) if back else (source, target)
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:
+        owner = here if back else there  # the target, also where the source is written
+        permit = still_ours(Ledger(owner), plan, owner, require_owned if allow_production else require_active)
+        if commit:
+            permit()  # before maps are completed, which may take minutes
         # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
         positions = read_positions(here, plan.mirror, [t.source_topic for t in topics])
         with OffsetMaps(plan, source, target) as maps:
             through = maps.to_source if back else maps.to_target
             translated = between(positions, topics, here, there, through, strict=commit)
-        return commit_groups(there, translated, allow_rewind=allow_rewind, dry_run=not commit)
+        return commit_groups(there, translated, permit, allow_rewind, dry_run=not commit)
 
 
 def between(
@@ -213,11 +225,12 @@ def between(
 
 
 def commit_groups(
-    target: ClusterAdmin, translated: Translation, allow_rewind: bool = False, dry_run: bool = False, *,
+    target: ClusterAdmin, translated: Translation, permit: Permit, allow_rewind: bool = False, dry_run: bool = False, *,
     leave: bool = False,
 ) -> GroupReport:  # fmt: skip
     """Commit translated positions on the target and read them back. Safe to repeat.
 
+    :param permit: what it raises is raised; not asked in a dry run.
     :param allow_rewind: also commit where the group is already further on the target.
     :param dry_run: only report.
     :param leave: leave groups alone that have members, and positions without a counterpart, and report them.
@@ -240,7 +253,7 @@ def commit_groups(
         return report
     if translated.problems and not leave:
         raise translated.problems[0]
-    _commit(target, [move for move in moves if move.group not in active], unfenced)
+    _commit(target, [move for move in moves if move.group not in active], permit)
     return report
 
 

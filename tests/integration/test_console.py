@@ -110,6 +110,7 @@ def test_positions_are_shown_on_both_sides_and_committed_if_told(
         (7, 7, None, "commit"), (20, 20, None, "commit"),
     ]  # fmt: skip
     assert target.group_offsets(group) == {}
+    Ledger(target).create()  # as a plan does, before anything is copied
     status, printed, _ = run("translate", "--yes")
     assert status == 0 and printed.rstrip().endswith("committed; a tail leaves these positions alone from now on")
     assert {tp: p.offset for tp, p in target.group_offsets(group).items()} == {tps[0]: 7, tps[1]: 20}

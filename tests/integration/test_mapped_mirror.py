@@ -15,6 +15,7 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-mirror-ma
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from confluent_kafka import Consumer
 
 from airflow_mirror.common.partition import TopicPartition
@@ -179,7 +180,9 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     group, at = f"{topic_name}-5", TopicPartition(topic_name, 0)
     moved = GroupPosition(target.group_offsets(group)[at].offset + 10, "note")
     target.commit_group_offsets(group, {at: moved}, unfenced)
-    back = run(TranslateConsumerOffsetsOperator, dry_run=False, back=True)
+    with pytest.raises(AirflowFailException, match="allow_production=True"):
+        run(TranslateConsumerOffsetsOperator, dry_run=False, back=True)
+    back = run(TranslateConsumerOffsetsOperator, dry_run=False, back=True, allow_production=True)
     assert back["committed"] and back["positions"]["commit"] >= 1
     assert source.group_offsets(group)[at].offset == 15
     assert next_record(source_cluster, topic_name, group, 0) == next_record(target_cluster, topic_name, group, 0)

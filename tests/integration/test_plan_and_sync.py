@@ -296,9 +296,8 @@ def move(source: Any, target: Any, plan: Any, **options: Any) -> Any:
     partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
     starts = source.offsets(partitions, "earliest")
     there = target.offsets(partitions, "earliest"), target.offsets(partitions, "latest")
-    return commit_groups(
-        target, translate_positions(read_positions(source, plan.mirror, topics), plan.topics, starts, *there), **options
-    )
+    translated = translate_positions(read_positions(source, plan.mirror, topics), plan.topics, starts, *there)
+    return commit_groups(target, translated, unfenced, **options)
 
 
 def test_groups_go_on_exactly_where_they_stood(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.group_translation import GroupMove, Translate
@@ -33,18 +34,19 @@ def through(maps: Mapping[TopicPartition, OffsetMap]) -> Translate:
 
 
 def correct(
-    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, topics: Collection[TopicPlan], translate: Translate, *,
-    allow_rewind: bool = False, commit: bool = False,
+    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, topics: Collection[TopicPlan], translate: Translate,
+    permit: Permit, *, allow_rewind: bool = False, commit: bool = False,
 ) -> GroupReport:  # fmt: skip
     """Return where the mirror's groups would have to stand on the target; set those that nobody is in, on request.
 
     A group that is further than its place stays where it is, unless it may be rewound: it may have read on the target.
 
+    :param permit: of each commit.
     :raises NotKept: a position reads back differently.
     """
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
     found = between(positions, topics, source, target, translate, strict=False)
-    return commit_groups(target, found, allow_rewind, dry_run=not commit, leave=True)
+    return commit_groups(target, found, permit, allow_rewind, dry_run=not commit, leave=True)
 
 
 def lines(report: GroupReport, maps: Mapping[TopicPartition, OffsetMap]) -> Iterator[str]:

@@ -67,7 +67,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 
 def test_each_position_is_a_row_with_both_sides(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(seen.words) == 0
-    assert seen.asked == {"commit": False, "allow_rewind": False, "back": False}
+    assert seen.asked == {"commit": False, "allow_rewind": False, "back": False, "allow_production": False}
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "[billing] orders-0 -> dc1.orders-0 1,200 1,174 exact commit" in rows
     assert "shipping orders-0 7 7 9 identical kept: the group is 2 offsets further on the target" in rows
@@ -75,9 +75,9 @@ def test_each_position_is_a_row_with_both_sides(seen: SimpleNamespace, capsys: p
 
 
 def test_json_is_the_report(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*seen.words, "--json", "--yes", "--back", "--allow-rewind"]) == 0
+    assert main([*seen.words, "--json", "--yes", "--back", "--allow-rewind", "--allow-production"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(seen.report.to_dict()))
-    assert seen.asked == {"commit": True, "allow_rewind": True, "back": True}
+    assert seen.asked == {"commit": True, "allow_rewind": True, "back": True, "allow_production": True}
 
 
 def test_what_a_commit_would_refuse_is_said_with_status_1(

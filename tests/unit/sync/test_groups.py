@@ -9,7 +9,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync import groups as sync
@@ -187,7 +187,7 @@ def test_positions_of_selected_groups_in_the_wanted_topics_only() -> None:
 
 def test_new_group_is_committed_once_and_read_back() -> None:
     target, translated = FakeTarget(), moved({"g": {"orders-0": 20, "orders-1": 7}})
-    first, second = commit_groups(target, translated), commit_groups(target, translated)
+    first, second = commit_groups(target, translated, unfenced), commit_groups(target, translated, unfenced)
     assert [m.action for m in first.moves] == ["commit", "commit"] and first.committed
     assert [m.action for m in second.moves] == ["same", "same"]
     assert len(target.commits) == 1
@@ -199,20 +199,20 @@ def test_metadata_goes_along_and_alone_is_reason_enough_to_commit() -> None:
     translated = translate_positions(
         {"g": {P0: GroupPosition(20, "état=1")}}, [topic_plan()], {P0: 10}, {P0: 10}, {P0: 100}
     )
-    assert commit_groups(target, translated).moves[0].action == "commit"
+    assert commit_groups(target, translated, unfenced).moves[0].action == "commit"
     assert target.offsets["g"][P0] == GroupPosition(20, "état=1")
 
 
 def test_group_further_on_the_target_is_not_rewound() -> None:
     target = FakeTarget({"g": {"orders-0": 30, "orders-1": 2}})
-    report = commit_groups(target, moved({"g": {"orders-0": 20, "orders-1": 7}}))
+    report = commit_groups(target, moved({"g": {"orders-0": 20, "orders-1": 7}}), unfenced)
     assert [(m.before, m.action) for m in report.moves] == [(30, "kept"), (2, "commit")]
     assert target.offsets["g"] == positions({"orders-0": 30, "orders-1": 7})
 
 
 def test_a_group_is_rewound_when_asked() -> None:
     target = FakeTarget({"g": {"orders-0": 30}})
-    report = commit_groups(target, moved({"g": {"orders-0": 20}}), allow_rewind=True)
+    report = commit_groups(target, moved({"g": {"orders-0": 20}}), unfenced, allow_rewind=True)
     assert report.moves[0].action == "rewind" and target.offsets["g"] == positions({"orders-0": 20})
 
 
@@ -220,7 +220,7 @@ def test_a_group_is_rewound_when_asked() -> None:
 def test_one_active_group_stops_all_before_any_is_touched(state: str) -> None:
     target = FakeTarget({"b": {}}, states={"b": state})
     with pytest.raises(GroupActive, match=f"'b' is {state} on the target"):
-        commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 20}}))
+        commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 20}}), unfenced)
     assert target.commits == []
 
 
@@ -228,7 +228,7 @@ def test_dry_run_tells_what_stands_in_the_way() -> None:
     """Who is active, and what is out of range; it writes nothing."""
     target = FakeTarget({"b": {}}, states={"b": "Stable"})
     translated = moved({"a": {"orders-0": 20}, "b": {"orders-0": 101, "orders-1": 1}}, strict=False)
-    report = commit_groups(target, translated, dry_run=True)
+    report = commit_groups(target, translated, unfenced, dry_run=True)
     assert (report.committed, report.active, len(report.problems)) == (False, ("b",), 1)
     assert target.commits == []
 
@@ -236,7 +236,7 @@ def test_dry_run_tells_what_stands_in_the_way() -> None:
 def test_positions_with_problems_are_never_committed_in_part() -> None:
     target = FakeTarget()
     with pytest.raises(OffsetOutOfRange):
-        commit_groups(target, moved({"a": {"orders-0": 20, "orders-1": 8}}, strict=False))
+        commit_groups(target, moved({"a": {"orders-0": 20, "orders-1": 8}}, strict=False), unfenced)
     assert target.commits == []
 
 
@@ -244,7 +244,7 @@ def test_who_adopts_sets_what_nobody_is_in_and_reports_the_rest() -> None:
     """Positions without a counterpart come when they are copied; groups with members are set by nobody."""
     target = FakeTarget({"b": {"orders-0": 11}, "c": {"orders-0": 90}}, states={"b": "Stable"})
     some = {"a": {"orders-0": 20, "orders-1": 8}, "b": {"orders-0": 20}, "c": {"orders-0": 30}}
-    report = commit_groups(target, moved(some, strict=False), leave=True)
+    report = commit_groups(target, moved(some, strict=False), unfenced, leave=True)
     assert (report.committed, report.active, len(report.problems)) == (True, ("b",), 1)
     assert [(m.group, m.before, m.action) for m in report.moves] == [
         ("a", None, "commit"), ("b", 11, "commit"), ("c", 90, "kept"),
@@ -254,13 +254,13 @@ def test_who_adopts_sets_what_nobody_is_in_and_reports_the_rest() -> None:
 
 def test_a_commit_that_does_not_stick_is_noticed() -> None:
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
-        commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}))
+        commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}), unfenced)
 
 
 def test_a_commit_that_leaves_the_old_position_is_noticed() -> None:
     target = FakeTarget({"g": {"orders-0": 11}}, deaf=[P0])
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back 11"):
-        commit_groups(target, moved({"g": {"orders-0": 20}}))
+        commit_groups(target, moved({"g": {"orders-0": 20}}), unfenced)
 
 
 # --- where one group stands, for people --------------------------------------------------------------------------------
@@ -327,5 +327,5 @@ def test_group_whose_coordinator_moves_is_committed_again(monkeypatch: pytest.Mo
         return once({"b": wanted["b"]}, check) | {"a": GroupCommit(error=moved)}
 
     monkeypatch.setattr(target, "commit_groups", moving)
-    commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 30}}))  # type: ignore[arg-type]
+    commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 30}}), unfenced)  # type: ignore[arg-type]
     assert {group: at[P0].offset for group, at in target.offsets.items()} == {"a": 20, "b": 30}

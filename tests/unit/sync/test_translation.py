@@ -9,13 +9,17 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import OffsetOutOfRange, TopicsShared
+from airflow_mirror.errors import InputError, OffsetOutOfRange, TopicsOwned, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import standing
+from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.ownership import Owned, mark_cut_over
 from airflow_mirror.sync import groups as translation
 from airflow_mirror.sync.groups import translate_groups
 from tests.builders import CommitsMany, plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger
 
 PLAN = plan_of(
     Mirror(name="flow", source="s", target="t", topics=["orders"], policy="prefix", source_alias="dc1"),
@@ -38,7 +42,7 @@ class Cluster(CommitsMany):
         pass
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        assert names == [self.topic]
+        assert names == [self.topic]  # also of the ledger: it is the target's
         return {self.topic: TopicInfo(self.topic, "id", 2, 1)}
 
     def groups(self) -> list[GroupInfo]:
@@ -55,12 +59,28 @@ class Cluster(CommitsMany):
         return dict.fromkeys(partitions, 2 if spec == "earliest" else 9)
 
     def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
+        permit()
         self.committed[group] = {tp.partition: p.offset for tp, p in positions.items()}
         self.positions = self.positions | positions
 
 
 @pytest.fixture
-def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
+def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
+    """Of the target, on which the topics are this mirror's."""
+    one = MemoryLedger()
+    own = Owned(topic_id="id", mirror="flow", source_id=PLAN.source_cluster_id)
+    one.decide(lambda _: {"topic/dc1.orders": own.value()})
+
+    def of(cluster: Cluster) -> MemoryLedger:
+        assert cluster.role == "target"
+        return one
+
+    monkeypatch.setattr(translation, "Ledger", of)
+    return one
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch, ledger: MemoryLedger) -> dict[str, Cluster]:
     made = {"source": Cluster("source", "orders", p0=5, p1=9), "target": Cluster("target", "dc1.orders", p0=4)}
     monkeypatch.setattr(translation, "ClusterAdmin", lambda config: made[config.role])
     return made
@@ -116,4 +136,63 @@ def test_positions_on_shared_topics_are_not_translated(clusters: dict[str, Clust
     plan = replace(PLAN, mirror=replace(PLAN.mirror, **shared))
     with pytest.raises(TopicsShared, match="can't translate positions"):
         translate_groups(plan, SOURCE, TARGET, commit=commit)
+    assert clusters["target"].committed == {}
+
+
+# --- a task that is cleared behind the opening --------------------------------------------------------------------------
+
+NOON = "2026-11-28T12:00:00+00:00"
+BACK = Direction(generation=1, primary="s", by="rollback", attempt="r", plan="p", at=NOON)
+
+
+def opened(ledger: MemoryLedger) -> None:
+    mark_cut_over(ledger, PLAN, {"dc1.orders": "id"}, NOON)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_groups_of_an_open_target_are_set_by_nobody_without_a_persons_word(
+    clusters: dict[str, Cluster], ledger: MemoryLedger, back: bool
+) -> None:
+    """A group without members that was set back on purpose, say; also on the source, by the way back."""
+    opened(ledger)
+    with pytest.raises(InputError, match=r"'flow' was cut over \(2026.*dc1.orders are in production.*--allow-production"):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True, allow_rewind=True, back=back)
+    assert clusters["source"].committed == clusters["target"].committed == {}
+    translate_groups(PLAN, SOURCE, TARGET, back=back)  # who only looks, asks nobody
+    translate_groups(PLAN, SOURCE, TARGET, commit=True, allow_rewind=True, back=back, allow_production=True)
+    assert clusters["source" if back else "target"].committed
+
+
+@pytest.mark.parametrize("word", [False, True])
+def test_groups_of_what_another_mirror_owns_are_left_to_it(
+    clusters: dict[str, Cluster], ledger: MemoryLedger, word: bool
+) -> None:
+    other = Owned(topic_id="id", mirror="other", source_id="x")
+    ledger.decide(lambda _: {"topic/dc1.orders": other.value()})
+    with pytest.raises(TopicsOwned):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True, allow_production=word)
+    assert clusters["target"].committed == {}
+
+
+@pytest.mark.parametrize(
+    ("decide", "word", "refused"),
+    [(opened, False, "in production"), (lambda ledger: ledger.decide(lambda _: turn("flow", BACK)), True, "direction")],
+)
+def test_ledger_is_asked_right_before_the_positions_are_set(
+    clusters: dict[str, Cluster], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch, decide: Any, word: bool,
+    refused: str,
+) -> None:  # fmt: skip
+    """The process stands still while maps are read, and goes on behind what was decided meanwhile."""
+    boot = [0.0]
+    monkeypatch.setattr(standing, "recently", lambda check: recently(check, lambda: boot[0]))
+    between = translation.between
+
+    def frozen(*given: Any, **named: Any) -> Any:
+        decide(ledger)
+        boot[0] += 60
+        return between(*given, **named)
+
+    monkeypatch.setattr(translation, "between", frozen)
+    with pytest.raises(InputError, match=refused):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True, allow_production=word)
     assert clusters["target"].committed == {}
