@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 from airflow_mirror.wire.connection import Check as Permit
 
-__all__ = ["Permit", "granted_freely", "recently", "since_boot_s", "unfenced"]
+__all__ = ["Permit", "recently", "since_boot_s", "unfenced"]
 
 _ASK_EVERY_S = 2.0
 
 
 def unfenced() -> None:
     """Permit an effect that nobody else could have a say in: it is this job's own, or a person has asked for it."""
-
-
-def granted_freely() -> AbstractContextManager[Permit]:
-    """Return what such effects are done in, where others hold a right while they write."""
-    return nullcontext(unfenced)
 
 
 def since_boot_s() -> float:

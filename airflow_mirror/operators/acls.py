@@ -37,11 +37,14 @@ class SyncAclsOperator(PlannedOperator):
     :param phase: ``early``, at any time before the cutover; ``cutover``, once the target is open (templated).
     :param dry_run: only report (templated).
     :param remove: also remove ACLs that are gone on the source and that this mirror could have written, and quotas that
-        the source does not have (templated).
+        the source does not have (templated). Of a target in production nothing is, but for ``allow_production``.
     :param cluster_wide: also copy ACLs of the cluster, of delegation tokens and of users (templated).
     :param open_by_default: whether resources without any ACL are open to everybody on the target
         (``allow.everyone.if.no.acl.found``); None asks its brokers, which seldom say it (templated).
     :param own_principals: as the Mirror's field, over which it wins (templated).
+    :param allow_production: a person's word that ``early``, and ``remove``, are meant although a cutover has opened the
+        target: who may do what there is for its applications to change. Without it a task that is cleared behind an
+        opening fails in phase ``early``, and removes nothing in phase ``cutover`` (templated).
     :param secrets: where new secrets of SCRAM users come from: ``env:NAME``, an environment variable that holds a JSON
         object of user and secret, or the dotted path of a function that takes a user of the target and returns its
         secret or None. A reference and never a secret; not templated, because Airflow stores what it renders.
@@ -56,6 +59,7 @@ class SyncAclsOperator(PlannedOperator):
         "cluster_wide",
         "open_by_default",
         "own_principals",
+        "allow_production",
     )
 
     def __init__(
@@ -69,6 +73,7 @@ class SyncAclsOperator(PlannedOperator):
         open_by_default: bool | str | None = None,
         own_principals: Mapping[str, str] | None = None,
         secrets: str | None = None,
+        allow_production: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -76,26 +81,34 @@ class SyncAclsOperator(PlannedOperator):
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
         self.phase, self.remove, self.cluster_wide = phase, remove, cluster_wide
         self.open_by_default, self.own_principals = open_by_default, own_principals
-        self.parts, self.secrets = parts, secrets
+        self.parts, self.secrets, self.allow_production = parts, secrets, allow_production
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare, apply, read back.
 
-        :raises InputError: rights to write were asked for, and the topics are not handed over yet.
+        :raises InputError: rights to write were asked for, and the topics are not handed over yet; or those of readers,
+            and they are.
+        :raises TopicsOwned: topics belong to another mirror.
         :raises NoAuthorizer: the target has none.
         :raises NotKept: a change is not visible when read back.
         :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.ownership import require_opened
+        from airflow_mirror.plan.ownership import require_active, require_opened, require_owned
+        from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
+        from airflow_mirror.sync.acl_rules import CUTOVER
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
+        means_it, remove = flag("allow_production", self.allow_production), flag("remove", self.remove)
+        behind = self.phase == CUTOVER  # an opening: what the target has beyond the source may be its applications' own
+        if remove and behind and not means_it:
+            self.log.warning("nothing is removed from a target in production without allow_production; see drift")
         options = Options(
             parts=(self.parts,) if isinstance(self.parts, str) else tuple(self.parts),
             phase=self.phase,
-            remove=flag("remove", self.remove),
+            remove=remove and (means_it or not behind),
             cluster_wide=flag("cluster_wide", self.cluster_wide),
             open_to_all=stated,
             own={**mirror.own_principals, **own_principals(self.own_principals)},
@@ -104,9 +117,14 @@ class SyncAclsOperator(PlannedOperator):
         # A task may have another map of principals than its plan.
         plan, secret_of = replace(self.stored_plan(mirror), mirror=mirror), secrets_of(self.secrets)
         with admins_of(mirror) as (source, target):
-            if options.gives_write and not options.dry_run:
-                require_opened(Ledger(target), plan)
-            report = sync_access(plan, source, target, options, secret_of)
+            ledger = Ledger(target)
+            if options.gives_write:
+                permit = still_ours(ledger, plan, target, lambda ledger, plan, _: require_opened(ledger, plan))
+            else:
+                permit = still_ours(ledger, plan, target, require_owned if means_it or behind else require_active)
+            if not options.dry_run:
+                permit()
+            report = sync_access(plan, source, target, options, permit, secret_of)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"

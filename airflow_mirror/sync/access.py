@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.acl_rules import CUTOVER
@@ -72,10 +74,12 @@ class AccessReport:
 
 
 def sync_access(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, secret_of: SecretOf = lambda user: None
-) -> AccessReport:
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, permit: Permit,
+    secret_of: SecretOf = lambda user: None,
+) -> AccessReport:  # fmt: skip
     """Bring the target's users, quotas and ACLs in line with the source's, in this order, and read them back.
 
+    :param permit: asked before each change; what it raises is raised.
     :param secret_of: the new secret of a SCRAM user of the target, or None.
     :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
     :raises NoAuthorizer: the target has none.
@@ -86,9 +90,9 @@ def sync_access(
     dry_run, remove = options.dry_run, options.remove
     users = quotas = acls = None
     if USERS in options.parts:
-        users = sync_users(source, target, principals, *own, secret_of=secret_of, dry_run=dry_run)
+        users = sync_users(source, target, principals, *own, permit, secret_of=secret_of, dry_run=dry_run)
     if QUOTAS in options.parts:
-        quotas = sync_quotas(source, target, principals, *own, remove=remove, dry_run=dry_run)
+        quotas = sync_quotas(source, target, principals, *own, permit, remove=remove, dry_run=dry_run)
     if ACLS in options.parts:
-        acls = sync_acls(plan, source, target, options)
+        acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit))
     return AccessReport(acls=acls, quotas=quotas, users=users)

@@ -63,7 +63,8 @@ class AclFollower(Pass[AclFollowReport]):
         try:
             acls = sync_acls(
                 plan, self._source, self._target,
-                AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals), self._granted,
+                AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals),
+                granted=self._granted,
             )  # fmt: skip
         except NoAuthorizer:
             report.notes = ["no rules follow: the target has no authorizer"]

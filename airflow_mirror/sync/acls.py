@@ -18,7 +18,7 @@ from airflow_mirror.errors import InvalidField, NoAuthorizer
 from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.kafka.permit import Permit, granted_freely
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.model import Plan
@@ -38,6 +38,7 @@ from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
+Granted = Callable[[], AbstractContextManager[Permit]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +177,8 @@ def sync_acls(
     source: ClusterAdmin,
     target: ClusterAdmin,
     how: AclOptions | None = None,
-    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
+    *,
+    granted: Granted,
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
@@ -260,10 +262,7 @@ def _rules_of_target(target: ClusterAdmin) -> frozenset[Acl]:
     return frozenset(rules)
 
 
-def create_rules(
-    target: ClusterAdmin, rules: Collection[Acl],
-    granted: Callable[[], AbstractContextManager[Permit]] = granted_freely,
-) -> None:  # fmt: skip
+def create_rules(target: ClusterAdmin, rules: Collection[Acl], granted: Granted) -> None:
     """Create rules on the target, and read them back. One that is there is no error.
 
     :param granted: as for :func:`sync_acls`. :raises NotKept: a rule is not visible when read back.

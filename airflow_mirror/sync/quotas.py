@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_mirror.common.policy import Principals
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.quotas import QuotaEntity, Quotas
 from airflow_mirror.sync.topics import settle
 
@@ -118,12 +118,14 @@ def sync_quotas(
     principals: Principals,
     own_source: str,
     own_target: str,
+    permit: Permit,
     *,
     remove: bool = False,
     dry_run: bool = False,
 ) -> QuotaReport:
     """Bring the target's quotas in line with the source's, and read them back.
 
+    :param permit: asked before a change; what it raises is raised.
     :param remove: also remove values that the source does not have.
     :param dry_run: only report.
     :raises NotKept: a change is not visible when read back.
@@ -135,7 +137,7 @@ def sync_quotas(
         changes: dict[QuotaEntity, dict[str, float | None]] = {one: dict(of) for one, of in found.set.items()}
         for one, key, _ in _each(removed):
             changes.setdefault(one, {})[key] = None
-        target.alter_quotas(changes, unfenced)
+        target.alter_quotas(changes, permit)
         settle(lambda: _wrong(target, changes), "client quotas")
     return QuotaReport(diff=found, removed=removed, applied=not dry_run or not (found.set or removed))
 

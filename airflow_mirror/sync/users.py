@@ -15,7 +15,7 @@ from typing import Any
 from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.sync.topics import settle
 
@@ -112,12 +112,14 @@ def sync_users(
     principals: Principals,
     own_source: str,
     own_target: str,
+    permit: Permit,
     *,
     secret_of: SecretOf = lambda user: None,
     dry_run: bool = False,
 ) -> UsersReport:
     """Create the source's SCRAM users that the target lacks and for which there is a secret; read them back.
 
+    :param permit: asked before they are; what it raises is raised.
     :param secret_of: called with the target's name of each user that is missing.
     :param dry_run: only report.
     :raises NotKept: a user is not listed afterwards.
@@ -136,7 +138,7 @@ def sync_users(
             one = ScramCredential(mechanism=row.mechanism, iterations=iterations, password=secret)
             new.setdefault(row.target, []).append(one)
     if new and not dry_run:
-        target.create_scram_users(new, unfenced)
+        target.create_scram_users(new, permit)
         settle(lambda: _missing(target, rows), "SCRAM users")
     return UsersReport(rows=tuple(rows), applied=not dry_run or not new)
 

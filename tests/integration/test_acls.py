@@ -31,7 +31,7 @@ from airflow_mirror.sync.acls import AclOptions, AclReport, sync_acls
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
-from tests.builders import plan_of, rule, topic_plan
+from tests.builders import granted_freely, plan_of, rule, topic_plan
 from tests.followed import sides
 from tests.integration.copying import config, wait_until
 
@@ -116,9 +116,8 @@ class World:
         wait_until(lambda: self.here_admin.describe_acls() == sorted(rules), "the broker has heard of the rules")
 
     def sync(self, phase: str = "early", **given: Any) -> AclReport:
-        return sync_acls(
-            self.plan, self.here_admin, self.there_admin, AclOptions(phase=phase, open_to_all=self._is_open, **given)
-        )
+        how = AclOptions(phase=phase, open_to_all=self._is_open, **given)
+        return sync_acls(self.plan, self.here_admin, self.there_admin, how, granted=granted_freely)
 
 
 def settings(cluster: Cluster, user: str) -> dict[str, str]:
@@ -262,8 +261,9 @@ def test_clusters_without_authorizer_are_named(source: Cluster, target_cluster: 
     here = ClusterAdmin(ClientConfig(source.admin_properties(), "source"))
     with here, ClusterAdmin(replace(config(target_cluster), role="target")) as there:
         with pytest.raises(NoAuthorizer, match="target cluster has no authorizer"):
-            sync_acls(plan, here, there)
-        assert "no authorizer" in sync_acls(plan, there, here, AclOptions(own={"target": "User:admin"})).notes[0]
+            sync_acls(plan, here, there, granted=granted_freely)
+        report = sync_acls(plan, there, here, AclOptions(own={"target": "User:admin"}), granted=granted_freely)
+        assert "no authorizer" in report.notes[0]
 
 
 @pytest.mark.faults

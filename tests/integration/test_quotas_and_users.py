@@ -76,18 +76,18 @@ def test_quotas_of_every_kind_arrive_under_mapped_names(source: ClusterAdmin, ta
     source.alter_quotas({**wanted, of(user="mirror"): {"producer_byte_rate": 1.0}}, unfenced)
     wait_until(lambda: len(source.quotas()) == 8, "the source has its quotas")
     names = Principals({"User:CN=app,OU=x": "User:app"})
-    dry = sync_quotas(source, target, names, *OWN, dry_run=True)
+    dry = sync_quotas(source, target, names, *OWN, unfenced, dry_run=True)
     assert not target.quotas() and dry.changes == 7
-    assert sync_quotas(source, target, names, *OWN).diff == dry.diff
+    assert sync_quotas(source, target, names, *OWN, unfenced).diff == dry.diff
     there = target.quotas()
     assert there.pop(of(user="app", client_id="c")) == wanted.pop(of(user="CN=app,OU=x", client_id="c"))
     assert there == wanted
-    assert sync_quotas(source, target, names, *OWN).changes == 0
+    assert sync_quotas(source, target, names, *OWN, unfenced).changes == 0
     source.alter_quotas({slow: {"producer_byte_rate": None}, of(user="alice"): {"request_percentage": 60.0}}, unfenced)
     wait_until(lambda: slow not in source.quotas(), "it is gone")
-    assert sync_quotas(source, target, names, *OWN).diff.drift == {slow: {"producer_byte_rate": 1000.0}}
+    assert sync_quotas(source, target, names, *OWN, unfenced).diff.drift == {slow: {"producer_byte_rate": 1000.0}}
     assert target.quotas()[of(user="alice")] == {"request_percentage": 60.0}
-    sync_quotas(source, target, names, *OWN, remove=True)
+    sync_quotas(source, target, names, *OWN, unfenced, remove=True)
     assert slow not in target.quotas() and len(target.quotas()) == 6
     target.alter_quotas({one: dict.fromkeys(values) for one, values in target.quotas().items()}, unfenced)
 
@@ -99,12 +99,12 @@ def test_user_logs_in_with_the_new_secret_and_nobody_else_does(
     source.create_scram_users({"CN-app": [old], "carol": [old]}, unfenced)
     wait_until(lambda: {"CN-app", "carol"} <= source.scram_users().keys(), "the source has its users")
     names = Principals({"User:CN-app": "User:app"})
-    listed = sync_users(source, target, names, *OWN)
+    listed = sync_users(source, target, names, *OWN, unfenced)
     assert {row.target: row.action for row in listed.rows} == {"app": "needs a secret", "carol": "needs a secret"}
     assert not target.scram_users()
     assert not can_log_in(cluster, "app", "a-new-one")
-    report = sync_users(source, target, names, *OWN, secret_of={"app": "a-new-one"}.get)
+    report = sync_users(source, target, names, *OWN, unfenced, secret_of={"app": "a-new-one"}.get)
     assert report.changes == 1 and target.scram_users() == {"app": {"SCRAM-SHA-512": 4096}}
     assert can_log_in(cluster, "app", "a-new-one") and not can_log_in(cluster, "app", "the-old-one")
-    again = sync_users(source, target, names, *OWN, secret_of={"app": "another"}.get)
+    again = sync_users(source, target, names, *OWN, unfenced, secret_of={"app": "another"}.get)
     assert again.changes == 0 and can_log_in(cluster, "app", "a-new-one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.kafka.permit import recently
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
@@ -30,7 +32,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
-    def sync(plan: Plan, _: Any, __: Any, options: Any) -> AclReport:
+    def sync(plan: Plan, _: Any, __: Any, options: Any, *, granted: Any) -> AclReport:
+        with granted() as permit:
+            if not options.dry_run:
+                permit()
         given = {name: getattr(options, name) for name in AclOptions.__dataclass_fields__}
         found.append({**given, "principals": plan.mirror.principals})
         diff = AclDiff(
@@ -74,7 +79,7 @@ def test_rendered_arguments_are_what_they_say(
     mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
     SyncAclsOperator(
         task_id="t", mirror=mirror, plan=PLAN, phase="cutover", remove="True", cluster_wide="true",
-        open_by_default="False", own_principals={"target": "User:CN=m"},
+        open_by_default="False", own_principals={"target": "User:CN=m"}, allow_production="True",
     ).execute(context)  # fmt: skip
     assert asked == [
         {"phase": "cutover", "dry_run": False, "remove": True, "cluster_wide": True, "open_to_all": False,
@@ -97,6 +102,72 @@ def test_nobody_may_write_before_the_topics_are_handed_over(
     else:
         task.execute(context)
     assert (asked == []) is is_refused
+
+
+@pytest.fixture
+def opened(ledger: MemoryLedger, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
+    """The ledger behind the cutover."""
+    monkeypatch.setattr("airflow_mirror.plan.ownership.target_ids", lambda *_: {"t": "id-t"})
+    mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+    return ledger
+
+
+def test_task_that_is_cleared_behind_the_opening_changes_no_rule(
+    asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
+    home: Path, opened: MemoryLedger,
+) -> None:  # fmt: skip
+    """It would take the rights of applications that came to the target since, if it may remove any."""
+    task = partial(SyncAclsOperator, task_id="t", mirror=mirror, plan=PLAN, remove=True)
+    with pytest.raises(AirflowFailException, match="(?s)'m' was cut over.*in production.*allow_production=True"):
+        task().execute(context)
+    assert asked == []
+    task(dry_run=True).execute(context)  # a look is welcome
+    task(allow_production=True).execute(context)
+    assert [one["remove"] for one in asked] == [True, True]
+
+
+@pytest.mark.parametrize(("word", "removes"), [(False, False), ("true", True)])
+def test_nothing_is_removed_behind_the_opening_without_a_persons_word(
+    word: bool | str, removes: bool, asked: list[dict[str, Any]], context: dict[str, Any],
+    connections: Callable[..., None], mirror: dict[str, Any], home: Path, opened: MemoryLedger,
+) -> None:  # fmt: skip
+    """Writers are let in all the same: that is the night's own step."""
+    SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, phase="cutover", remove=True, allow_production=word).execute(
+        context
+    )
+    assert [(one["phase"], one["remove"]) for one in asked] == [("cutover", removes)]
+
+
+def test_quotas_follow_behind_the_opening_as_the_night_lets_them(
+    others: dict[str, Any], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
+    home: Path, opened: MemoryLedger,
+) -> None:  # fmt: skip
+    task = partial(SyncAclsOperator, task_id="t", mirror=mirror, plan=PLAN, parts=["quotas"], remove=True)
+    task(phase="cutover").execute(context)
+    assert others.pop("quotas") == {"remove": False, "dry_run": False}
+    with pytest.raises(AirflowFailException, match="in production"):
+        task().execute(context)
+    assert others == {}
+
+
+def test_ledger_is_asked_again_before_each_change(
+    asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
+    plan: Plan, home: Path, ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The process stands still after its first look, and the target is opened meanwhile."""
+    boot = [0.0]
+    monkeypatch.setattr("airflow_mirror.plan.standing.recently", lambda check: recently(check, lambda: boot[0]))
+    monkeypatch.setattr("airflow_mirror.plan.ownership.target_ids", lambda *_: {"t": "id-t"})
+
+    def frozen(*_: Any) -> str:
+        mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+        boot[0] += 60
+        return "User:mirror"
+
+    monkeypatch.setattr("airflow_mirror.sync.access.own_principal", frozen)
+    with pytest.raises(AirflowFailException, match="in production"):
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert asked == []
 
 
 @pytest.mark.parametrize("value", [{"both": "User:m"}, {"target": "mirror"}, "User:m"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.sync import access
 from airflow_mirror.sync.access import ACLS, PARTS, QUOTAS, USERS, Options
 from airflow_mirror.sync.acl_rules import CUTOVER
@@ -24,6 +26,9 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def sync(*given: object, **fields: object) -> SimpleNamespace:
             options = given[-1]
             is_dry = options.dry_run if isinstance(options, Options) else fields["dry_run"]
+            granted: Any = fields.get("granted", lambda: nullcontext(options))
+            with granted() as permit:
+                permit()
             order.append(f"{name}{' dry' * bool(is_dry)}")
             values = {"changes": 1} | ({"kept": ["a", "b"]} if name == ACLS else {})
             return SimpleNamespace(lines=lambda: [f"+ {name}"], to_dict=lambda: values)
@@ -36,9 +41,9 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-def synced(**fields: Any) -> access.AccessReport:
+def synced(permit: Permit = unfenced, **fields: Any) -> access.AccessReport:
     cluster: Any = None
-    return access.sync_access(plan_of(a_mirror()), cluster, cluster, Options(**fields))
+    return access.sync_access(plan_of(a_mirror()), cluster, cluster, Options(**fields), permit)
 
 
 def test_users_come_before_their_quotas_and_rights(done: list[str]) -> None:
@@ -53,6 +58,13 @@ def test_users_come_before_their_quotas_and_rights(done: list[str]) -> None:
 def test_nothing_is_touched_but_what_was_asked_for(done: list[str], part: str) -> None:
     report = synced(parts=(part,))
     assert done == [part] and list(report.to_dict()) == [part]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_permit_is_what_each_part_asks(done: list[str], part: str) -> None:
+    asked: list[str] = []
+    synced(lambda: asked.append(part), parts=(part,))
+    assert asked == done == [part]
 
 
 @pytest.mark.parametrize(("field", "value"), [("parts", ("topics",)), ("parts", ()), ("phase", "later")])

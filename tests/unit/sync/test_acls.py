@@ -18,7 +18,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import acls
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
 from airflow_mirror.sync.acls import AclOptions, AclReport, sync_acls
-from tests.builders import plan_of, rule, topic_plan
+from tests.builders import granted_freely, plan_of, rule, topic_plan
 
 ALICE, BOB = "User:alice", "User:bob"
 KEY = "allow.everyone.if.no.acl.found"
@@ -87,7 +87,8 @@ def synced(source: Cluster, target: Cluster, topics: Iterable[str] = ("orders",)
         mirror, *(topic_plan(name, {0: 0}, target_topic=there, source_topic_id=name) for name, there in names.items())
     )
     plan = replace(plan, known_topics=dict.fromkeys(names.values(), "identical"))
-    return sync_acls(plan, cast("ClusterAdmin", source), cast("ClusterAdmin", target), AclOptions(**given))
+    admins = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
+    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely)
 
 
 @pytest.fixture(autouse=True)

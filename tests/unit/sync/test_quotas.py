@@ -10,6 +10,7 @@ import pytest
 from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.sync import quotas
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
@@ -40,7 +41,7 @@ class Cluster:
 
 def synced(source: Cluster, target: Cluster, names: dict[str, str] | None = None, **given: Any) -> QuotaReport:
     both = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
-    return sync_quotas(*both, Principals(names or {}), "User:mirror", "User:mirror-2", **given)
+    return sync_quotas(*both, Principals(names or {}), "User:mirror", "User:mirror-2", unfenced, **given)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.common.policy import Principals
 from airflow_mirror.errors import InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.sync import users
 from airflow_mirror.sync.users import UsersReport, secrets_of_environment, sync_users
@@ -35,7 +36,7 @@ class Cluster:
 
 def synced(source: Cluster, target: Cluster, names: dict[str, str] | None = None, **given: Any) -> UsersReport:
     both = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
-    return sync_users(*both, Principals(names or {}), "User:mirror", "User:mirror-2", **given)
+    return sync_users(*both, Principals(names or {}), "User:mirror", "User:mirror-2", unfenced, **given)
 
 
 def actions(report: UsersReport) -> list[tuple[str, str, str]]:
