@@ -114,7 +114,7 @@ def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
     """
     if rule.principal == scope.own_target or not scope.principals.yields(rule.principal):
         return False
-    if looks_like_fence(rule, scope.there):
+    if looks_like_fence(rule, scope.there) or _denies_writing(rule):
         return False
     if rule.resource_type == TRANSACTIONAL_ID:
         if rule.name.startswith(OWN_IDS) or not _concerns(rule.principal, writers):
@@ -146,6 +146,16 @@ def looks_like_fence(rule: Acl, rules: AbstractSet[Acl]) -> bool:
         return True
     allowed = {replace(rule, permission="ALLOW", operation=operation) for operation in ("READ", "DESCRIBE_CONFIGS")}
     return rule in allowed and {deny} | allowed <= rules
+
+
+def _denies_writing(rule: Acl) -> bool:
+    """Return whether a fence that spares a mirror consists of such rules: DENY WRITE on a topic, for whom it names.
+
+    The source's are copied like any other: nobody may do more on the target. But who takes one away from the target may
+    let writers in behind a fence there.
+    """
+    denies = (rule.resource_type, rule.permission, rule.operation, rule.host) == (TOPIC, "DENY", "WRITE", "*")
+    return denies and not is_pattern(rule)
 
 
 def _concerned(rules: AbstractSet[Acl], scope: Scope) -> tuple[dict[Acl, Acl], list[LeftOut]]:

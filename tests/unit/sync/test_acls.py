@@ -123,6 +123,20 @@ def test_readers_come_early_writers_at_the_cutover_and_then_nothing() -> None:
     assert target.done == done
 
 
+def test_what_denies_writing_by_name_is_never_removed() -> None:
+    """So a fence on the target keeps writers out once it spares the mirror that copies back."""
+    swapped = rule("orders", "WRITE", "DENY", "User:app")
+    gone = (
+        rule("orders", "READ", "DENY", "User:app"),
+        replace(swapped, host="10.0.0.1"),
+        rule("ord", "WRITE", "DENY", BOB, pattern="PREFIXED"),
+    )
+    source, target = Cluster("source", READ), Cluster("target", READ, swapped, *gone)
+    report = synced(source, target, phase=CUTOVER, remove=True)
+    assert set(report.removed) == set(gone) and target.acls == {READ, swapped}
+    assert swapped not in report.diff.drift
+
+
 def test_what_denies_is_in_force_before_anything_is_allowed() -> None:
     every = rule("orders", "DELETE", "DENY")
     source, target = Cluster("source", WRITE, READ, DENY, every), Cluster("target")
