@@ -485,14 +485,19 @@ class FollowDiffers(TryAgain):
 
 
 class TailReplaced(TryAgain):
-    """Another job was decided to be the mirror's tail; this one has to end."""
+    """Another job was decided to be the mirror's tail, or that it has none any more; this one has to end.
+
+    :param host: of the other one; None: there is none. :param ended: what has ended it, as ``ended by rollback``, if it
+        handed over all that the mirror has.
+    """
 
     mirror: str
     host: str | None
+    ended: str = ""
     what = "the tail of mirror {mirror!r} {now}. This one copies no more; no record is lost or doubled."
     now = property(
         lambda e: f"is another one now, on host {e.host!r}" if e.host
-        else "was ended: it was failed over, rolled back or retired"
+        else f"was {e.ended}" if e.ended else "was ended: it was failed over, rolled back or retired"
     )  # fmt: skip
 
 

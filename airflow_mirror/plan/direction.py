@@ -12,7 +12,7 @@ from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import DIRECTION
 
-FAILOVER = "failover"
+FAILOVER, ROLLBACK = "failover", "rollback"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
+from airflow_mirror.plan.direction import ROLLBACK
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wording import some
 
@@ -432,8 +433,11 @@ def ended_by(values: Values, mirror: str) -> str:
     by = {one.opened_by for _, one in shares(owners(values)[0]) if one.mirror == mirror}
     if not by or None in by:
         return ""
-    # A failover leaves its name and attempt there, a cutover the hash of its plan.
-    return f"ended by {next((str(one).split()[0] for one in by if ' ' in str(one)), 'cutover')}"
+    # A failover leaves its name and attempt there; a cutover the hash of its plan, and so does a rollback, which is the
+    # cutover of what copies back: it turns the direction besides.
+    turned = DIRECTION.at(values, mirror) or {}
+    hashed = ROLLBACK if turned.get("by") == ROLLBACK else "cutover"
+    return f"ended by {next((str(one).split()[0] for one in by if ' ' in str(one)), hashed)}"
 
 
 def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:

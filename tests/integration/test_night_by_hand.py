@@ -163,7 +163,7 @@ def test_each_step_of_the_runbook_is_a_command(
         counted = capsys.readouterr().out.splitlines()
         assert "102 offsets, 101 records" in counted[0] and counted[-2] == "nothing was changed; --yes does it"
         assert night.ends("rollback", "--yes") == 0
-        assert back.process.wait(60) == 1 and "it was failed over, rolled back or retired" in back.said
+        assert back.process.wait(60) == 0 and "was ended by rollback, and this tail with it" in back.said
         assert "the target stays fenced" in capsys.readouterr().out
     assert (night.applications(old), night.applications(new)) == ({MAY}, {MAY_NOT})
     assert night.position(old) == 90

@@ -93,6 +93,7 @@ def samples() -> list[e.MirrorError]:
         e.FollowDiffers("m", "h", FEW),
         e.TailReplaced("m", "h"),
         e.TailReplaced("m", None),
+        e.TailReplaced("m", None, "ended by rollback"),
         e.MirrorPaused("m", "somebody", "2026-01-31"),
         silent("YARN", "the cause"),
         e.JobNotRunning("m-tail", "FAILED", "The remedy."),

@@ -35,10 +35,9 @@ from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.direction import ROLLBACK, Direction, turn
 from airflow_mirror.plan.model import Plan
 
-BY = "rollback"
 _LOG = logging.getLogger("airflow_mirror.cutover.rollback")
 
 
@@ -126,8 +125,8 @@ def _open_source(way: WayBack, on: Platform, log: Log) -> None:
 def turned(way: WayBack, run: str, _values: Values) -> Values:
     """Return what is decided with the opening of the old source."""
     one = Direction(
-        generation=way.decided.generation + 1, primary=way.plan.target_cluster_id, by=BY, attempt=run, plan=way.plan.hash,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        generation=way.decided.generation + 1, primary=way.plan.target_cluster_id, by=ROLLBACK, attempt=run,
+        plan=way.plan.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     name = way.plan.mirror.name
     return {**turn(name, one), **ended(name)}

@@ -12,7 +12,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
@@ -20,7 +19,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain, WritingEnded
+from airflow_mirror.errors import LeaseLost, MirrorError, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -41,8 +40,6 @@ from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.ownership import ended_by
 from airflow_mirror.wire.errors import Fenced, StoppedByQuota, UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -80,22 +77,15 @@ def follow(
             on_present()
             try:
                 tail = _copy(job, request, status, stopping, there, publication, muster)
-            except WritingEnded as e:
-                ended = e
+            except MirrorError as e:
+                ended = there.cause_of(e)
+                if not isinstance(ended, WritingEnded | TailReplaced):
+                    raise
         if tail is None:  # whoever ended it has decided by now, or the guard would still be there
-            return there.ends_with(_as_decided(job, ended))
+            return there.ends_with(({}, ended))
         summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
         # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
         return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
-
-
-def _as_decided(job: CopyJob, ended: WritingEnded | None) -> Outcome:
-    """Return how a tail ends whose mirror's writing was ended: well, if its topics are in production."""
-    with suppress(MirrorError), ClusterAdmin(load(job.target, "target")) as target:
-        if by := ended_by(Ledger(target).values(), job.mirror.name):
-            log.info("mirror %s was %s, and this tail with it", job.mirror.name, by)
-            return {"ended": by}, None
-    return {}, ended
 
 
 def _copy(

@@ -12,14 +12,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from airflow_mirror.common.policy import STATE
 from airflow_mirror.config import load
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced, WritingEnded
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import CopyJob
@@ -41,7 +41,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import Plan, ledger_store
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.ownership import ended_by, require_active
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +102,24 @@ class TailHeartbeat:
             require_active(ledger, plan, target)
 
     def ends_with(self, outcome: Outcome) -> Outcome:
-        """Return how the job ends: as given, unless it was replaced. The last sign of the block says that."""
+        """Return how the job ends: as given, unless it was replaced. The last sign of the block says that.
+
+        Well, if all that the mirror has was handed over: whoever did so has ended the tail on purpose.
+        """
         summary, error = outcome[0], self._replaced if outcome[1] is None else self.cause_of(outcome[1])
+        if by := self._ended_by(error):
+            log.info("mirror %s was %s, and this tail with it", self.plan().mirror.name, by)
+            summary, error = {**summary, "ended": by}, None
         self._last = {"state": SUCCEEDED, "phase": "done", "summary": {**summary, "end_offsets": {}}}
         if error is not None:
             self._last |= {"state": FAILED, "error": str(error), "blame": blame(error)}
         return summary, error
+
+    def _ended_by(self, error: MirrorError | None) -> str:
+        if isinstance(error, WritingEnded):
+            with suppress(MirrorError), ClusterAdmin(load(self._reference, "target")) as target:
+                return ended_by(Ledger(target).values(), error.mirror)
+        return error.ended if isinstance(error, TailReplaced) else ""
 
     def cause_of(self, error: MirrorError) -> MirrorError:
         """Return why the job ends with an error: it was replaced, if so. Its tasks may notice the lost lease first."""
@@ -195,9 +207,12 @@ def _application(env: Mapping[str, str]) -> str:
 
 
 def _require(ledger: Ledger, me: ActiveTail) -> None:
-    there = active_tail(ledger.values(), me.name)
-    if there is None or there.job != me.job:
-        raise TailReplaced(me.name, None if there is None else there.host)
+    values = ledger.values()
+    there = active_tail(values, me.name)
+    if there is None:
+        raise TailReplaced(me.name, None, ended_by(values, me.name))
+    if there.job != me.job:
+        raise TailReplaced(me.name, there.host)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.records import SHARE, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.ownership import ended_by
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +151,8 @@ class Member:
                     except TryAgain as e:
                         self._complaints.of(e)
                         verdict = Verdict.GOES_ON
-                    if verdict is Verdict.TAKE_PLACE:
-                        self._require_writing_not_ended(target)
+                    if verdict is Verdict.TAKE_PLACE and self._is_writing_ended(target, ledger):
+                        verdict = Verdict.END
                     if verdict is not Verdict.GOES_ON:
                         return verdict, watch.seen
                     stopping.wait(_LOOK_EVERY_S)
@@ -276,16 +277,20 @@ class Member:
             self._thread.shutdown()
             self._carried, self._seen = None, {}
 
-    def _require_writing_not_ended(self, target: ClusterAdmin) -> None:
-        """Leave the target alone if a cutover, say, ended all writing and killed the tail by that.
+    def _is_writing_ended(self, target: ClusterAdmin, ledger: Decisions) -> bool:
+        """Return whether the target is to be left alone, because its topics were handed over, and the tail ended by that.
 
-        :raises NeedsHuman: it did.
+        :raises NeedsHuman: all writing was ended, and nothing was handed over: a cutover is at work, or has backed out.
         """
-        if lease.is_writing_ended(target.wire, self._mirror.name):
+        if not lease.is_writing_ended(target.wire, self._mirror.name):
+            return False
+        if not (by := ended_by(ledger.values(), self._mirror.name)):
             raise NeedsHuman(
                 f"mirror {self._mirror.name!r}: the tail is gone, and all writing was ended, by a cutover, say. This "
                 "process does not take its place. Start it again when the mirror is to copy."
             )
+        log.info("mirror %s was %s, and this process with it", self._mirror.name, by)
+        return True
 
     def _tell(self, tail: ActiveTail, carried: Carried | None) -> None:
         phase = f"standing by: the tail on host {tail.host} has dealt this process nothing (yet)"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAgain
+from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAgain, WritingEnded
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
@@ -22,9 +22,12 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, as
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.ledger.kinds import whole
+from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amendment import amended, next_amendment
+from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.ownership import Owned
 from tests.builders import plan_of, request, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -116,6 +119,24 @@ def test_a_tail_of_a_mirror_that_was_failed_over_or_retired_has_no_successor(tar
             TailReplaced, match="was ended: it was failed over, rolled back or retired. This one copies no"
         ):
             there.require_active()
+
+
+@pytest.mark.parametrize("by", ["rollback", "failover", "cutover"])
+@pytest.mark.parametrize("noticed", ["by its sign", "by its lease"])
+def test_a_tail_whose_topics_were_handed_over_ends_well(target: Target, by: str, noticed: str) -> None:
+    handed = Owned(topic_id="id", mirror="m", source_id="src", opened_by="failover run" if by == "failover" else "hash")
+    turned = Direction(generation=2, primary="p", by=by, attempt="run", plan="hash", at="now")
+    with target.tail() as there:
+        target.ledger.decide(
+            lambda _: {
+                TOPIC.key("t"): handed.value(), **turn("m", turned), **({} if by == "cutover" else ended("m")),
+            }
+        )  # fmt: skip
+        if noticed == "by its sign" and by != "cutover":
+            until(target.stopping.is_set)
+            assert there.ends_with(({"records": 3}, None)) == ({"records": 3, "ended": f"ended by {by}"}, None)
+        else:
+            assert there.ends_with(({}, WritingEnded("m"))) == ({"ended": f"ended by {by}"}, None)
 
 
 def test_tail_writes_its_plan_again_where_the_target_has_lost_it(

@@ -27,8 +27,9 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Heartbeat, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.ledger.records import MEMBER, SIGN
+from airflow_mirror.ledger.records import MEMBER, SIGN, TOPIC
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.ownership import Owned
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 MIRROR = Mirror(name="m", source="a", target="b")
@@ -418,6 +419,16 @@ def test_a_cutover_that_ended_all_writing_leaves_the_place_empty(there: There) -
     there.start()
     Heartbeat(there.state, there.tail).give(FAILED, blame="retry", error="the lease is lost")
     assert isinstance(there.end(), NeedsHuman)
+
+
+def test_who_shares_ends_well_with_a_tail_whose_topics_were_handed_over(there: There) -> None:
+    handed_over = Owned(topic_id="id", mirror="m", source_id="src", opened_by="hash")
+    there.ledger.decide(lambda _: {TOPIC.key("t"): handed_over.value()})
+    there.ended_writing = True
+    there.start()
+    Heartbeat(there.state, there.tail).give(SUCCEEDED)
+    ended = there.end()
+    assert isinstance(ended, tuple) and ended[0] is Verdict.END
 
 
 def test_there_is_no_sharing_with_a_job_that_deals_nothing(there: There) -> None:
