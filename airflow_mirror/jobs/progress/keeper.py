@@ -1,7 +1,7 @@
 """Live progress of a copy: a table of its partitions, fed by their tasks (`listener`) and both clusters (`poller`).
 
 Every two seconds ``status.json`` is rewritten, every five a line is logged; on a terminal a bar is drawn instead of that.
-A tail with nothing to do says so once, then once an hour: whoever reads a log of weeks looks for what happened.
+A line that says the same as the last one is logged once an hour: whoever reads a log of weeks looks for what happened.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from airflow_mirror.common.news import News
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress.bar import Draw, progress_bar
@@ -29,7 +30,6 @@ _EVERY_S = 1.0
 _SHARE = 10  # progress may take this fraction of a core, whatever the number of partitions
 _STATUS_EVERY_S = 2.0
 _LINE_EVERY_S = 5.0
-_SAME_EVERY_S = 3600.0
 
 
 class Progress:
@@ -55,8 +55,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._listener: Listener | None = None
         self.report_to: str | None = None
-        self._written = self._said = time.monotonic() - _LINE_EVERY_S
-        self._line = ""
+        self._written, self._news = time.monotonic() - _LINE_EVERY_S, News()
         if hosts is None:
             log.info("tasks report no progress: positions are read from the clusters, counters are known at the end")
             return
@@ -103,10 +102,9 @@ class Progress:
         summary |= behind(rows, Moment(now, time.time()), self.retained.last)
         if draw is not None:
             draw(summary, rows)
-        elif last or now - self._said >= _LINE_EVERY_S:
+        elif last or now - self._news.said_s >= _LINE_EVERY_S:
             line = describe(summary)
-            if last or summary["lag"] != 0 or line != self._line or now - self._said >= _SAME_EVERY_S:
-                self._said, self._line = now, line
+            if self._news.has(line, now) or last:
                 log.info("%s", line)
         if last or now - self._written >= _STATUS_EVERY_S:
             self._written = now
