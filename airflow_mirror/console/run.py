@@ -23,6 +23,7 @@ from airflow_mirror.console.home import own_home
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.metrics.files import FilesCollector, say_ended
 from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.keeping import Kept, keep
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -130,7 +131,7 @@ def _run(arguments: argparse.Namespace) -> int:
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         say = partial(_say, "->".join(flow))
-        kept = keep(runner, spec, secrets, stopping, say, fail_fast=arguments.fail_fast)
+        kept = keep(runner, spec, secrets, stopping, say, progress_line, fail_fast=arguments.fail_fast)
         if figures:
             say_ended(figures[mirror.name])
         return kept

@@ -13,6 +13,7 @@ from airflow_mirror.errors import InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
+from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
@@ -20,7 +21,7 @@ from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import COPY_IGNORES
 from airflow_mirror.operators.base import PlannedOperator, number
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
-from airflow_mirror.operators.summaries import compact, progress_line
+from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

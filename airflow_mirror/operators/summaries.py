@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.jobs.progress.wording import describe
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,9 +25,3 @@ def compact(summary: Mapping[str, Any], full: str = "the task's log", max_bytes:
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, default=str))
-
-
-def progress_line(report: Mapping[str, Any]) -> str:
-    """Return one line about a running job's last report: its phase, and a copy's progress and remaining work."""
-    phase, summary = str(report.get("phase", "starting")), report.get("summary") or {}
-    return f"{phase}: {describe(summary)}" if "lag" in summary else phase

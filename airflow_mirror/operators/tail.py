@@ -12,10 +12,10 @@ from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.hooks.tail import log_of
+from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.active import SILENCE_S
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.summaries import progress_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,12 @@ _BATCHES = {"passed": "passed", "reencoded": "re-encoded", "merged": "merged", "
 _OFFSETS = {"padded": "padded", "primed": "primed"}
 
 
+def progress_line(report: Mapping[str, Any]) -> str:
+    """Return one line about a running job's last report: its phase, and a copy's progress and remaining work."""
+    phase, summary = str(report.get("phase", "starting")), report.get("summary") or {}
+    return f"{phase}: {describe(summary)}" if "lag" in summary else phase
+
+
 def describe(summary: Mapping[str, Any]) -> str:
     """Return one line about a copy from the ``summary`` of its status."""
     parts = [_how_far(summary), _held(summary), _how_fast(summary), _throttled(summary)]

@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from airflow_mirror.common.news import News
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InputError, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.runner.active import Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, Handle, LocalRunner
 from airflow_mirror.jobs.runner.place import PLAIN
@@ -46,26 +48,32 @@ class Kept:
 
 def keep(
     runner: LocalRunner, spec: JobSpec, secrets: Mapping[str, ClientConfig], stopping: threading.Event,
-    say: Callable[[str], None], grace_s: float = GRACE_S, *, fail_fast: bool = False,
+    say: Callable[[str], None], words: Callable[[Mapping[str, Any]], str], grace_s: float = GRACE_S, *,
+    fail_fast: bool = False,
 ) -> Kept:  # fmt: skip
     """Keep a mirror's tail running until ``stopping`` is set, or nothing but a person can help; may take ``grace_s``.
 
     :param spec: of the tail. :param secrets: settings of ``source`` and ``target``.
-    :param say: tells a person what happened, one line.
+    :param say: tells a person what happened, one line: what lasts when it changes, and once an hour.
+    :param words: says how far a tail is, by its last report.
     :param fail_fast: a tail that dies is not started again.
     """
-    name, pause, said = str(spec.mirror["name"]), _FIRST_PAUSE_S, ""
+    name, pause, news, is_told = str(spec.mirror["name"]), _FIRST_PAUSE_S, News(), True
     while not stopping.is_set():
         begun = time.monotonic()
         try:
             if (host := _elsewhere(runner, name, secrets["target"])) is not None:
                 line = f"its tail runs already, on host {host}; it is left alone, and this one waits"
-                said = said if line == said else _said(say, line)
+                if news.has(line, begun):
+                    say(line)
                 stopping.wait(_ELSEWHERE_EVERY_S)
                 continue
             handle = runner.ensure_started(TAIL, spec, secrets)
-            say(f"its tail runs; log: {handle['dir']}/log.txt")
-            if _watched(runner, handle, stopping, say):
+            runs = f"its tail runs; log: {handle['dir']}/log.txt"
+            if is_told:
+                say(runs)
+            # A start after a failure that nobody was told of again is said once it has lasted.
+            if _watched(runner, handle, stopping, say, words, "" if is_told else runs):
                 return _ended(runner, handle, name, say, grace_s)
             runner.raise_for(handle)
         except (InputError, JobNeedsHuman) as e:
@@ -76,18 +84,16 @@ def keep(
                 say(f"given up (--fail-fast): {e}")
                 return Kept(name, 1)
             pause = _FIRST_PAUSE_S if time.monotonic() - begun > _WELL_AFTER_S else pause
-            said = _said(say, f"started again in {pause:g} s: {e}")
+            # A job's error has the number of its start in it, so that no two are alike.
+            is_told = news.has(f"{pause} {e.cause if isinstance(e, JobFailed) else e}", time.monotonic())
+            if is_told:
+                say(f"started again in {pause:g} s: {e}")
             stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         else:
             say("its tail was asked to stop, and has ended")
             return Kept(name, 0)
     return Kept(name, 0)
-
-
-def _said(say: Callable[[str], None], line: str) -> str:
-    say(line)
-    return line
 
 
 def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | None:
@@ -110,17 +116,22 @@ def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | No
         return tail.host
 
 
-def _watched(runner: LocalRunner, handle: Handle, stopping: threading.Event, say: Callable[[str], None]) -> bool:
+def _watched(
+    runner: LocalRunner, handle: Handle, stopping: threading.Event, say: Callable[[str], None],
+    words: Callable[[Mapping[str, Any]], str], once_it_lasts: str,
+) -> bool:  # fmt: skip
     """Return once the tail has ended, or ``stopping`` is set: then True."""
-    told = time.monotonic()
+    looked, news = time.monotonic(), News()
     while not stopping.wait(_LOOK_EVERY_S):
         if runner.status(handle) != RUNNING:
             return False
-        if time.monotonic() - told > _TELL_EVERY_S:
-            told = time.monotonic()
-            report = runner.progress(handle)
-            lag, rate = (report.get("summary", {}).get(key) for key in ("lag", "records_per_s"))
-            say(f"{report.get('phase')}, {lag} records behind, {rate} records/s")
+        if (now := time.monotonic()) - looked > _TELL_EVERY_S:
+            looked = now
+            if once_it_lasts:
+                say(once_it_lasts)
+                once_it_lasts = ""
+            if news.has(line := words(runner.progress(handle)), now):
+                say(line)
     return True
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, MirrorError, TryAgain
+from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import keeping
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.keeping import Kept, keep
@@ -94,7 +95,7 @@ Keeping = Callable[..., tuple[Kept, list[str], Stopping]]
 def kept(elsewhere: Any) -> Keeping:
     def run(runner: Runner, looks: int = 20) -> tuple[Kept, list[str], Stopping]:
         said, stopping = list[str](), Stopping(looks)
-        return keep(runner, SPEC, SECRETS, stopping, said.append), said, stopping
+        return keep(runner, SPEC, SECRETS, stopping, said.append, progress_line), said, stopping
 
     return run
 
@@ -109,6 +110,51 @@ def test_a_tail_that_dies_is_started_again_with_growing_pauses(kept: Keeping) ->
     assert (end, runner.starts, runner.cancelled) == (Kept("m", 0), 8, 1)
     assert [wait for wait in stopping.waits if wait > 1] == [2, 4, 8, 16, 32, 60, 60]
     assert said[-1] == "ended cleanly"
+
+
+class Clock(Stopping):
+    """Time passes while somebody waits, and no otherwise."""
+
+    now = 1000.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        return super().wait(timeout)
+
+    def install(self, patch: pytest.MonkeyPatch) -> Clock:
+        patch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: self.now))
+        return self
+
+
+def test_what_lasts_is_said_when_it_changes_and_once_an_hour(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary: dict[str, Any] = {"lag": None, "partitions": 2, "states": {"opening": 2}}
+    clock = Clock(2 * 3600 * 2).install(monkeypatch)
+
+    class Reports(Runner):
+        def progress(self, handle: Any) -> dict[str, Any]:
+            if clock.now < 1100:
+                return {}
+            return {"phase": "copying", "summary": {**summary, "lag": None if clock.now < 1300 else 0, "offsets": None}}
+
+    said = list[str]()
+    keep(Reports(), SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    assert said == [
+        "its tail runs; log: /job/1/log.txt",
+        "starting",
+        "copying: 2 partitions being opened; 0.0 kB/s, 0 records/s",
+        *["copying: 0 offsets behind in 2 partitions; 0.0 kB/s, 0 records/s"] * 2,
+        "ended cleanly",
+    ]
+
+
+def test_a_failure_that_lasts_is_not_told_at_each_start(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = Clock(1000).install(monkeypatch), list[str]()
+    runner = Runner(*(JobFailed(f"tail/{n}", "FAILED", "no broker answers", f"/job/{n}/log.txt") for n in range(30)))
+    keep(runner, SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    starts = [line for line in said if line.startswith("its tail runs")]
+    assert len([line for line in said if "no broker answers" in line]) == 6, "each pause once"
+    assert starts[-2:] == ["its tail runs; log: /job/7/log.txt", "its tail runs; log: /job/31/log.txt"]
+    assert len(starts) == 8, "the last one lasts"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +208,7 @@ def test_a_tail_that_is_stopped_while_it_starts_has_ended_well(elsewhere: Any, t
         said.append(line)
         stopping.set()
 
-    assert keep(LocalRunner(tmp_path, PlainProcesses()), SPEC, SECRETS, stopping, say) == Kept("m", 0)
+    assert keep(LocalRunner(tmp_path, PlainProcesses()), SPEC, SECRETS, stopping, say, progress_line) == Kept("m", 0)
     assert said[1:] == ["ended while it was starting; it had copied nothing"]
 
 
@@ -181,13 +227,13 @@ def test_a_tail_that_has_copied_and_is_gone_without_a_word_has_not_ended_well(ke
 def test_nothing_begins_that_is_to_stop_already(kept: Keeping) -> None:
     runner, stopping = Runner(), Stopping(1)
     stopping.set()
-    assert keep(runner, SPEC, SECRETS, stopping, lambda _: None) == Kept("m", 0)
+    assert keep(runner, SPEC, SECRETS, stopping, lambda _: None, progress_line) == Kept("m", 0)
     assert runner.starts == 0
 
 
 def test_who_wants_to_fail_fast_is_told_at_the_first_failure(elsewhere: Any) -> None:
     runner, said = Runner(failed("source away")), list[str]()
-    assert keep(runner, SPEC, SECRETS, Stopping(20), said.append, fail_fast=True) == Kept("m", 1)
+    assert keep(runner, SPEC, SECRETS, Stopping(20), said.append, progress_line, fail_fast=True) == Kept("m", 1)
     assert runner.starts == 1 and said[-1].startswith("given up (--fail-fast): ") and "source away" in said[-1]
 
 

@@ -41,7 +41,6 @@ from airflow_mirror.jobs.progress.listener import Hosts
 from airflow_mirror.jobs.progress.retained import Retained, RetainedWatch
 from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.operators.summaries import progress_line
 from tests.listening import listeners
 
 
@@ -497,10 +496,10 @@ def test_a_copy_of_nothing_has_words_too() -> None:
 
 def test_progress_line_has_the_phase_and_the_jobs_summary() -> None:
     _, summary = Job().look(0.0, (bounded(), told(500, passed=3)))
-    line = progress_line({"phase": "copying", "summary": summary, "partitions": [{}]})
+    line = wording.progress_line({"phase": "copying", "summary": summary, "partitions": [{}]})
     assert line.startswith("copying: 50 % of 1,000 offsets in 1 partition; ") and "slowest orders-0: 500 offsets" in line
-    assert progress_line({"phase": "starting Spark", "summary": {}}) == "starting Spark"
-    assert progress_line({}) == "starting"
+    assert wording.progress_line({"phase": "starting Spark", "summary": {}}) == "starting Spark"
+    assert wording.progress_line({}) == "starting"
 
 
 # --- the bar ---------------------------------------------------------------------------------------------------------
