@@ -442,7 +442,7 @@ class Mirror:
         import yaml
 
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as e:
             raise InputError(f"mirror file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
         except UnicodeDecodeError as e:
@@ -451,6 +451,8 @@ class Mirror:
             values = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
         except (ValueError, yaml.YAMLError) as e:
             raise InputError(f"mirror file {str(path)!r} is neither YAML nor JSON: {e}") from e
+        except RecursionError:
+            raise InputError(f"mirror file {str(path)!r} is nested too deeply for a mapping of fields.") from None
         if not isinstance(values, dict):
             raise InputError(f"mirror file {str(path)!r} must hold a mapping of fields such as name, source, target.")
         return cls.from_dict(values)

@@ -6,18 +6,17 @@ has all keys; of the second and third one those count that are theirs alone, and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
+from airflow_mirror.compat.json_text import parsed
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
 from airflow_mirror.compat.providers import references
 from airflow_mirror.compat.rows import Noticed
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, InvalidSetting
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
 SOURCE, CHECKPOINT, HEARTBEAT = (f"Mirror{kind}Connector" for kind in ("Source", "Checkpoint", "Heartbeat"))
@@ -34,9 +33,10 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
     """Return the connectors of a JSON file: one, or a list; each as ``POST /connectors`` takes it, or its config alone.
 
     :raises InputError: the file can't be read, or holds something else.
+    :raises InvalidSetting: a key has a list or nothing as its value, which would be taken for a text.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parsed(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise InputError(f"connector file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
     except ValueError as e:
@@ -45,11 +45,17 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
     configs = [one.get("config", one) if isinstance(one, dict) else None for one in each]
     if not all(isinstance(config, dict) for config in configs):
         raise InputError(f"connector file {str(path)!r} must hold a connector, or a list of them. Export its config.")
-    return [{str(key): _text(value) for key, value in config.items()} for config in configs if config is not None]
+    where = f"connector file {str(path)!r}"
+    return [{key: _text(where, key, value) for key, value in config.items()} for config in configs if config is not None]
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+def _text(where: str, key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        remedy = 'Write it as one text, such as "a,b", or leave the key out, which means its default'
+        raise InvalidSetting(where, key, "has no text as its value", remedy)
+    return value
 
 
 def read(configs: Iterable[Mapping[str, str]]) -> Declared:

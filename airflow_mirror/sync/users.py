@@ -152,7 +152,7 @@ def secrets_of_environment(name: str) -> SecretOf:
         values = json.loads(os.environ[name])
     except KeyError:
         raise InputError(f"secrets of users: environment variable {name} is not set.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
         raise InputError(f"secrets of users: environment variable {name} holds no JSON object of user and secret.")

@@ -70,6 +70,16 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         load(str(file), "source")
 
 
+@pytest.mark.parametrize("name", ["mirror.json", "mirror.yaml"])
+def test_a_file_may_begin_with_a_byte_order_mark_and_is_not_nested_without_end(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text('\ufeff{"name": "m", "source": "src", "target": "dst"}')
+    assert Mirror.from_file(file).name == "m"
+    file.write_text("[" * 100_000)
+    with pytest.raises(InputError, match=rf"{name}' is nested too deeply"):
+        Mirror.from_file(file)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

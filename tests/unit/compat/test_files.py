@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.compat import files
+from airflow_mirror.compat import connectors, files
 from airflow_mirror.compat.rows import Fate
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, InvalidSetting
 from airflow_mirror.mirror import Mirror
 
 PACKAGE = "org.apache.kafka.connect.mirror."
@@ -224,7 +224,24 @@ def test_a_drivers_file_and_connectors_are_not_mixed(tmp_path: Path) -> None:
             files.read(paths)
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "holds no JSON"), ("[1]", "must hold a connector")])
+@pytest.mark.parametrize("value", [["orders", "payments"], None, {"a": 1}])
+@pytest.mark.parametrize("key", ["topics", "topics.exclude"])
+def test_a_connectors_value_that_is_no_text_is_not_taken_for_one(key: str, value: Any, tmp_path: Path) -> None:
+    """A list would be a class of characters, and nothing would remove the default."""
+    file = write(tmp_path, json.dumps(connector("Source") | {key: value}), "c.json")
+    with pytest.raises(InvalidSetting, match=f"c.json': {key} has no text as its value. Write it as one text") as e:
+        files.read([file])
+    assert "payments" not in str(e.value)
+
+
+def test_connectors_may_begin_with_a_byte_order_mark_and_have_numbers_as_they_are_written(tmp_path: Path) -> None:
+    text = '\ufeff{"one": 1.10, "other": 1e400, "third": true}'
+    assert connectors.of_json(write(tmp_path, text, "c.json")) == [{"one": "1.10", "other": "1e400", "third": "true"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("{", "holds no JSON"), ("[1]", "must hold a connector"), ("[" * 100_000, "nested too deeply")]
+)
 def test_a_file_that_is_no_connector_is_named(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         files.read([write(tmp_path, text, "c.json")])
