@@ -208,8 +208,8 @@ def _expression(text: str) -> str:
 
 def _fields(given: _Given) -> dict[str, Any]:
     found: dict[str, Any] = {"source": "source", "target": "target", **_RECORDS_ALONE, **_topics_of(given)[0]}
-    if "--prefix" in given:
-        found |= {"policy": "prefix", "source_alias": given["--prefix"][0], "separator": ""}
+    if prefix := given.get("--prefix", [""])[0]:  # an empty one is none
+        found |= {"policy": "prefix", "source_alias": prefix, "separator": ""}
     if (keeps := _switch(given, "--preserve.partitions")) is not None:
         found["partitioning"] = "preserve" if keeps else "by_key"
     return found

@@ -83,6 +83,7 @@ def test_exactly_one_list_is_asked_for(files: list[str], lists: list[str]) -> No
 
 def test_a_prefix_is_put_before_the_name_and_nothing_in_between(files: list[str]) -> None:
     assert mirror([*files, "--whitelist=.*", "--prefix", "dc1_"]).naming.target_topic("test") == "dc1_test"
+    assert mirror([*files, "--whitelist=.*", "--prefix", ""]).naming.target_topic("test") == "test"
 
 
 @pytest.mark.parametrize(
