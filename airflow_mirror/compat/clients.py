@@ -127,9 +127,9 @@ def _login(key: str) -> Callable[[str, Settings], list[str]]:
 
 
 def _service(value: str, found: Settings) -> list[str]:
-    if (other := found.properties.setdefault(kerberos.SERVICE, value)) == value:
+    if found.properties.setdefault(kerberos.SERVICE, value) == value:
         return []
-    return [f": serviceName of sasl.jaas.config and {kerberos.SERVICE} are {value!r} and {other!r}. Remove one of them."]
+    return [f": serviceName of sasl.jaas.config and {kerberos.SERVICE} differ. Remove one of them."]
 
 
 def _host_names(value: str, found: Settings) -> list[str]:

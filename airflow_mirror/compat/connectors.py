@@ -65,10 +65,10 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
     providers = {key: value for config in configs for key, value in config.items() if key.startswith(_PROVIDERS)}
     named = [name.strip() for name in providers.get(_PROVIDERS, "").split(",")]
     by_flow: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
-    for config in configs:
+    for number, config in enumerate(configs, 1):
         kind = config.get("connector.class", "").strip().removeprefix(_PACKAGE)
         if kind not in (SOURCE, CHECKPOINT, HEARTBEAT):
-            problems.append(f"connector.class={kind or 'missing'}: no connector of MirrorMaker 2. Leave it out.")
+            problems.append(f"connector {number}: connector.class: no connector of MirrorMaker 2. Leave it out.")
             continue
         noticed += _noticed(kind, config, named, problems)
         pair = config.get("source.cluster.alias", "").strip(), config.get("target.cluster.alias", "target").strip()
@@ -94,10 +94,12 @@ def _noticed(
         # Connect lets a connector have converters of its own; providers are its worker's, brought along.
         row = WORKER.find(key) or (DRIVER.find(key) if key.startswith(_PROVIDERS) else row_in_flow(key))
         if row is None:
-            problems.append(f"{kind}: {key}: nobody knows it.{nearest(key, FLOW.keys)} Correct or remove it.")
+            meant = nearest(key, FLOW.keys)
+            shown = key if meant else "what stands there"  # perhaps the rest of a secret
+            problems.append(f"{kind}: {shown}: nobody knows it.{meant} Correct or remove it.")
             continue
         if row.key in WORKER.keys and row.refuses(value):
-            problems.append(f"{kind}: {key}={value.strip()}: {row.why}.")
+            problems.append(f"{kind}: {key}: {row.why}.")
         for reference in references(value):
             if reference[2:].partition(":")[0] not in providers:
                 problems.append(

@@ -5,7 +5,8 @@ What a flow gets is written as MirrorMaker writes it for its connectors: ``sourc
 the driver and the JSON of three connectors are one thing from here on (:mod:`.flows`).
 
 A flow's own key wins over one of the top level. MirrorMaker drops what it does not know, and what stands at a place where
-it does not look; here the first is refused, and the second named.
+it does not look; here the first is refused, and the second named. No problem quotes a value, whatever its key: where a
+line is misspelt or broken, nobody knows whether it is a secret.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ def read(entries: Iterable[Entry]) -> Declared:
     """Return what the entries of a file say."""
     problems, entries = list[str](), list(entries)
     lines = {entry.key: entry.line for entry in entries}
-    given = {entry.key: Given(_without_comment(entry, problems), entry.key) for entry in entries}
+    given = {entry.key: Given(_without_comment(entry), entry.key) for entry in entries}
     clusters = _clusters(given, problems)
     pairs = list(permutations(clusters, 2))
     enabled = [pair for pair in pairs if _is_enabled(given, pair, problems)]
     sorted_in = _Places(clusters, pairs, enabled)
+    problems[:0] = [_behind_a_value(entry, sorted_in) for entry in entries if _without_comment(entry) != entry.value]
     noticed = list[Noticed]()
     for key in given:
         found = sorted_in.row(key)
         if isinstance(found, str):
-            is_key = found != _NOBODY or any(_of_cluster(tail) for _, tail in _halves(key))  # else the rest of a secret?
-            shown = key if is_key else f"line {lines[key]}: what stands there"
+            shown = key if _is_key(key, found) else f"line {lines[key]}: what stands there"
             problems.append(f"{shown}: {found} Correct or remove it.")
             continue
         noticed.append(Noticed.by(found, key, given[key].value))
         if found.key in WORKER.keys and found.refuses(given[key].value):
-            problems.append(f"{key}={given[key].value.strip()}: {found.why}.")
+            problems.append(f"{key}: {found.why}.")
     top = {key: one for key, one in given.items() if not key.startswith(sorted_in.prefixes)}
     flows = {pair: _as_its_connectors_get_it(given, top, *pair) for pair in enabled}
     providers = {key: one.value for key, one in top.items() if key.startswith("config.providers")}
@@ -56,15 +57,25 @@ def read(entries: Iterable[Entry]) -> Declared:
     return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(problems), workers=workers)
 
 
-def _without_comment(entry: Entry, problems: list[str]) -> str:
+def _without_comment(entry: Entry) -> str:
     """Return the value as it was meant. In Java's syntax a comment behind a value is a part of it."""
-    if is_secret(entry.key) or not _BEHIND_A_VALUE.search(entry.value):
-        return entry.value
-    problems.append(
-        f"line {entry.line}: {entry.key}: Java knows no comment behind a value: MirrorMaker reads all of "
-        f"{entry.value!r}. Put the comment into a line of its own."
+    return entry.value if is_secret(entry.key) else _BEHIND_A_VALUE.sub("", entry.value)
+
+
+def _behind_a_value(entry: Entry, places: _Places) -> str:
+    named = f"{entry.key}: " if _is_key(entry.key, places.row(entry.key)) else ""
+    return (
+        f"line {entry.line}: {named}Java knows no comment behind a value: MirrorMaker reads it as part of the value. "
+        "Put the comment into a line of its own."
     )
-    return _BEHIND_A_VALUE.sub("", entry.value)
+
+
+def _is_key(key: str, found: Row | str) -> bool:
+    """Return whether ``key`` was meant for one; else it may be the rest of a secret whose line was broken.
+
+    :param found: what :meth:`_Places.row` says of it.
+    """
+    return found != _NOBODY or any(_of_cluster(tail) for _, tail in _halves(key))
 
 
 def _clusters(given: Mapping[str, Given], problems: list[str]) -> tuple[str, ...]:
@@ -84,9 +95,7 @@ def _is_enabled(given: Mapping[str, Given], pair: tuple[str, str], problems: lis
     if own is None:
         return False
     if (value := own.value.strip().lower()) not in _TRUE_OR_FALSE:
-        problem = (
-            f"{own.key}={own.value.strip()}: neither true nor false, so that MirrorMaker takes it for false. Say which."
-        )
+        problem = f"{own.key}: neither true nor false, so that MirrorMaker takes it for false. Say which."
         if problem not in problems:
             problems.append(problem)
     return value == "true"
@@ -135,7 +144,10 @@ class _Places:
 
     def _unknown_flow(self, key: str) -> str:
         source, _, rest = key.partition("->")
-        target = next((head for head, tail in _halves(rest) if row_in_flow(tail)), rest.split(".")[0])
+        target = next((head for head, tail in _halves(rest) if row_in_flow(tail)), None)
+        if target is None and not nearest(source, self._clusters):
+            return _NOBODY
+        target = target or rest.split(".")[0]
         wrong = [name for name in (source, target) if name not in self._clusters]
         if not wrong:
             return "a flow leads from one cluster to another."

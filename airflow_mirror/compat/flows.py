@@ -178,15 +178,15 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
     for key, one in keys.items():
         row, value = FLOW.find(key), providers.resolve(one.key, one.value).strip() if FLOW.find(key) else ""
         if row is not None and row.refuses(value):
-            problems.append(f"{one.key}={value}: {row.why}.")
+            problems.append(f"{one.key}: {row.why}.")
 
     def read(key: str, how: Callable[[str], T]) -> T | None:
-        """Return what a key means; None if that is among the problems now."""
+        """Return what a key means; None if that is among the problems now, without the value: it may be a secret."""
         value, called = value_of(key)
         try:
             return how(value)
         except ValueError as e:
-            problems.append(f"{called}={value}: {e}.")
+            problems.append(f"{called}: {e}.")
             return None
 
     for key, (name, how) in _READ.items():
@@ -244,7 +244,8 @@ def _patterns(field_name: str) -> Callable[[str], list[str]]:
         try:
             return list(patterns.parse(field_name, value, commas=field_name != "groups")) if value else []
         except InvalidField as e:
-            raise ValueError(f"{e.cause}. {e.remedy.rstrip('.')}") from None
+            cause = e.cause if e.__cause__ is None else "not a valid regular expression"  # re's own words quote it
+            raise ValueError(f"{cause}. {e.remedy.rstrip('.')}") from None
 
     return read
 

@@ -14,6 +14,8 @@ _NAME = MODULE.rpartition(".")[2]
 _USED = frozenset({"useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName"})
 # Nothing prompts here, keys are read from the keytab, and krb5.conf by each login.
 _WITHOUT_EFFECT = frozenset({"storeKey", "doNotPrompt", "debug", "refreshKrb5Config", "clearPass"})
+# What IBM's module knows.
+_OTHERS = frozenset({"credsType", "useCcache", "useDefaultCcache", "useDefaultKeytab"})
 _PASSWORD = "no password of another module is taken. Remove it, and log in by a keytab"
 _REFUSED = {  # with this value; the other one is the default
     "renewTGT": (
@@ -39,7 +41,8 @@ def settings_of(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         if (value := options.get(key, "")).lower() == refused
     ]
     left = sorted(options.keys() - _USED - _WITHOUT_EFFECT - _REFUSED.keys())
-    problems += [f"{', '.join(left)} of {_NAME} can't be kept. Remove it."] if left else []
+    known = ", ".join(one for one in left if one in _OTHERS) or "an option"  # else the rest of a value without quotes?
+    problems += [f"{known} of {_NAME} can't be kept. Remove it."] if left else []
     settings, problem = _proof(options)
     for key, name in (("principal", "sasl.kerberos.principal"), ("serviceName", SERVICE)):
         if key in options:
@@ -50,7 +53,8 @@ def settings_of(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 def missing(given: Mapping[str, str]) -> str | None:
     """Return what to say, behind ``security.protocol``, of a client whose login is in a file of its JVM; else None."""
     protocol, mechanism = (given.get(key, "").strip().upper() for key in ("security.protocol", "sasl.mechanism"))
-    if "sasl.jaas.config" in given or not protocol.startswith("SASL_") or mechanism not in ("", "GSSAPI"):
+    logs_in = protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+    if "sasl.jaas.config" in given or not logs_in or mechanism not in ("", "GSSAPI"):
         return None
     return f"={protocol}" + _ELSEWHERE.format(default="" if mechanism else ", Java's default mechanism,")
 

@@ -35,7 +35,8 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
 }
 # Options that change nothing here: botocore tries again by settings of its own.
 _WITHOUT_EFFECT = frozenset({"awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"})
-_KEYS = "awsRoleAccessKeyId, awsRoleSecretAccessKey, awsRoleSessionToken"
+_KEYS = ("awsRoleAccessKeyId", "awsRoleSecretAccessKey", "awsRoleSessionToken")
+_OTHERS = frozenset({*_KEYS, "tokenauth"})  # options that can't be kept, and are no secrets
 _METHOD, _MECHANISM_OF_MSK = "sasl.oauthbearer.method", "AWS_MSK_IAM"
 _HANDLERS = {
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler": "oidc",
@@ -92,19 +93,20 @@ def settings_of(entry: str) -> Found:
         return {}, ["not of the form 'Module required name=\"value\";'. Correct it; the closing semicolon belongs to it."]
     module, options = match[1], _options(match[2])
     name = module.rpartition(".")[2]
+    if module not in (*_MODULES, kerberos.MODULE):
+        known = ", ".join(one.rpartition(".")[2] for one in (*_MODULES, kerberos.MODULE))
+        return {}, [f"its module is code of Java. Known: {known}."]
     if options is None:
         return {}, [f"the options of {name} can't be read. Put each value between double quotes."]
     if module == kerberos.MODULE:
         return kerberos.settings_of(options)
-    if module not in _MODULES:
-        known = ", ".join(one.rpartition(".")[2] for one in (*_MODULES, kerberos.MODULE))
-        return {}, [f"{module} is code of Java. Known: {known}."]
     names = _MODULES[module]
     left = sorted(options.keys() - names.keys() - _WITHOUT_EFFECT)
+    shown = ", ".join(one for one in left if one in _OTHERS) or "an option"  # else the rest of a value without quotes?
     how = (
         "Give them to this host instead, by its environment or a profile." if left and left[0] in _KEYS else "Remove it."
     )
-    problems = [f"{', '.join(left)} of {name} can't be kept. {how}"] if left else []
+    problems = [f"{shown} of {name} can't be kept. {how}"] if left else []
     return {names[key]: value for key, value in options.items() if key in names}, problems
 
 

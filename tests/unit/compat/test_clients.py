@@ -187,7 +187,7 @@ def test_a_refused_key_passes_with_the_value_that_changes_nothing(key: str, valu
         ("sasl.jaas.config", f'{SCRAM} required username="u" password="hidden"', "the closing semicolon"),
         ("sasl.jaas.config", f'{SCRAM} required username="u" password="hidden;', "the options of ScramLoginModule"),
         ("sasl.jaas.config", f"{SCRAM} required password=hidden tokenauth=true;", "tokenauth of ScramLoginModule"),
-        ("sasl.jaas.config", "com.example.MyLoginModule required password=hidden;", "com.example.MyLoginModule is code"),
+        ("sasl.jaas.config", "com.example.MyLoginModule required password=hidden;", "its module is code of Java"),
         ("sasl.login.callback.handler.class", "com.example.Mine", "code of Java"),
         ("sasl.oauthbearer.assertion.private.key.passphrase", "hidden", "no login by assertion"),
         ("isolation.level", "serializable", "read_committed or read_uncommitted"),

@@ -213,7 +213,7 @@ def test_a_key_where_mirrormaker_does_not_look_is_named(key: str, text: str) -> 
         ("refresh.topic.enabled = true", "The nearest known is 'refresh.topics.enabled'."),
         ("us-west.consumr.isolation.level = x", "The nearest known is 'consumer.isolation.level'."),
         ("us-west->us-west.topics = x", "a flow leads from one cluster to another."),
-        ("us-west->us-east.enabled = yes", "us-west->us-east.enabled=yes: neither true nor false"),
+        ("us-west->us-east.enabled = yes", "us-west->us-east.enabled: neither true nor false"),
         ("eu.bootstrap.servers = x:1", "no cluster 'eu' in clusters."),
         ("key.converter = org.apache.kafka.connect.json.JsonConverter", "records pass as bytes"),
     ],

@@ -91,7 +91,7 @@ def test_all_findings_are_listed_at_once(tmp_path: Path) -> None:
     file = write(tmp_path, BOTH_WAYS + "topic = x\ndc-1->dc-2.transforms = y\n")
     with pytest.raises(InputError) as e:
         files.read([file])
-    assert [finding.partition(":")[0] for finding in findings(e.value, file)] == ["topic", "dc-1->dc-2.transforms=y"]
+    assert [finding.partition(":")[0] for finding in findings(e.value, file)] == ["topic", "dc-1->dc-2.transforms"]
 
 
 def test_a_file_without_an_enabled_flow_is_refused(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_what_is_wrong_with_connectors_is_named(tmp_path: Path) -> None:
         files.read([file])
     assert findings(e.value, file) == [
         "MirrorCheckpointConnector: topic: nobody knows it. The nearest known is 'topics'. Correct or remove it.",
-        "connector.class=com.example.Sink: no connector of MirrorMaker 2. Leave it out.",
+        "connector 3: connector.class: no connector of MirrorMaker 2. Leave it out.",
         "MirrorSourceConnector: none from A to B: nothing would be copied. Give its file, too.",
     ]
     file = write(tmp_path, json.dumps([connector("Source"), each[0] | {"topic": ""}, connector("Source")]), "c.json")

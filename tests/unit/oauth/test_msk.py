@@ -213,7 +213,7 @@ def test_file_of_a_java_client_becomes_the_same_login(kind: str, tmp_path: Path)
             {"sasl.jaas.config": f"{_JAVA}.IAMLoginModule required awsRoleAccessKeyId=hidden;"},
             "awsRoleAccessKeyId of IAMLoginModule can't be kept. Give them to this host",
         ),
-        ({"sasl.jaas.config": "com.example.Own required;"}, "com.example.Own is code of Java. Known: "),
+        ({"sasl.jaas.config": "com.example.Own required;"}, "its module is code of Java. Known: "),
         ({"sasl.client.callback.handler.class": "com.example.Own"}, "code of Java.*IAMClientCallbackHandler"),
         ({"sasl.mechanism": "AWS_MSK_IAM", "sasl.oauthbearer.method": "oidc"}, "method is not what sasl.mechanism says"),
     ],
