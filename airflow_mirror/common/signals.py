@@ -23,7 +23,10 @@ def set_in_handler(event: threading.Event) -> None:
 
 
 def stop_by_signals(event: threading.Event) -> None:
-    """Let SIGTERM and SIGINT set an event from now on, and end each :func:`pause`. To be called by the main thread."""
+    """Let SIGTERM and SIGINT set an event from now on, and end each :func:`pause`. To be called by the main thread.
+
+    One that came to another event before sets this one, too.
+    """
 
     def stop(*_: object) -> None:
         set_in_handler(_asked_to_stop)
@@ -31,6 +34,8 @@ def stop_by_signals(event: threading.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    if _asked_to_stop.is_set():
+        event.set()
 
 
 def pause(seconds: float) -> bool:

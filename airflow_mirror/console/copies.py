@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command, name_of
@@ -101,6 +102,7 @@ def _asked(kind: type[R], arguments: argparse.Namespace) -> R:
 
 def _waited_for(arguments: argparse.Namespace) -> TailRequest:
     """Return what is followed, once the clusters that have to say it are there."""
+    stop_by_signals(threading.Event())
     again = together.waited_for(arguments.fail_fast)
     return together.until_there(arguments.reverse_of or "follow", partial(_followed, arguments), again)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.arguments import R, request_of
 from airflow_mirror.jobs.driver.reporting import reporting
@@ -20,6 +20,10 @@ from airflow_mirror.jobs.runner.status import StatusFile
 
 # The summary, and the error or None.
 Outcome = tuple[dict[str, Any], MirrorError | None]
+
+
+class NotBegun(Exception):
+    """A signal came while a job waited for clusters that have to say what it is about: it ends well."""
 
 
 def run(
@@ -51,7 +55,8 @@ class Told:
 def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], told: Told) -> int:
     """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed).
 
-    :param asked: returns the request; what is wrong with it is reported as any error is.
+    :param asked: returns the request; what is wrong with it is reported as any error is. Where it, or ``work``, raises
+        :class:`NotBegun`, that is the end.
     """
     log_to_stderr()
     status = StatusFile(told.job_dir)
@@ -60,6 +65,8 @@ def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], 
     with reporting(told.report, told.target, status):
         try:
             summary, error = work(asked(), status)
+        except NotBegun:
+            summary, error = summarise([], 0.0), None
         except MirrorError as e:
             error = e
         if error is not None:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.compat import flags
 from airflow_mirror.compat.flags import CommandLine, Flow
 from airflow_mirror.config import load
@@ -62,6 +63,7 @@ def run(
     if not flags.is_old(argv):
         own = parse(argv)
         return entry.carry_out(partial(asked, own), work, entry.Told.by(own))
+    stop_by_signals(threading.Event())  # before a secret is written: nothing removes it when a signal ends the process
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-older-") as scratch:
         try:
             given = flags.read(argv)

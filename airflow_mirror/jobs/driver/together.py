@@ -9,14 +9,13 @@ import json
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
-from airflow_mirror.common.signals import stop_by_signals
+from airflow_mirror.common.signals import pause, stop_by_signals
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
@@ -77,7 +76,12 @@ def waited_for(fail_fast: bool | None) -> type[MirrorError] | tuple[()]:
 
 
 def until_there(name: str, ask: Callable[[], T], again: type[MirrorError] | tuple[()]) -> T:
-    """Return an answer that needs clusters, once they are there. :param again: after which errors it is asked again."""
+    """Return an answer that needs clusters, once they are there.
+
+    The caller has called :func:`.stop_by_signals`: while nobody hears, a signal ends the process where it stands.
+
+    :param again: after which errors it is asked again. :raises NotBegun: a signal came meanwhile.
+    """
     said = _complaints(name)
     while True:
         try:
@@ -86,7 +90,8 @@ def until_there(name: str, ask: Callable[[], T], again: type[MirrorError] | tupl
             if not isinstance(e, again):
                 raise
             said.of(e)
-            time.sleep(_AGAIN_S)
+            if not pause(_AGAIN_S):
+                raise entry.NotBegun from None
 
 
 def _complaints(name: str) -> Complaints:
@@ -109,12 +114,12 @@ def keep(
             return summarise([], 0.0), None
         except MirrorError as e:
             summary, error = {}, e
-        if stopping.is_set() or error is None:
-            if error is None:
-                log.info("%s has ended, as it was asked to", name)
+        if error is None:
+            log.info("%s has ended, as it was asked to", name)
             return summary, error
         if not isinstance(error, again):
             return summary, error
         said.of(error)
         if stopping.wait(_AGAIN_S):
-            return summary, error
+            only_waited = isinstance(error, ClusterUnreachable) and not summary
+            return (summarise([], 0.0), None) if only_waited else (summary, error)
