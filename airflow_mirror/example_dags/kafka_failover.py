@@ -24,7 +24,7 @@ __all__ = ["dag"]
 
 PARAMS = {
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of the cluster to promote."),
-    "mirror_name": Param(
+    "name": Param(
         "replication", type="string", minLength=1,
         description_md="Name of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",
     ),
@@ -49,7 +49,7 @@ PARAMS = {
         True, type="boolean", description_md="Ask a person, with the result of `check`, before anything is done.",
     ),
 }  # fmt: skip
-GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.mirror_name }}"}
+GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.name }}"}
 
 APPROVAL_TEXT = """The target is promoted: applications may write to it, and the mirror never copies into it again.
 
@@ -78,7 +78,7 @@ with DAG(
 
     approve_failover = ApprovalOperator(
         task_id="approve_failover",
-        subject="Fail {{ params.mirror_name }} over to {{ params.target }}?",
+        subject="Fail {{ params.name }} over to {{ params.target }}?",
         body=APPROVAL_TEXT,
         defaults="Reject",
         response_timeout=timedelta(days=1),

@@ -77,7 +77,7 @@ def failed_over(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> t
     plan = mirrored(source, target)
     source.kill(1)
     airflow.turn_on(DAG)
-    given = {"target": "e2e_target", "mirror_name": NAME, "source": "e2e_source", "open_by_default": "yes"}
+    given = {"target": "e2e_target", "name": NAME, "source": "e2e_source", "open_by_default": "yes"}
     run = airflow.trigger(DAG, given)
     airflow.wait_for_task(DAG, run, "approve_failover", ("awaiting_input",), timeout_s=1200)
     with ClusterAdmin(ClientConfig(target.admin_properties(), "target"), timeout_s=120) as there:

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.failover import check, returned, run
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
+from airflow_mirror.page import approvals
 from tests.provider.test_dags import DAGS
 
 
@@ -82,6 +83,18 @@ def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
     is_named = dag.get_task("is_source_named").python_callable
     assert [is_named(params={"source": source}) for source in ("src", None, "")] == [True, False, False]
     assert dag.max_active_runs > 1, "a run stands by for days, and another mirror may have to be failed over"
+
+
+@pytest.mark.parametrize("dag_id", approvals._BY_NAME)
+def test_an_approval_of_another_dag_stands_on_the_mirror_that_its_form_names(dag_id: str) -> None:
+    """Asked with what the form itself has, so that a field of another name is noticed."""
+    dag: Any = DagBag(str(DAGS)).dags[dag_id]
+    form = dict(dag.params)
+    its, other = ({"target_id": form["target"], "mirror": name, "dag": "planned"} for name in (form["name"], "another"))
+    waits = approvals.Approval(
+        dag=dag_id, run="r", task="approve", map_index=-1, subject="Go?", since=0.0, conf=form,
+    )  # fmt: skip
+    assert approvals.by_mirror([waits], [its, other], lambda dag: True) == {(its["target_id"], its["mirror"]): [waits]}
 
 
 def test_standing_by_ends_when_the_source_is_fenced(
