@@ -14,7 +14,7 @@ from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import InputError, LedgerOpen, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.findings import Checks, Finding, block, warn, worst_first
+from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, warn, worst_first
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
@@ -28,15 +28,21 @@ _LATER = "The cutover would refuse this after the whole copy."
 CHECKS = Checks[[CutoverRequest, ClusterAdmin, ClusterAdmin]](lambda request, *_: f"mirror {request.plan.mirror.name!r}")
 
 
-def with_foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
+def with_foreseen(
+    request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, *, is_wanted: bool = True
+) -> Plan:  # fmt: skip
     """Return the request's plan, with what its cutover would find by now; a plan that is blocked is not asked further.
 
+    :param is_wanted: False: nobody has asked for the cutover yet, so what would block it only warns.
     :raises TryAgain: a cluster does not answer.
     """
     plan = request.plan
     if plan.blocks:
         return plan
-    return replace(plan, findings=tuple(worst_first([*plan.findings, *foreseen(request, source, target)])))
+    found = foreseen(request, source, target)
+    if not is_wanted:
+        found = [replace(one, level=WARN) if one.level == BLOCK else one for one in found]
+    return replace(plan, findings=tuple(worst_first([*plan.findings, *found])))
 
 
 def foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:

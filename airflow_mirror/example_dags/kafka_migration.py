@@ -250,7 +250,8 @@ with DAG(
         plan = PlanMirrorOperator(
             task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}",
             fence="{{ params.fence }}", open_by_default=answer("open_by_default"),
-            accept_ledger_writers="{{ params.accept_ledger_writers or [] }}", pre_execute=known_params_only,
+            accept_ledger_writers="{{ params.accept_ledger_writers or [] }}",
+            cutover_wanted="{{ params.mode == 'migrate' }}", pre_execute=known_params_only,
         )  # fmt: skip
 
         @task.short_circuit

@@ -35,6 +35,7 @@ class PlanMirrorOperator(MirrorOperator):
     :param fence: of the cutover to come, as for CutoverOperator: what that would refuse whenever it came is a check of
         the plan, so that nobody hears of it after the copy; None asks nothing (templated).
     :param open_by_default: as for CutoverOperator; ``accept_ledger_writers`` likewise (templated).
+    :param cutover_wanted: False: the cutover may come one day, and what it would refuse only warns (templated).
     :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
@@ -52,16 +53,18 @@ class PlanMirrorOperator(MirrorOperator):
         "fence",
         "open_by_default",
         "accept_ledger_writers",
+        "cutover_wanted",
     )
     makes_plan = True
 
     def __init__(
         self, *, probe_target: bool | str = True, night: bool | str = False, trial_s: float | str = 0.0,
         tasks: int | str = 1, fence: str | None = None, open_by_default: bool | str | None = None,
-        accept_ledger_writers: Sequence[str] | str = (), **kwargs: Any,
+        accept_ledger_writers: Sequence[str] | str = (), cutover_wanted: bool | str = True, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.fence, self.open_by_default, self.accept_ledger_writers = fence, open_by_default, accept_ledger_writers
+        self.cutover_wanted = cutover_wanted
         self.probe_target, self.night, self.trial_s, self.tasks = probe_target, night, trial_s, tasks
 
     def _foreseen(self, plan: Plan, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
@@ -76,7 +79,7 @@ class PlanMirrorOperator(MirrorOperator):
             open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
             accept_ledger_writers=names(self.accept_ledger_writers),
         )  # fmt: skip
-        return with_foreseen(request, source, target)
+        return with_foreseen(request, source, target, is_wanted=flag("cutover_wanted", self.cutover_wanted))
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover.request import CutoverRequest
@@ -20,6 +21,7 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
+from tests.provider.test_dags import DAGS
 from tests.unit.plan.builders import a_mirror
 
 BLOCK = Finding("block", "retention_race", "topic 't'", "lost")
@@ -120,3 +122,12 @@ def test_what_the_cutover_to_come_would_refuse_blocks_the_plan(
     run(context, fence="acl", open_by_default="False", accept_ledger_writers="User:etl")
     assert (asked[1].open_by_default, asked[1].accept_ledger_writers) == (False, ["User:etl"])
     assert [f.check for f in world.kept[1].findings if f.level == "warn"] == ["cutover_fence"], "it stands in the plan"
+    run(context, fence="acl", cutover_wanted="False")
+    assert [f.check for f in world.kept[2].findings if f.level == "warn"] == ["cutover_fence"], "nobody asked for it yet"
+
+
+@pytest.mark.parametrize(("mode", "is_wanted"), [("plan", False), ("copy", False), ("migrate", True)])
+def test_a_run_that_cuts_nothing_over_is_not_blocked_by_its_cutover(mode: str, is_wanted: bool) -> None:
+    """On a source without authorizer, mode ``copy`` was refused for the sake of a fence that nobody had asked for."""
+    plan: Any = DagBag(str(DAGS)).dags["kafka_migration"].get_task("plan")
+    assert plan.render_template(plan.cutover_wanted, {"params": {"mode": mode}}) is is_wanted
