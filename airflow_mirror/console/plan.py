@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from airflow_mirror.console.clusters import add_both, add_fence, both_of, open_by_default
 from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.registries import prover_of
 from airflow_mirror.cutover.foreseen import with_foreseen
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, TopicsOwned
@@ -59,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 plan=plan, mirror=mirror, fence=arguments.fence, open_by_default=open_by_default(arguments),
                 accept_ledger_writers=[EVERYBODY],  # who may write there the plan itself says
             )  # fmt: skip
-            plan = with_foreseen(request, source, target)
+            plan = with_foreseen(request, source, target, partial(prover_of, arguments, mirror))
     print(plan.to_json() if arguments.json else render(plan), end="")
     return said([*map(str, plan.blocks), *refusals])
 

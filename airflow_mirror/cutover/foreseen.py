@@ -6,15 +6,28 @@ mend, and warns what somebody may still grant while the copy runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from airflow_mirror.cutover.fence import fence_of
-from airflow_mirror.cutover.request import CutoverRequest
-from airflow_mirror.errors import InputError, LedgerOpen, MirrorError, MissingRight
+from airflow_mirror.cutover.request import CutoverRequest, Prove
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SchemaProof
+from airflow_mirror.errors import ClusterUnreachable, InputError, LedgerOpen, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, warn, worst_first
+from airflow_mirror.plan.findings import (
+    BLOCK,
+    PASS,
+    WARN,
+    Checks,
+    Finding,
+    Questions,
+    block,
+    several,
+    warn,
+    well,
+    worst_first,
+)
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
@@ -22,44 +35,73 @@ from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.wording import count
 
+Prover = Callable[[], Prove | None]
+
 GRANT = "Grant it: 'airflow-mirror rights' prints the commands."
 _LATER = "The cutover would refuse this after the whole copy."
 
-CHECKS = Checks[[CutoverRequest, ClusterAdmin, ClusterAdmin]](lambda request, *_: f"mirror {request.plan.mirror.name!r}")
+_SCHEMAS = {  # by verdict: what is wrong, and what to do
+    MISSING: (
+        "the target's registry has no such schema: consumers there would stop",
+        "Move them: airflow-mirror move-schemas. 'airflow-mirror schemas' lists each.",
+    ),
+    DIFFERENT: (
+        "the id is another schema in the target's registry: consumers there would fail, or misread",
+        "Let the target have a registry that is empty, and move the schemas with their ids; or let producers write with "
+        "ids that the target's knows.",
+    ),
+}
+
+CHECKS = Checks[[CutoverRequest, ClusterAdmin, ClusterAdmin, SchemaProof | None]](
+    lambda request, *_: f"mirror {request.plan.mirror.name!r}"
+)
 
 
 def with_foreseen(
-    request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, *, is_wanted: bool = True
+    request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, prover: Prover, *, is_wanted: bool = True
 ) -> Plan:  # fmt: skip
     """Return the request's plan, with what its cutover would find by now; a plan that is blocked is not asked further.
 
+    :param prover: see :func:`foreseen`.
     :param is_wanted: False: nobody has asked for the cutover yet, so what would block it only warns.
     :raises TryAgain: a cluster does not answer.
     """
     plan = request.plan
     if plan.blocks:
         return plan
-    found = foreseen(request, source, target)
+    found = foreseen(request, source, target, prover)
     if not is_wanted:
         found = [replace(one, level=WARN) if one.level == BLOCK else one for one in found]
     return replace(plan, findings=tuple(worst_first([*plan.findings, *found])))
 
 
-def foreseen(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> list[Finding]:
+def foreseen(
+    request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, prover: Prover
+) -> list[Finding]:  # fmt: skip
     """Return what a cutover of the request's plan would find by now, blocks first. Only reads.
 
+    :param prover: returns what proves the schemas of the mirror; None: it names no registries.
     :raises TryAgain: a cluster does not answer.
     """
-    return worst_first(CHECKS.run({}, request, source, target))
+
+    def asked() -> SchemaProof | None:
+        prove = prover()
+        return None if prove is None else prove(request.plan, source)
+
+    to = Questions(ClusterUnreachable)
+    # The target's can't be started before the cutover of the topic that is its store.
+    moves = any(one.check == "registry_topics" and one.level != PASS for one in request.plan.findings)
+    schemas = None if moves else to.ask("cutover_schemas", asked)
+    return worst_first(CHECKS.run(to.unknown, request, source, target, schemas))
 
 
 @CHECKS.check("cutover", "can be cut over", first=True)
-def _possible(request: CutoverRequest, *_: ClusterAdmin) -> None:
+def _possible(request: CutoverRequest, *_: object) -> None:
     require_possible(request.plan)
 
 
 @CHECKS.check("cutover_fence", "the fence can be raised and lifted")
-def _fence(request: CutoverRequest, source: ClusterAdmin, _: ClusterAdmin) -> Iterator[Finding]:
+def _fence(request: CutoverRequest, source: ClusterAdmin, *_: object) -> Iterator[Finding]:
     try:
         fence_of(request.fence, source, request.open_by_default).intent([t.source_topic for t in request.plan.topics])
     except MissingRight as e:
@@ -69,7 +111,7 @@ def _fence(request: CutoverRequest, source: ClusterAdmin, _: ClusterAdmin) -> It
 
 
 @CHECKS.check("cutover_ledger", "nobody else may write to the target's ledger")
-def _ledger(request: CutoverRequest, _: ClusterAdmin, target: ClusterAdmin) -> Iterator[Finding]:
+def _ledger(request: CutoverRequest, _: object, target: ClusterAdmin, *more: object) -> Iterator[Finding]:
     try:
         require_alone_in_ledger(request.plan.mirror, target, request.accept_ledger_writers)
     except LedgerOpen as e:
@@ -77,7 +119,7 @@ def _ledger(request: CutoverRequest, _: ClusterAdmin, target: ClusterAdmin) -> I
 
 
 @CHECKS.check("cutover_rights", "the rights of a cutover are granted")
-def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin) -> Iterator[Finding]:
+def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, _: object) -> Iterator[Finding]:
     try:
         missing, _ = lacking(CUTOVER, request.plan, request.plan.positions, source=source, target=target)
     except MirrorError as e:
@@ -85,6 +127,12 @@ def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin)
         return
     for right in missing:
         yield warn(str(right), f"{GRANT} {_LATER}", about_right(right))
+
+
+@CHECKS.check("cutover_schemas", about="both registries")
+def _schemas(request: CutoverRequest, _: object, target: object, schemas: SchemaProof | None) -> Iterator[Finding]:
+    if schemas is not None:
+        yield from of_schemas(schemas)
 
 
 # --- shared with the cutover's own checks -------------------------------------------------------------------------------
@@ -115,6 +163,19 @@ def require_alone_in_ledger(mirror: Mirror, target: ClusterAdmin, accepted: Coll
         raise LedgerOpen(
             target.role, [str(one) for one in others], (w.principal for w in others), (w.command for w in others)
         )
+
+
+def of_schemas(found: SchemaProof) -> Iterator[Finding]:
+    """Yield what is wrong with the ids in a sample of the topics, or that all is well."""
+    for verdict, (what, remedy) in _SCHEMAS.items():
+        yield from several(block, [row for row in found.rows if row.verdict == verdict], "schema id", what, remedy)
+    if not found.rows:
+        yield warn(
+            f"none of {count(found.records, 'record')} carries an id that the source's registry knows: nothing is proven",
+            "Look whether source_registry is the registry of these producers.",
+        )
+    elif not found.wrong:
+        yield well(f"{count(len(found.rows), 'id')} in {count(found.records, 'record')} mean the same on both sides")
 
 
 def about_right(right: Lacking) -> str:

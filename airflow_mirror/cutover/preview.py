@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
-from airflow_mirror.cutover.foreseen import GRANT, about_right
+from airflow_mirror.cutover.foreseen import GRANT, about_right, of_schemas
 from airflow_mirror.cutover.request import Limits
-from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING
 from airflow_mirror.cutover.seen import CutoverFacts
 from airflow_mirror.errors import CutoverBlocked
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits
@@ -35,17 +34,6 @@ from airflow_mirror.wording import count, size, some
 
 CHECKS = Checks[CutoverFacts, Limits]("both clusters", hidden=WARN)
 _FREE_BYTES = HealthLimits().min_free_bytes
-_SCHEMAS = {  # by verdict: what is wrong, and what to do
-    MISSING: (
-        "the target's registry has no such schema: consumers there would stop",
-        "Move them: airflow-mirror move-schemas. 'airflow-mirror schemas' lists each.",
-    ),
-    DIFFERENT: (
-        "the id is another schema in the target's registry: consumers there would fail, or misread",
-        "Let the target have a registry that is empty, and move the schemas with their ids; or let producers write with "
-        "ids that the target's knows.",
-    ),
-}
 _START_TAIL = "Start the tail (StartMirrorOperator, mode='tail'), and wait until it has caught up."
 
 
@@ -246,18 +234,8 @@ def _disk(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 
 @CHECKS.check("schemas", about="both registries")
 def _schemas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
-    found = facts.schemas
-    if found is None:
-        return
-    for verdict, (what, remedy) in _SCHEMAS.items():
-        yield from several(block, [row for row in found.rows if row.verdict == verdict], "schema id", what, remedy)
-    if not found.rows:
-        yield warn(
-            f"none of {count(found.records, 'record')} carries an id that the source's registry knows: nothing is proven",
-            "Look whether source_registry is the registry of these producers.",
-        )
-    elif not found.wrong:
-        yield well(f"{count(len(found.rows), 'id')} in {count(found.records, 'record')} mean the same on both sides")
+    if facts.schemas is not None:
+        yield from of_schemas(facts.schemas)
 
 
 @CHECKS.check("length", about="fence")

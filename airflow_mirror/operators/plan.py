@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import plans_of
@@ -71,6 +72,8 @@ class PlanMirrorOperator(MirrorOperator):
         """Return the plan with what the cutover to come would refuse, if there is one."""
         from airflow_mirror.cutover.foreseen import with_foreseen
         from airflow_mirror.cutover.request import CutoverRequest
+        from airflow_mirror.extras.schemas.proof import prover
+        from airflow_mirror.hooks.registries import registry_of
 
         if self.fence is None:
             return plan
@@ -79,7 +82,8 @@ class PlanMirrorOperator(MirrorOperator):
             open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
             accept_ledger_writers=names(self.accept_ledger_writers),
         )  # fmt: skip
-        return with_foreseen(request, source, target, is_wanted=flag("cutover_wanted", self.cutover_wanted))
+        prove, is_wanted = partial(prover, mirror, registry_of), flag("cutover_wanted", self.cutover_wanted)
+        return with_foreseen(request, source, target, prove, is_wanted=is_wanted)
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.

@@ -10,11 +10,13 @@ import pytest
 from airflow_mirror.cutover import foreseen as module
 from airflow_mirror.cutover.foreseen import foreseen
 from airflow_mirror.cutover.request import CutoverRequest
-from airflow_mirror.errors import MissingRight
+from airflow_mirror.cutover.schema_ids import MISSING, SAME, SchemaProof, SchemaRow
+from airflow_mirror.errors import BrokerError, InputError, MissingRight, TryAgain
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.findings import warn
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import rule
@@ -40,9 +42,9 @@ def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
 
 def asked(source: Any = None, **fields: Any) -> list[str]:
     """Return the findings as level and check; of those that are well, nothing."""
-    plan = fields.pop("plan", a_plan("orders"))
+    plan, prover = fields.pop("plan", a_plan("orders")), fields.pop("prover", lambda: None)
     request = CutoverRequest(plan=plan, mirror=plan.mirror, **fields)
-    made = foreseen(request, source or Cluster(open_by_default=True), Cluster())  # type: ignore[arg-type]
+    made = foreseen(request, source or Cluster(open_by_default=True), Cluster(), prover)  # type: ignore[arg-type]
     return [f"{one.level} {one.check}" for one in made if one.level != "pass"]
 
 
@@ -101,3 +103,38 @@ def test_a_mirror_that_can_not_be_cut_over_says_so_at_once() -> None:
         a_plan("orders"), mirror=Mirror(name="m", source="a", target="b", offsets="mapped", partitioning="by_key")
     )
     assert asked(plan=by_key) == ["block cutover"]
+
+
+def proven(*verdicts: str) -> Any:
+    """Return what proves one id for each verdict."""
+    rows = [SchemaRow(topic="orders", part="value", id=i, subjects=(), verdict=one) for i, one in enumerate(verdicts)]
+    return lambda: lambda *_: SchemaProof(rows=rows, records=9, without=())
+
+
+def fails(error: Exception) -> Any:
+    """Return what raises an error instead of a proof."""
+
+    def prove(*_: object) -> SchemaProof:
+        raise error
+
+    return lambda: prove
+
+
+def test_registries_are_asked_before_the_copy() -> None:
+    """They were asked by the preview, after the whole copy and its comparison."""
+    assert asked(prover=proven(SAME)) == []
+    assert asked(prover=proven(SAME, MISSING)) == ["block cutover_schemas"]
+    assert asked(prover=fails(TryAgain("the registry does not answer"))) == ["block cutover_schemas"]
+    assert asked(prover=fails(BrokerError("ask the registry", 401, "UNAUTHORIZED"))) == ["block cutover_schemas"]
+
+    def nowhere() -> Any:
+        raise InputError("target registry 'x'", "neither an address nor a connection")
+
+    assert asked(prover=nowhere) == ["block cutover_schemas"]
+
+
+def test_a_registry_whose_store_is_copied_is_not_asked_before_the_copy() -> None:
+    """It can be started only once the cutover has opened that topic."""
+    store = replace(warn("a schema registry keeps its schemas there"), check="registry_topics")
+    moving = replace(a_plan("_schemas"), findings=(store,))
+    assert asked(plan=moving, prover=fails(TryAgain("not started"))) == []
