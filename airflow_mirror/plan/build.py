@@ -39,7 +39,7 @@ from airflow_mirror.plan.registry_topics import registry_topics
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
-from airflow_mirror.plan.targets import kind_of
+from airflow_mirror.plan.targets import contradicts, kind_of
 from airflow_mirror.plan.upstream import read_upstream
 
 
@@ -92,8 +92,10 @@ def build(
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
-    there = replace(there, kind=kind_of(mirror.target_kind, target.config.bootstrap))
-    if forbidden := there.managed is not None and bool(there.managed.forbids):
+    by_address = kind_of("auto", target.config.bootstrap)
+    there = replace(there, kind=kind_of(mirror.target_kind, target.config.bootstrap), kind_by_address=by_address)
+    forbidden = there.managed is not None and bool(there.managed.forbids) or contradicts(mirror.target_kind, by_address)
+    if forbidden:
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(
         read_source(mirror, source, names, before.begun), lost=brokers.lost, drops_old_clients=brokers.drops_old_clients,

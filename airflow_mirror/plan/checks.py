@@ -13,6 +13,7 @@ from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.situation import Situation, each_topic
+from airflow_mirror.plan.targets import KINDS, contradicts
 from airflow_mirror.wording import count, some
 
 # The longest transaction timeout that the writer lease requests for its transactional id
@@ -42,10 +43,23 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
     "target_kind", "it is of no kind of managed cluster that is known", about="target cluster", of="mirror", first=True
 )
 def _target_kind(s: Situation) -> Iterator[Finding]:
-    kind = s.target.managed
-    if kind is None:
+    kind, told, by_address = s.target.managed, s.mirror.target_kind, s.target.kind_by_address
+    if contradicts(told, by_address):
+        yield block(
+            f"target_kind says {KINDS[told].title}, and its addresses are those of {KINDS[by_address or ''].title}",
+            "What one fixes another doesn't, and nothing was asked or written. Correct the target's connection, or set "
+            f"target_kind of the Mirror to {by_address!r} or 'auto'; 'kafka' if its addresses mislead.",
+        )
         return
-    by = "by its addresses" if s.mirror.target_kind == "auto" else "as target_kind says"
+    if kind is None:
+        if by_address is not None:
+            yield warn(
+                "target_kind says that it is no managed cluster, and its addresses are those of "
+                f"{KINDS[by_address].title}: what that fixes or forbids is not looked at",
+                f"If it is one, set target_kind of the Mirror to {by_address!r} or 'auto'.",
+            )
+        return
+    by = "by its addresses" if told == "auto" else "as target_kind says"
     for why in kind.forbids:
         yield block(
             f"it is {kind.title}, {by}, and {why}",

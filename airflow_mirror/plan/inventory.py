@@ -103,6 +103,7 @@ class Inventory:
     :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
+    :param kind_by_address: likewise, as its addresses alone say.
     :param lost: what its brokers are too old to report; of the source only. :param drops_old_clients: likewise.
     """
 
@@ -133,6 +134,7 @@ class Inventory:
     gone: tuple[str, ...] = ()
     group_ids: tuple[str, ...] = ()
     kind: str | None = None
+    kind_by_address: str | None = None
     lost: Sequence[Without] = ()
     drops_old_clients: bool = False
 

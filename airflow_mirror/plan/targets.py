@@ -37,11 +37,13 @@ class Managed:
 
     :param title: as its owner calls it.
     :param address: what the name of a broker's host ends with, as a regular expression; empty: it is told alone.
+    :param addressed_as: the kind whose addresses it has, where it has none of its own; empty: nobody knows them.
     :param facts: what it fixes, forbids or lacks.
     """
 
     title: str
     address: str = ""
+    addressed_as: str = ""
     ledger: Fact = NOT_KNOWN
     lease: Fact = NOT_KNOWN
     facts: tuple[Fact, ...] = ()
@@ -73,7 +75,7 @@ KINDS: Mapping[str, Managed] = {
         title="Amazon MSK, standard brokers", address=r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", facts=(_BY_IAM,),
     ),
     "msk-express": Managed(
-        title="Amazon MSK, Express brokers",
+        title="Amazon MSK, Express brokers", addressed_as="msk",
         ledger=Fact(_NO_WAY, _EXPRESS, forbids=True),
         facts=(
             _BY_IAM,
@@ -143,3 +145,12 @@ def kind_of(told: str, bootstrap: str) -> str | None:
         return told if told in KINDS else None
     hosts = [host.lower().rstrip(".") for host, _ in parse_bootstrap(bootstrap)]
     return next((n for n, k in KINDS.items() if k.address and any(re.search(k.address + "$", h) for h in hosts)), None)
+
+
+def contradicts(told: str, by_address: str | None) -> bool:
+    """Return whether a cluster's addresses are those of another kind than the one that was told.
+
+    :param told: the Mirror's ``target_kind``. ``kafka`` contradicts nothing: it says that addresses mislead.
+    :param by_address: :func:`kind_of` them; None: of a proxy or a private name, which say nothing.
+    """
+    return told in KINDS and by_address not in (None, told, KINDS[told].addressed_as)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.plan.target_configs import try_configs
+from airflow_mirror.plan.targets import KINDS
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.group_translation import translate_positions
 from airflow_mirror.sync.groups import commit_groups, read_positions
@@ -184,15 +186,24 @@ def test_what_the_target_has_against_one_topic_blocks_that_one(
     assert ".payments" not in str(e.value)
 
 
-def test_target_on_which_no_ledger_can_live_is_refused_before_anything_is_tried_on_it(
-    make: Any, source: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("event-hubs", "it is Azure Event Hubs, as target_kind says.*ledger can't be"),
+        ("aiven", "target_kind says Aiven for Apache Kafka, and its addresses are those of Google"),
+    ],
+)
+def test_target_on_which_no_ledger_can_live_or_of_another_kind_is_refused_before_anything_is_tried_on_it(
+    make: Any, source: Any, target: Any, kind: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scratch topic as well: such a cluster has answers of its own, and each would be told as another cause."""
     topic, sent = make(source), list[str]()
+    if kind == "aiven":
+        monkeypatch.setitem(KINDS, "google", replace(KINDS["google"], address=r"localhost|127\.0\.0\.\d+"))  # type: ignore[misc]
     for name in ("create_topics", "refused_topics", "delete_topics", "alter_topic_configs"):
         monkeypatch.setattr(ClusterAdmin, name, lambda *_, name=name, **__: sent.append(name))
-    with pytest.raises(InputError, match=r"(?s)1 check.*it is Azure Event Hubs, as target_kind says.*ledger can't be"):
-        build(mirror_of(topic, target_kind="event-hubs"), source, target).raise_if_blocked()
+    with pytest.raises(InputError, match=rf"(?s)1 check.*{says}"):
+        build(mirror_of(topic, target_kind=kind), source, target).raise_if_blocked()
     assert sent == []
 
 

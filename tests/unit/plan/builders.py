@@ -61,7 +61,8 @@ def a_topic(
 def a_cluster(
     *topics: Any, cluster_id: str = "c1", brokers: int = 3, groups: dict[str, Any] | None = None,
     auto_create: str = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None,
-    sizes: Any = "none", usable_bytes: Any = None, quotas: Any = "none", kind: str | None = None, **broker: Any,
+    sizes: Any = "none", usable_bytes: Any = None, quotas: Any = "none", kind: str | None = None,
+    kind_by_address: str | None = None, **broker: Any,
 ) -> Inventory:  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
@@ -83,6 +84,7 @@ def a_cluster(
         usable_bytes=dict.fromkeys(range(1, brokers + 1), 10**12) if usable_bytes is None else usable_bytes,
         quotas={} if quotas == "none" else quotas,
         kind=kind,
+        kind_by_address=kind_by_address,
     )
 
 

@@ -41,8 +41,8 @@ def test_kind_by_addresses(bootstrap: str, kind: str | None) -> None:
     assert kind_of("msk-express", bootstrap) == "msk-express" and kind_of("kafka", bootstrap) is None
 
 
-def found(kind: str | None, told: str = "auto") -> list[Finding]:
-    target = a_cluster(cluster_id="c2", kind=kind)
+def found(kind: str | None, told: str = "auto", by_address: str | None = None) -> list[Finding]:
+    target = a_cluster(cluster_id="c2", kind=kind, kind_by_address=by_address)
     plan = decide(a_mirror(target_kind=told), a_cluster(a_topic("orders")), target, (), NOW)
     return [finding for finding in plan.findings if finding.check == "target_kind"]
 
@@ -62,6 +62,29 @@ def test_what_another_kind_fixes_is_told_and_a_cluster_of_no_kind_passes() -> No
     assert told.level == "pass" and "it is Confluent Cloud, as target_kind says: `cleanup.policy`" in told.evidence
     assert found("aiven")[0].evidence.endswith("nothing is known that it forbids")
     assert [finding.level for finding in found(None)] == ["pass"]
+
+
+def test_kind_that_the_addresses_contradict_is_refused_with_both_names() -> None:
+    (block,) = found("aiven", "aiven", "confluent-cloud")
+    assert block.level == "block" and "says Aiven for Apache Kafka, and" in block.evidence
+    assert block.evidence.endswith("are those of Confluent Cloud") and "'confluent-cloud' or 'auto'" in block.remedy
+    (block,) = found("event-hubs", "event-hubs", "msk")  # what it forbids is not said of a cluster that it is not
+    assert "are those of Amazon MSK, standard brokers" in block.evidence
+
+
+@pytest.mark.parametrize(("told", "by_address"), [("aiven", None), ("aiven", "aiven"), ("msk-express", "msk")])
+def test_kind_that_the_addresses_do_not_contradict_is_taken(told: str, by_address: str | None) -> None:
+    (finding,) = found(told, told, by_address)
+    assert f"it is {KINDS[told].title}, as target_kind says" in finding.evidence
+
+
+def test_who_says_that_addresses_mislead_is_told_what_is_not_looked_at() -> None:
+    (warning,) = found(None, "kafka", "aiven")
+    assert warning.level == "warn" and "Aiven for Apache Kafka: what that fixes" in warning.evidence
+
+
+def test_every_kind_knows_whose_addresses_it_has() -> None:
+    assert all(kind.address or KINDS[kind.addressed_as].address for kind in KINDS.values())
 
 
 @pytest.mark.parametrize(("fields", "replicas"), [({}, 3), ({"replication_factor": 2}, 2)])
