@@ -52,6 +52,11 @@ class TopicState:
         return entry.value if entry else None
 
     @property
+    def tiered(self) -> bool:
+        """Whether brokers have the newest part of its log alone; see :func:`is_tiered`."""
+        return is_tiered(self.configs)
+
+    @property
     def compacts(self) -> bool:
         """Whether its log is compacted."""
         return "compact" in (self.config("cleanup.policy") or "")
@@ -92,6 +97,8 @@ class Inventory:
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
         only, empty if the principal may not read it.
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
+    :param local_sizes: topics in tiered storage of which ``sizes`` has what lies on brokers alone, sorted; of the source
+        only.
     :param usable_bytes: free disk by broker, None where it is not told; of the target only, empty if the principal may
         not ask.
     :param names: all topics there are; empty: not read. Of the source only, as are the next two.
@@ -124,6 +131,7 @@ class Inventory:
     unfit_traces: Mapping[str, str] = field(default_factory=dict)
     again: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] | None = None
+    local_sizes: tuple[str, ...] = ()
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     ledger_writers: tuple[Writer, ...] = ()
     refused: Mapping[str, Refusal] = field(default_factory=dict)
@@ -266,14 +274,27 @@ def _sizes(admin: ClusterAdmin, topics: Mapping[str, TopicState]) -> dict[str, i
     return found
 
 
+def is_tiered(configs: Mapping[str, ConfigEntry]) -> bool:
+    """Return whether a topic with these settings is in tiered storage: log directories hold only the local part of it."""
+    entry = configs.get("remote.storage.enable")
+    return entry is not None and entry.value == "true"
+
+
 def with_remote(source: Inventory, sampled: Mapping[str, int]) -> Inventory:
     """Return the source with the sizes of topics in tiered storage as they were sampled: brokers count what is local.
 
-    :param sampled: bytes to copy, by topic.
+    :param sampled: bytes to copy, by topic; of those that are missing only the local part is known.
     """
-    tiered = (name for name, state in source.topics.items() if state.config("remote.storage.enable") == "true")
+    if source.sizes is None:
+        return source
+    tiered = [name for name, state in source.topics.items() if state.tiered]
     remote = {name: sampled[name] for name in tiered if name in sampled}
-    return source if source.sizes is None else replace(source, sizes={**source.sizes, **remote})
+    local = (
+        n
+        for n in tiered
+        if n not in sampled and any(source.topics[n].ends[p] > at for p, at in source.topics[n].begins.items())
+    )
+    return replace(source, sizes={**source.sizes, **remote}, local_sizes=tuple(sorted(local)))
 
 
 def _quotas(admin: ClusterAdmin) -> Mapping[QuotaEntity, Mapping[str, float]] | None:

@@ -30,7 +30,9 @@ def _disk(s: Situation) -> Iterator[Finding]:
     needed = sum(replicas * bytes_ for replicas, bytes_ in left)
     free = {broker: usable for broker, usable in by_broker.items() if usable is not None}
     total = sum(free.values())
-    evidence = f"the copy takes {size(needed)} with all replicas; the target's brokers have {size(total)} free"
+    local = s.source.local_sizes
+    takes = f"{'at least ' if local else ''}{size(needed)}"
+    evidence = f"the copy takes {takes} with all replicas; the target's brokers have {size(total)} free"
     if needed > total:
         yield block(evidence, "Free disk there, or mirror fewer topics.")
     elif needed > _CROWDED * total or any(needed / len(free) > usable for usable in free.values()):
@@ -38,6 +40,11 @@ def _disk(s: Situation) -> Iterator[Finding]:
         yield warn(
             f"{evidence}, broker {least} {size(free[least])} of it",
             "More records arrive while the mirror writes, and replicas are not spread evenly. Free disk before that.",
+        )
+    elif local:
+        yield warn(
+            f"{evidence}; how much lies in tiered storage is not known of {some(local)}",
+            "No sample of them could be read. Plan again, or compare what the remote store holds with what is free.",
         )
 
 

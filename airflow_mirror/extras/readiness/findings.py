@@ -60,10 +60,12 @@ def _retention_race(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]
             worst = urgent(races)[0]
             evidence = f"{what}: {count(len(races), 'partition')}, {worst}"
             yield Finding(worst.level, "", f"topic {topic!r}", evidence, remedy)
+    known = {tp.topic for tp in seen.sizes}
     yield from several(
-        warn, [t for t, limit in seen.limits.items() if limit.retention_bytes is not None and not seen.sizes], "topic",
+        warn, [t for t, limit in seen.limits.items() if limit.retention_bytes is not None and t not in known], "topic",
         "retention.bytes deletes records, and sizes of logs are not known",
-        "Grant DESCRIBE on the cluster, or compare by hand what is written with what is kept.",
+        "Grant DESCRIBE on the cluster, and READ on topics in tiered storage, of which samples tell; or compare by hand "
+        "what is written with what is kept.",
     )  # fmt: skip
 
 

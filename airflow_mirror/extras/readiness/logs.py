@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_mirror.common.partition import TopicPartition
@@ -103,13 +103,31 @@ def expiring(
     return found
 
 
+def with_remote(
+    sizes: Offsets, tiered: Collection[str], sampled: Mapping[str, int], starts: Offsets, ends: Offsets
+) -> dict[TopicPartition, int]:
+    """Return bytes of logs with those of topics in tiered storage as they were sampled.
+
+    Log directories hold the local part alone. Taken for all, an offset would seem small, and what ``retention.bytes``
+    keeps large: records would be lost that seemed safe.
+
+    :param sampled: bytes of whole topics; of those that are missing nothing is known, and their partitions are left out.
+    """
+    lengths = {tp: max(0, ends[tp] - start) for tp, start in starts.items() if tp in ends}
+    found = {tp: size for tp, size in sizes.items() if tp.topic not in tiered}
+    for topic in sampled.keys() & set(tiered):
+        its = {tp: length for tp, length in lengths.items() if tp.topic == topic}
+        found |= {tp: round(sampled[topic] * length / max(1, sum(its.values()))) for tp, length in its.items()}
+    return found
+
+
 def logs(
     plan: Plan, before: Moment, after: Moment, watched_s: float, starts: Offsets, limits: Mapping[str, Limits],
     expires: Mapping[TopicPartition, list[tuple[float, int]]], sizes: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, Log]:  # fmt: skip
     """Return each partition that both looks saw.
 
-    :param starts: log starts. :param sizes: bytes of logs; empty: nobody tells. Then what size deletes is not known.
+    :param starts: log starts. :param sizes: bytes of logs; missing: nobody tells. Then what size deletes is not known.
     """
     found, planned = {}, begins(plan)
     for tp in sorted(before.ends.keys() & after.ends.keys() & starts.keys()):

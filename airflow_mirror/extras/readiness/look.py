@@ -16,8 +16,9 @@ from airflow_mirror.extras.readiness.race import Log
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-from airflow_mirror.plan import Plan
+from airflow_mirror.plan import Plan, holes
 from airflow_mirror.plan.findings import Questions
+from airflow_mirror.plan.inventory import is_tiered, read_topics
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.topology import ProducerState
 
@@ -35,7 +36,7 @@ class ReadinessFacts:
     :param at_ms: when, by our clock. :param topics: all visible names of the source, with internal ones, sorted.
     :param positions: committed positions by group.
     :param logs: the partitions of the mirror's topics. :param limits: what deletes records, by topic.
-    :param sizes: bytes of their logs; empty: nobody may know.
+    :param sizes: bytes of their logs, with what lies in tiered storage; missing: nobody may know.
     :param producers: that partition leaders remember. :param transactional_ids: by producer id.
     :param modes: of the Schema Registry, by subject.
     :param unknown: errors by their questions. :param unseen: what could not be read, each with its reason.
@@ -77,9 +78,12 @@ def look(
     configs = to.ask(CONFIGS, lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
+    ends = {tp: before.ends[tp] for tp in known}
     sizes = to.ask("sizes of logs", lambda: source.wire.log_sizes(known)) or {}
     starts = to.ask(STARTS, lambda: source.offsets(known, "earliest")) or {}
-    ends = {tp: before.ends[tp] for tp in known}
+    if tiered := [name for name, one in configs.items() if is_tiered(one)]:
+        sampled = to.ask("sizes of topics in tiered storage", lambda: _sampled(source, tiered)) or {}
+        sizes = logs.with_remote(sizes, tiered, sampled, starts, ends)
     expires = to.ask(EXPIRES, lambda: logs.expiring(source, ends, limits, at_ms))
     states = to.ask(PRODUCERS, lambda: source.wire.describe_producers(logs.begins(plan))) or {}
     hidden = list[str]()
@@ -95,6 +99,11 @@ def look(
         limits=limits, sizes=sizes, producers=states, transactional_ids=ids, modes=modes or {},
         unknown=to.unknown, unseen=[*said(to.unknown), *hidden],
     )  # fmt: skip
+
+
+def _sampled(source: ClusterAdmin, topics: Sequence[str]) -> Mapping[str, int]:
+    """Return the bytes of whole logs, by topic, as samples say; topics of which none could be read are missing."""
+    return holes.sample(source.config, read_topics(source, topics), committed=False).bytes
 
 
 def said(unknown: Mapping[str, MirrorError]) -> list[str]:

@@ -5,7 +5,8 @@ Otherwise it is estimated from one batch in the middle of the range to copy. If 
 in part before, the size is scaled by the share of the offsets. Each broker gets a few requests, whatever the number of
 partitions: a thousand take well below a second.
 
-Weights only balance the work. A failure here costs balance, never the job.
+Weights only balance the work. A failure here costs balance, never the job. So does a topic in tiered storage, of which
+leaders report the local part alone: it weighs too little.
 """
 
 from __future__ import annotations

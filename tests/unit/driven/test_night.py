@@ -158,6 +158,22 @@ def test_sizes_of_logs_make_offsets_of_bytes(world: World, monkeypatch: pytest.M
     assert found.room == pytest.approx(1000 * 50 / size) and found.segment == pytest.approx(500 * 50 / size)
 
 
+def test_local_part_of_a_tiered_log_is_not_taken_for_all_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers have a tenth of it on their disks: retention.bytes seemed to keep ten times as many offsets."""
+    settings = {"retention.bytes": "1000", "segment.bytes": "500", "remote.storage.enable": "true"}
+    monkeypatch.setattr(Admin, "settings", settings)
+    world.write(50)
+    wire = world.admins[0].wire
+    whole = wire.log_sizes([T0])[T0]
+    monkeypatch.setattr(wire, "log_sizes", lambda tps: {tp: whole // 10 if tp == T0 else 0 for tp in tps})
+    seen = world.look()
+    assert seen.sizes[T0] == pytest.approx(whole, rel=0.1) and seen.sizes[T1] == 0
+    assert seen.logs[T0].room == pytest.approx(1000 * 50 / whole, rel=0.1)
+    world.source.script.on("Fetch", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
+    unread = world.look()
+    assert T0 not in unread.sizes and unread.logs[T0].room is None and unread.logs[T0].offset_bytes is None
+
+
 def test_what_may_not_be_read_is_listed_and_nothing_else_is_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

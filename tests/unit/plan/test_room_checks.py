@@ -34,8 +34,22 @@ def test_tiered_topic_counts_with_what_samples_say_and_not_with_what_lies_on_bro
         a_topic(name, remote_storage_enable=tiered) for name, tiered in zip(sizes, ("true", "false", "true"), strict=True)
     ]
     found = with_remote(a_cluster(*topics, sizes=sizes), sampled).sizes
+    assert with_remote(a_cluster(*topics, sizes=sizes), sampled).local_sizes == ("unread",)
     assert found == {"orders": 30 * GB, "plain": GB, "unread": GB}
     assert with_remote(a_cluster(*topics, sizes=None), sampled).sizes is None
+
+
+def test_tiered_topic_without_a_sample_is_at_least_what_lies_on_brokers() -> None:
+    """Its local part looked like all of it, and the check passed."""
+    here = with_remote(a_cluster(a_topic(remote_storage_enable="true"), sizes={"orders": GB}), {})
+    assert findings(plan(here, usable_bytes=dict.fromkeys((1, 2, 3), 60 * GB)), "disk") == [
+        ("warn", "target brokers",
+         "the copy takes at least 3.0 GB with all replicas; the target's brokers have 180.0 GB free; how much lies in "
+         "tiered storage is not known of orders"),
+    ]  # fmt: skip
+    assert levels(plan(here, usable_bytes=dict.fromkeys((1, 2, 3), GB // 2)), "disk") == ["block"]
+    empty = with_remote(a_cluster(a_topic(spans=((7, 7),), remote_storage_enable="true"), sizes={"orders": 0}), {})
+    assert levels(plan(empty), "disk") == ["pass"], "an empty log has no sample"
 
 
 @pytest.mark.parametrize("usable", [{1: 35 * GB, 2: 35 * GB, 3: 35 * GB}, {1: 29 * GB, 2: 99 * GB, 3: 99 * GB}])

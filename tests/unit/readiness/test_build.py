@@ -93,6 +93,8 @@ def test_limits_of_size_need_the_sizes_of_logs() -> None:
     (found,) = night(limits={"orders": limit, "pay": replace(limit, retention_bytes=None)}).findings
     assert found.level == "warn" and found.evidence.endswith("not known: orders")
     assert night(limits={"orders": limit}, sizes={TopicPartition("orders", 0): 1}).findings == []
+    (found,) = night(limits={"orders": limit}, sizes={TopicPartition("pay", 0): 1}).findings
+    assert found.evidence.endswith("not known: orders"), "in tiered storage, without a sample"
 
 
 def writing(producer_id: int, last_ms: int = 5, txn: int = -1) -> ProducerState:
