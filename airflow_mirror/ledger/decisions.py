@@ -90,6 +90,18 @@ class Ledger:
         # id.
         self.values()
 
+    def begin(self) -> None:
+        """Create the ledger unless it is there, as who is the first to write on a target has to, before anything else.
+
+        The topics of the state without decisions are what a lost ledger leaves.
+
+        :raises LedgerLost: there is what a ledger leaves behind, and none.
+        """
+        try:
+            self.values()
+        except LedgerMissing:  # also one whose creation was cut short
+            self.create()
+
     def adopt(self) -> None:
         """Decide that the topic as it is now is the ledger: its records were brought back (:mod:`.export`)."""
         begin = BEGIN.put({"topic_id": self.topic().topic_id})

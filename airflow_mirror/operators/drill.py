@@ -166,6 +166,7 @@ class OpenDrillOperator(_DrillOperator):
         from airflow_mirror.extras.drill.store import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
+        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.wire.error_codes import ErrorCode
 
         if mirror.offsets == "mapped":
@@ -190,6 +191,9 @@ class OpenDrillOperator(_DrillOperator):
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
+            # A drill may be the first thing that is done on a target. Its note alone would look like what a lost ledger
+            # leaves, and nothing would be begun there any more.
+            Ledger(target).begin()
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
                 drill.topics.append(topic)

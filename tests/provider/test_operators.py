@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -1364,6 +1365,32 @@ def test_unknown_fault_is_named_before_anything_is_done(context: dict[str, Any],
     opens = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}, rehearse="pull_the_plug")
     with pytest.raises(AirflowFailException, match=r"rehearse=\['pull_the_plug'\]\n  why: no such fault"):
         opens.execute(context)
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_drill_begins_the_ledger_of_a_fresh_target_before_it_notes_anything(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note alone looked like what a lost ledger leaves: nothing could be begun on that target any more."""
+    done = list[object]()
+
+    class Empty:
+        role, broker_count = "source", lambda _: 1
+
+        def cluster_id(self) -> str:
+            return "c"
+
+        def topics(self, _: object) -> dict[str, Any]:
+            return {}
+
+        def create_topics(self, specs: list[Any]) -> None:
+            done.append([spec.name for spec in specs])
+
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((Empty(), Empty())))
+    monkeypatch.setattr("airflow_mirror.extras.drill.clients.check_logins", lambda _: None)
+    monkeypatch.setattr(MemoryLedger, "begin", lambda _: done.append(dict(state.read())), raising=False)
+    topic = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)["topic"]
+    assert done == [{}, [topic]] and any(key.startswith("drill/") for key in state.read())
 
 
 def test_faults_are_injected_and_what_notices_them_is_kept(
