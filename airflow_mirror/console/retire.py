@@ -16,11 +16,12 @@ from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.ledger.records import CONFIGS, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.direction import direction
@@ -77,8 +78,23 @@ def _run(arguments: argparse.Namespace) -> None:
         fence = fence_state(values, name)
         steps, keep, left = _fence(arguments, target, None if fence is None or fence.is_over else fence)
         left += retirement.left()
-        found = walk(arguments, chain(steps, retirement.steps(keep=keep)))
+        as_seen = partial(require_as_seen, name, None if keep is None else fence)
+        found = walk(arguments, chain(steps, retirement.steps(keep, as_seen)))
     _tell(arguments, found, [*left, *_BY_ITSELF])
+
+
+def require_as_seen(mirror: str, kept: FenceState | None, values: Values) -> None:
+    """Return if the mirror has the fence that was seen to be kept, or none that is up.
+
+    :raises TryAgain: a cutover of it goes on.
+    """
+    there = fence_state(values, mirror)
+    if (None if there is None or there.is_over else there) != kept:
+        raise TryAgain(
+            f"mirror {mirror!r}: what is decided about its fence is not what it was",
+            "a cutover went on meanwhile, or somebody ends one. What lifts its fence was not touched",
+            "Retire the mirror again once that is over.",
+        )
 
 
 def _fence(

@@ -1,9 +1,10 @@
 """What is left of a mirror that is over, and its removal: everything on the target but the data.
 
 Each step looks what there is to do, and does it; done twice, it finds nothing. They are in an order in which a crash
-between any two leaves enough for the next try: the plan is there until the settings are restored, and the decisions that
-name the mirror go last. What a cutover has handed over stays decided, for good: no task of the mirror, cleared by
-mistake in a year, may write there.
+between any two leaves enough for the next try: the plan is there until the settings are restored. The decisions that name
+the mirror go before the plans and reports: a cutover that has begun keeps what lifts its fence, or can't decide any more
+that it goes up. What a cutover has handed over stays decided, for good: no task of the mirror, cleared by mistake in a
+year, may write there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from airflow_mirror.jobs.decommission import Step, require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import recently, unfenced
-from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import AMENDMENT, FENCED, LINK, REMOVED, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import ledger_store, ownership
@@ -73,17 +74,20 @@ class Retirement:
         """Return the topics about which a newer version of the package decided."""
         return ownership.owners(self.ledger.values())[1]
 
-    def steps(self, keep: Mapping[str, str] | None = None) -> Iterator[Step]:
+    def steps(self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
         :param keep: names of a cutover whose fence is kept, ``run`` and ``plan``: what lifts that one stays.
+        :param as_seen: raises unless what is decided about the mirror's fence is what ``keep`` says.
         """
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
         yield Step("topics", nobodys, lambda: ownership.give_up(self.ledger, self.mirror))
         ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
-        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
+        yield Step(
+            "writing", ["its writer lease is taken, for good"] if ends else [], partial(self._end_writing, as_seen)
+        )
         yield Step("settings", self._settings(dry_run=True), self._settings)
         maps = len(self.maps.names(self.target.wire))
         yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
@@ -93,11 +97,13 @@ class Retirement:
             yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
         yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
+        topics = [f"topic: {len(ours)}"] if ours else []
+        decisions = topics + _counted(self._gone(self.ledger.values(), keep))
+        yield Step("decisions", decisions, partial(self._forget, keep, as_seen))
+        # Behind the decisions: until then a fence may go up that is lifted by its plan and its report.
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(self._gone(self.keys.read(), keep), key=lambda key: AMENDMENT.match(key) is not None)
         yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
-        topics = [f"topic: {len(ours)}"] if ours else []
-        yield Step("decisions", topics + _counted(self._gone(self.ledger.values(), keep)), partial(self._forget, keep))
 
     def left(self) -> list[str]:
         """Return what stays, and why."""
@@ -193,12 +199,26 @@ class Retirement:
             lines += sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=dry_run).drift
         return lines
 
+    def _end_writing(self, as_seen: Callable[[Values], object]) -> None:
+        self.end_writing()
+        # Seconds later. A cutover that was looking when we began has decided by now, and needs what goes next.
+        as_seen(self.ledger.values())
+
     def _remove_maps(self) -> None:
         self.maps.remove_all(self.target.wire)
 
-    def _forget(self, keep: Mapping[str, str] | None) -> None:
+    def _forget(self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]) -> None:
+        # Looked at where the record is appended: writing was waited for since the first look, and a cutover that was
+        # looking by then may have raised its fence. Behind this record the mirror has no plan that is its last one, so
+        # that none goes up any more (`decision.go_up`).
+        def forgotten(values: Values) -> Values | None:
+            as_seen(values)
+            return dict.fromkeys(self._gone(values, keep)) or None
+
+        # Dies behind it: topics that were given up, and are nobody's with the next try, which finds all that is left by
+        # the mirror's name.
+        self.ledger.decide(forgotten)
         ownership.free(self.ledger, self.mirror, self._owned())
-        self.ledger.decide(lambda values: dict.fromkeys(self._gone(values, keep)) or None)
 
     def _gone(self, keys: Iterable[str], keep: Mapping[str, str] | None) -> list[str]:
         """Return the keys that end with the mirror: by their rows; of a kind that has none by its name."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.console.retire import require_as_seen
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import fence_state
@@ -35,9 +36,10 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.jobs.driver import presence
+from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
-from airflow_mirror.ledger.records import SIGN
+from airflow_mirror.ledger.records import CONFIGS, SIGN
 from airflow_mirror.plan import ownership
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
@@ -105,6 +107,41 @@ def lift_what_nothing_explains(w: World, name: str, **when: Any) -> Actor:
     def body() -> Any:
         on = w.platform()
         return [str(one) for one in lift_unexplained(on, MIRROR.name, unexplained(on, MIRROR.name))]
+
+    return w.s.add(Actor(name, body, **when))
+
+
+class _Retirement(Retirement):
+    """Without settings to restore: what these would be is another matter, and asks for hundreds of topics."""
+
+    _plans = ()  # type: ignore[assignment]
+
+
+class _NoMaps:
+    """Offsets are equal: no map is kept."""
+
+    def names(self, _: object) -> list[str]:
+        return []
+
+
+def retire(w: World, name: str, **when: Any) -> Actor:
+    """`airflow-mirror retire --yes --end-writing`, of a mirror that has no fence when it looks first."""
+
+    def body() -> str:
+        side = w.platform().target
+        one = _Retirement(
+            mirror=MIRROR.name, target=side.admin, ledger=side.ledger, maps=_NoMaps(),  # type: ignore[arg-type]
+            keys=side.state(""), seen=side.state(CONFIGS.below(MIRROR.name)),
+            end_writing=partial(side.end_writing, MIRROR.name),
+        )  # fmt: skip
+        one.require_over(side.watch(MIRROR.name), may_be_held=True)
+        seen = fence_state(side.ledger.values(), MIRROR.name)
+        if seen is not None and not seen.is_over:
+            return "is not over"
+        for step in one.steps(None, partial(require_as_seen, MIRROR.name, None)):
+            if step.lines:
+                step.do()
+        return "retired"
 
     return w.s.add(Actor(name, body, **when))
 

@@ -193,6 +193,13 @@ def rivals_returned(w: World) -> None:
     actors.returned(w, "Y", last=True)
 
 
+def retired(w: World) -> None:
+    """A mirror is retired while a cutover of it goes on."""
+    actors.owner(w, "A", "r1")
+    actors.retire(w, "RT")
+    actors.lift(w, "L", last=True)
+
+
 def final(w: World) -> None:
     """Do what is left to do once everybody rests: run an opening again, guard, lift; a person does the rest."""
     done = {run for run, report in w.reports() if report.outcome == DONE}
@@ -262,4 +269,5 @@ SCENARIOS = (
     _scenario(other),
     _scenario(rivals),
     _scenario(rivals_returned),
+    _scenario(retired, changing=("state:plan", "state:configs", "topic")),
 )

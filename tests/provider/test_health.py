@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import other_fences
-from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, go_up
+from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, note_copy
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import ClusterUnreachable, FencedByAnother, MirrorError, MissingRight, RequestRefused
 from airflow_mirror.hooks.tail import TailView, replicates
@@ -106,7 +106,7 @@ def test_a_fence_is_known_from_the_target(
     up = FenceState(
         run="monday", attempt=1, id="a", plan="p", revision="p", owner="a", max_fence_s=60.0, process={"host": "host-b"}
     )  # fmt: skip
-    go_up(ledger, "m", up, None, None)
+    note_copy(ledger, "m", up)
     warnings = check(mirror).execute(context)["warnings"]
     assert warnings[-1].startswith("fence: the source refuses producers ")
     assert "the fence of cutover monday is up, raised from host host-b" in warnings[-1]

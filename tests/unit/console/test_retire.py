@@ -16,16 +16,17 @@ from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.decision import OPENED, UP, FenceState, note_copy
+from airflow_mirror.cutover.decision import CLOSED, OPENED, UP, FenceState, fence_state, go_up, note_copy
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.errors import PlanNotKept
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.records import KINDS
-from airflow_mirror.plan import ledger_store
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.mm2_topics import mark, marked
 from airflow_mirror.plan.ownership import Owned
 from tests.builders import plan_of, topic_plan
@@ -336,6 +337,45 @@ def test_fence_of_a_killed_cutover_keeps_the_mirror(
     assert target.maps and target.log == []
 
 
+@pytest.mark.parametrize("when", ["while writing is waited for", "while maps go", "behind the decisions"])
+def test_what_lifts_a_fence_that_goes_up_meanwhile_stays(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A cutover has looked for ten seconds when the mirror is retired. Or it can't raise its fence any more."""
+    own(target, "m", "t")
+    ledger_store.keep(PLANNED, target.state, target.ledger)
+    monkeypatch.setattr(core.Retirement, "_plans", [])
+    up = FenceState(
+        run="r", attempt=1, id="A", plan=PLANNED.hash, revision=PLANNED.hash, owner="A", max_fence_s=60.0,
+    )  # fmt: skip
+    report = ReportStore(target.state, "m", "r", None)
+    refused: list[PlanNotKept] = []
+
+    def goes_up() -> None:
+        try:
+            go_up(target.ledger, "m", up, None, None, planned=True)
+            report.save(CutoverReport(mirror="m", plan_hash=PLANNED.hash))
+        except PlanNotKept as e:
+            refused.append(e)
+
+    at = {
+        "while writing is waited for": (target, "end_writing"), "while maps go": (Maps, "remove_all"),
+        "behind the decisions": (ownership, "free"),
+    }  # fmt: skip
+    where, name = at[when]
+    do = getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *given: (do(*given), goes_up()))
+    done = run(tmp_path, "--yes")
+    if when == "behind the decisions":
+        assert done == 0 and refused and not target.state.read()
+        assert target.ledger.values().get("fence/m") is None
+        return
+    assert done == 1 and "a cutover went on meanwhile" in capsys.readouterr().err
+    assert fence_state(target.ledger.values(), "m") == up and report.load() is not None
+    assert ledger_store.plan_in(target.state.read(), "m", PLANNED.hash) == PLANNED
+    assert bool(target.maps) is (when == "while writing is waited for")
+
+
 def test_fence_of_a_finished_cutover_is_lifted_on_request(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +386,7 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
     def lift(arguments: Any, where: Target, fence: FenceState) -> str:
         assert (arguments.source, arguments.fence, arguments.include_retained) == ("src", "acl", True)
         target.log.append(f"lift {fence.run}, {len(where.maps)} map")
+        note_copy(target.ledger, "m", replace(fence, phase=CLOSED))
         return "lifted"
 
     monkeypatch.setattr(retire, "lift", lift)

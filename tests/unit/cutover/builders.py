@@ -24,7 +24,7 @@ from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import in_pieces
-from airflow_mirror.ledger.records import FENCE
+from airflow_mirror.ledger.records import FENCE, LAST_PLAN
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from tests.builders import CommitsMany, plan_of, topic_plan
@@ -179,7 +179,9 @@ def target_of(run_dir: Path) -> MemoryState:
 
 @functools.cache
 def _decisions_of(run_dir: Path) -> list[bytes]:
-    return []
+    planned: list[bytes] = []
+    MemoryLedger(planned).decide(lambda _: LAST_PLAN.put({"hash": a_plan("orders", "payments").hash}, "flow"))
+    return planned
 
 
 def ledger_of(run_dir: Path) -> MemoryLedger:

@@ -54,6 +54,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import in_pieces
+from airflow_mirror.ledger.records import LAST_PLAN
 from tests.unit.cutover.builders import (
     Acls,
     Topics,
@@ -720,6 +721,7 @@ def test_mirrors_of_other_topics_fence_in_the_same_second(tmp_path: Path) -> Non
     target_of(tmp_path).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
     run = a_run(tmp_path, NamedMeanwhile(source, name_of("other", "r1", "1")), source)
     up = FenceState(run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0)
+    run.life.decide(lambda _: LAST_PLAN.put({"hash": plan.hash}, "other"))
     decide_up(run.life, "other", up, None, None)
     steps.raise_fence(run)
     assert run.fence.is_up(run.intent)

@@ -122,12 +122,9 @@ def _shares_topic(ledger: MemoryLedger, _: MemoryState) -> None:
     ownership.claim(ledger, other, cast("Any", _Target()), lambda _: ["s3", "s2"])
 
 
-def _plans(ledger: MemoryLedger, state: MemoryState) -> None:
+def _plans_and_fences(ledger: MemoryLedger, state: MemoryState) -> None:
     ledger_store.keep(PLAN, state, ledger)
     ledger_store.amend(AMENDED, "m", state, ledger)
-
-
-def _fences(ledger: MemoryLedger, _: MemoryState) -> None:
     go_up(ledger, "m", FENCE, None, None)
     begin_lifting(ledger, "m", FENCE, "lifter")
 
@@ -216,8 +213,7 @@ WRITERS: list[Callable[[MemoryLedger, MemoryState], object]] = [
     _shares_topic,
     lambda ledger, _: mm2_topics.mark(ledger, ["heartbeats"]),
     lambda ledger, state: begin(ledger, TAIL, Watch(state)),
-    _plans,
-    _fences,
+    _plans_and_fences,
     lambda ledger, _: ledger.decide(lambda _: turn("m", TURNED)),
     _signs,
     _looks,
