@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanNotKept, PlanOutdated
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, MirrorCutOver, PlanNotKept, PlanOutdated
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, FENCE
@@ -341,11 +341,29 @@ def end_lifting(life: Decisions, mirror: str, there: FenceState) -> FenceState:
     return _turn(life, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
 
 
-def note_copy(there: Decisions, mirror: str, state: FenceState) -> None:
-    """Keep in another cluster's ledger what is decided about a fence, for the day on which the deciding one is lost."""
+def note_copy(there: Decisions, mirror: str, state: FenceState, older: FenceState | None = None) -> None:
+    """Keep in another cluster's ledger what is decided about a fence, for the day on which the deciding one is lost.
+
+    :param older: a copy of an earlier attempt's, which this one replaces.
+    :raises InputError: what is there about a mirror of this name is decided there.
+    """
+
     # A copy: nobody decides anything by it while the deciding ledger is there. It is written again at each change that
     # matters there, so a death before this leaves an older one, which names no rule that was never this fence's.
-    there.decide(lambda values: None if fence_state(values, mirror) == state else _value(mirror, state))
+    def change(values: Values) -> Values | None:
+        found = fence_state(values, mirror)
+        if found == state:
+            return None
+        # Mirrors of one name in opposite directions: written over, the other one's fence would be nobody's.
+        if found is not None and not found.is_over and found.id != state.id and found != older:
+            raise InputError(
+                f"mirror {mirror!r}: another mirror of this name, in the opposite direction, has a fence there",
+                f"the fence of its cutover {found.run!r} {found.text}",
+                "Lift that one ('airflow-mirror lift-fence', with --target that cluster); name mirrors differently.",
+            )
+        return _value(mirror, state)
+
+    there.decide(change)
 
 
 def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:

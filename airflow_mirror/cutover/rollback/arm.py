@@ -181,6 +181,8 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     """Keep what is decided about a fence, its plan and its report on the old source as well.
 
     Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
+
+    :raises InputError: a mirror of the same name, whose target the old source is, has a fence.
     """
     name, report, source_ledger = plan.mirror.name, report_of.load(), on.source.ledger
     state = fence_state(on.target.ledger.values(), name)
@@ -191,7 +193,12 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), source_ledger, as_last=False)
     for amendment in whole.amendments:
         ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), source_ledger)
-    note_copy(source_ledger, name, state)
+    # An earlier cutover's copy, which nobody ends there, is about a fence of that very cluster.
+    older = fence_state(source_ledger.values(), name)
+    if older is not None and older.id != state.id and not older.is_over:
+        fenced = on.source.plan(name, older.plan, older.revision).source_cluster_id
+        older = older if fenced == plan.source_cluster_id else None
+    note_copy(source_ledger, name, state, older)
     ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
 
 

@@ -26,6 +26,7 @@ from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
     FenceStands,
+    InputError,
     LeaseLost,
     MirrorCutOver,
     RequestRefused,
@@ -195,6 +196,23 @@ def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Attempt) 
         stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED)
     note_copy(run.life, "flow", replace(first, phase=LIFTED))
     assert stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED).run == "another"
+
+
+def test_copy_of_a_fence_replaces_no_decision_about_a_mirror_of_the_same_name(run: Attempt) -> None:
+    """Two mirrors of one name in opposite directions: the other one's fence would be nobody's."""
+    go_up(run)
+    assert run.up is not None
+    copied = replace(run.up, id="A", run="theirs", phase=OPENED)
+    with pytest.raises(InputError, match="'flow': another mirror of this name"):
+        note_copy(run.life, "flow", copied)
+    assert fence_state(run.life.values(), "flow") == run.up
+    note_copy(run.life, "flow", copied, older=run.up)
+    note_copy(
+        run.life, "flow", again := replace(copied, intent={"bare": "0"})
+    )  # of the same attempt, or over what is over
+    note_copy(run.life, "flow", replace(again, phase=LIFTED))
+    note_copy(run.life, "flow", run.up)
+    assert fence_state(run.life.values(), "flow") == run.up
 
 
 @pytest.mark.parametrize("now", [None, replace(TURNED, generation=2, by="rollback")])
