@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,22 @@ CONFLUENTS = {
     "alter_configs", "alter_consumer_group_offsets", "alter_user_scram_credentials", "create_partitions",
     "delete_consumer_groups", "delete_consumer_group_offsets", "incremental_alter_configs",
 }  # fmt: skip
+# File, function that gives a permit which never asks: why nobody else could have a say.
+UNFENCED = {
+    ("copy/offsets/derive.py", "writers"): "only reads: the check is for what is sent",
+    ("copy/offsets/store.py", "remove_all"): "behind the writer lease, which `retire` has taken for good",
+    ("cutover/fence.py", "_prove_right"): "deletes what nobody has: it asks for the right alone",
+    ("cutover/fence.py", "forget"): "an attempt's own name, which no other attempt bears",
+    ("cutover/raised.py", "alone"): "a fence by a callable has no name at the source: who has the callable lifts it",
+    ("extras/drill/clean_up.py", "_delete_topic"): "the drill's own topic, by its prefix and id",
+    ("extras/drill/failback.py", "create_again"): "the drill's own topic",
+    ("extras/drill/failback.py", "fail_back"): "the drill's own group",
+    ("extras/drill/failover.py", "fail_over"): "the drill's own group",
+    ("jobs/retire.py", "steps"): "the mirror's own groups and scratch topic, behind its lease, by a person's word",
+    ("jobs/start_memory.py", "remember"): "the mirror's own group, which no consumer is in; twice the same",
+    ("plan/probe.py", "_delete_records"): "the scratch topic of this probe",
+    ("plan/scratch.py", "delete"): "the scratch topic of this probe",
+}
 
 
 @dataclass(frozen=True)
@@ -292,6 +308,47 @@ def test_other_clients_change_what_is_the_callers_own() -> None:
     for file, names in OTHER_CLIENTS.items():
         called = {node.attr for node in ast.walk(FILES[file]) if isinstance(node, ast.Attribute)}
         assert called & CONFLUENTS == names
+
+
+def mentions(name: str, trees: Mapping[str, ast.Module]) -> set[tuple[str, str]]:
+    """Return the files and functions in which a name is used in any way: called, given, looked up, or renamed."""
+    found = set[tuple[str, str]]()
+    for file, tree in trees.items():
+        within = {
+            node: each.name
+            for each in ast.walk(tree)  # outer functions come before inner ones
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in ast.walk(each)
+        }
+        for node in ast.walk(tree):
+            used = {getattr(node, "id", None), getattr(node, "attr", None)}
+            if isinstance(node, ast.Constant):
+                used.add(node.value if isinstance(node.value, str) else None)
+            if isinstance(node, ast.alias) and node.asname:
+                used.add(node.name)  # under another name nobody would find it
+            if name in used:
+                found.add((file, within.get(node, "")))
+    return found
+
+
+def test_whoever_asks_nobody_says_why() -> None:
+    trees = {file: tree for file, tree in FILES.items() if file != "kafka/permit.py"}
+    assert mentions("unfenced", trees) == UNFENCED.keys(), "say here why nobody else could have a say, or ask somebody"
+
+
+@pytest.mark.parametrize("written", [
+    "def f(a):\n    a.delete_topics(['t'], unfenced)", "def f(a):\n    return partial(a.delete, permit=permits.unfenced)",
+    "def f(a):\n    a.delete(getattr(permits, 'unfenced'))", "def f():\n    from x import unfenced as u\n    u",
+])  # fmt: skip
+def test_who_asks_nobody_is_found(written: str) -> None:
+    assert mentions("unfenced", {"new.py": ast.parse(written)}) == {("new.py", "f")}
+
+
+def test_rules_are_changed_by_fences_and_by_who_lets_them_follow_alone() -> None:
+    """One module raises and lifts fences. Who lets rules follow writes those of the other side, and no fence."""
+    changed = {file for name in ("create_acls", "delete_acls") for file, _ in mentions(name, FILES)}
+    assert changed == {"cutover/fence.py", "kafka/admin.py", "sync/acls.py"}
+    assert mentions("create_rules", FILES) == {("sync/acls.py", "sync_acls"), ("cutover/failover/run.py", "_grants")}
 
 
 def test_no_permit_is_made_on_the_spot() -> None:
