@@ -317,6 +317,10 @@ class AdminSession(Closing):
                     yield reply.key, reply
             except (ConnectionLost, ClusterUnreachable) as e:
                 yield from ((key, Unanswered(e, self._sent)) for key in left)
+            else:
+                for key in left:  # without a word it counts for nothing, and least of all for a yes
+                    unsaid = "the broker's answer leaves it out"
+                    yield key, Reply(key, ErrorCode.NETWORK_EXCEPTION, unsaid, None)  # type: ignore[arg-type]  # no value
 
     def _clean(self, text: str) -> str:
         for secret in self.config.secrets():

@@ -64,8 +64,7 @@ def _write(session: AdminSession, topics: list[str]) -> Iterator[tuple[str, int]
 def _read(session: AdminSession, topics: list[str]) -> Iterator[tuple[str, int]]:
     connection = session.anywhere()
     nowhere = [fetch.FetchSpec(TopicPartition(topic, _NO_PARTITION), 0, 1) for topic in topics]
-    asked = fetch.ask(connection, nowhere, 0, 0, 1, fetch.READ_UNCOMMITTED)
-    _throttle, error, partitions = fetch.answer(connection, asked)
+    error, partitions = fetch.at_once(connection, nowhere, 1, fetch.READ_UNCOMMITTED)
     for one in partitions:
         yield one.tp.topic, error or one.error
 

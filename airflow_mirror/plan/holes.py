@@ -27,7 +27,7 @@ from airflow_mirror.wire import fetch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
@@ -230,11 +230,12 @@ def _fetch(
     asked = {p.tp: p for p in parts}
     try:
         connection = cluster.connection(node_id)
-        correlation_id = fetch.ask(connection, specs, 0, 0, len(specs) * _SAMPLE_BYTES, isolation)
-        _throttle, _error, answers = fetch.answer(connection, correlation_id)
+        error, answers = fetch.at_once(connection, specs, len(specs) * _SAMPLE_BYTES, isolation)
     except TryAgain as e:
         log.warning("%d partitions are not sampled: %s", len(parts), e)
         return
+    if not answers:
+        log.warning("%d partitions are not sampled: the broker answered %s", len(parts), error_name(error))
     for answer in answers:
         yield asked[answer.tp], answer
 

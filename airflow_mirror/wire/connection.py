@@ -229,7 +229,7 @@ class Connection(Stream):
     def throttle(self, ms: int) -> None:
         """Note what a response said: so long the broker does not read from this connection (KIP-219)."""
         # Since 2.0 a broker answers first and reads nothing for so long; before that it held back the answer instead.
-        self._muted_until = time.monotonic() + ms / 1000
+        self._muted_until = max(self._muted_until, time.monotonic() + ms / 1000)
 
     def _wait_out(self) -> None:
         """Send nothing before that ends, or the broker would seem frozen."""
@@ -285,6 +285,7 @@ class Connection(Stream):
         # Version 3 in the older header, because its asker can't know yet what the broker speaks (KIP-511).
         sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
         response = ApiVersionsResponse.decode(self.receive(sent), version=version)
+        self.throttle(response.throttle_time_ms or 0)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # before 2.4
             sent = self._send(_API_VERSIONS, 0, [b""], False)
             response = ApiVersionsResponse.decode(self.receive(sent), version=0)

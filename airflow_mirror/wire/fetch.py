@@ -76,6 +76,19 @@ def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[
     return decoded
 
 
+def at_once(
+    connection: Connection, specs: Sequence[FetchSpec], max_bytes: int, isolation: int
+) -> tuple[int, list[FetchedPartition]]:
+    """Fetch what is there without waiting for more; return the top-level error and the partitions.
+
+    A broker whose quota is exceeded answers with no partition at all: it is asked again when the throttle is over.
+    """
+    while True:
+        throttle_ms, error, partitions = answer(connection, ask(connection, specs, 0, 0, max_bytes, isolation))
+        if partitions or error or not throttle_ms:
+            return error, partitions
+
+
 def encode(
     specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, spoken: int = NEWEST
 ) -> bytes:

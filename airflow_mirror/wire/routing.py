@@ -122,4 +122,6 @@ def pipelined(connection: Connection, messages: Iterable[Any], version: int, che
 
 def _receive(connection: Connection, message: Any, sent: int, version: int) -> Any:
     message.with_header()
-    return message.header.get_response_class().decode(connection.receive(sent), version=version)
+    response = message.header.get_response_class().decode(connection.receive(sent), version=version)
+    connection.throttle(getattr(response, "throttle_time_ms", 0) or 0)
+    return response

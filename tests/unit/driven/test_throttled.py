@@ -8,12 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from airflow_mirror.common import signals
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.errors import BrokerError
+from airflow_mirror.kafka import tried
+from airflow_mirror.kafka.session import AdminSession, Reply
+from airflow_mirror.plan import holes
 from airflow_mirror.wire import connection, fetch, requests
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import StoppedByQuota
+from airflow_mirror.wire.routing import pipelined
 from airflow_mirror.wire.single import fetch_one, produce_one, read_batches
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster
@@ -49,10 +56,17 @@ def asked_for_ends(wire: WireCluster) -> object:
     return requests.metadata(wire.connection(wire.leader(T0).node_id), ["t"])
 
 
+def looked_up(wire: WireCluster) -> object:
+    """Two groups' coordinators, in requests without a pause between them; of both answers the first is throttled."""
+    asked = [FindCoordinatorRequest(key="g", key_type=0, version=3)] * 2
+    return list(pipelined(wire.connection(wire.leader(T0).node_id), asked, 3))
+
+
 WAYS: dict[str, Callable[[WireCluster], object]] = {
     "Fetch": fetched,
     "Produce": lambda wire: produce_one(wire, T0, batch()),
     "Metadata": asked_for_ends,
+    "FindCoordinator": looked_up,
 }
 
 
@@ -83,6 +97,52 @@ def test_answers_without_partitions_are_asked_again_however_long_the_quota_holds
     monkeypatch.setattr(fetch, "answer", answer)
     read = read_batches(wire, T0, 0, 2, isolation=fetch.READ_UNCOMMITTED, timeout_s=0.02)
     assert [raw.next_offset for raw, _ in read] == [2]
+
+
+def empty_at_first(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let a broker answer that often with no partition, as it does while a quota is exceeded."""
+    really, throttled = fetch.answer, iter([40] * times)
+
+    def answer(at: connection.Connection, asked: int) -> tuple[int, int, list[fetch.FetchedPartition]]:
+        heard = really(at, asked)
+        if (ms := next(throttled, 0)) == 0:
+            return heard
+        at.throttle(ms)
+        return ms, 0, []
+
+    monkeypatch.setattr(fetch, "answer", answer)
+
+
+def test_a_sample_and_a_trial_of_a_right_are_asked_for_until_the_quota_lets_them_through(
+    cluster: DrivenCluster, wire: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no hole would be found and no right be missing: a plan would pass because nobody was heard."""
+    produce_one(wire, T0, batch())
+    empty_at_first(monkeypatch, 2)
+    found = list(holes._fetch(wire, wire.leader(T0).node_id, [holes.Part(T0, 0, 2)], fetch.READ_UNCOMMITTED))
+    assert [part.tp for part, _ in found] == [T0]
+    empty_at_first(monkeypatch, 2)
+    with AdminSession(cluster.config) as session:
+        assert list(tried._read(session, ["t"])) == [("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+
+
+def test_what_an_answer_leaves_out_is_a_failure(cluster: DrivenCluster) -> None:
+    def ask(some: list[str]) -> Iterator[Reply[str, None]]:
+        yield Reply("said", 0, None, None)
+
+    with AdminSession(cluster.config) as session:
+        found, errors = session.each_apart(lambda key: f"read {key!r}", ["said", "unsaid"], ask, "Read", patience_s=0.1)
+    assert list(found) == ["said"]
+    assert isinstance(errors["unsaid"], BrokerError) and "the broker's answer leaves it out" in str(errors["unsaid"])
+
+
+def test_a_connection_that_is_throttled_as_it_opens_sends_nothing_before_that_is_over(
+    cluster: DrivenCluster, wire: WireCluster
+) -> None:
+    cluster.script.on("ApiVersions", Fault(throttle_ms=int(THROTTLE_S * 1000)))
+    began = time.monotonic()
+    requests.metadata(wire.connection(wire.leader(T0).node_id), ["t"])
+    assert time.monotonic() - began > THROTTLE_S * 0.9
 
 
 def test_a_wait_that_lasts_is_told_once(
