@@ -8,6 +8,7 @@ that, so it passes a function for it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -21,6 +22,9 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, meaning, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import Router
+from airflow_mirror.wording import count
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -291,11 +295,18 @@ class AdminSession(Closing):
         backoff = Backoff(patience_s)
         while pending:
             failed: dict[K, Failure[K, T]] = {}
+            before_s = self._cluster.throttled_s
             for key, answer in self._ask(pending, ask, chunk):
                 if isinstance(answer, Reply) and not answer.code:
                     found[key] = answer.value
                 else:
                     failed[key] = answer
+            throttled_s = max(0.0, self._cluster.throttled_s - before_s)
+            backoff.put_off(throttled_s)  # a quota is no error, however long it holds
+            if throttled_s and any(_code(one) == ErrorCode.THROTTLING_QUOTA_EXCEEDED for one in failed.values()):
+                log.warning(
+                    "%s cluster: throttled by quota: %s wait %.1f s", self.role, count(len(failed), "change"), throttled_s
+                )
             if failed:
                 yield failed, backoff.expired
             pending = list(failed)

@@ -62,7 +62,7 @@ def _quotas(s: Situation) -> Iterator[Finding]:
             f"{key}={value:.0f} for {one}": (key, value)
             for one, values in sorted(inventory.quotas.items(), key=str)
             for key, value in values.items()
-            if key in (rate, "request_percentage")
+            if key in (rate, "request_percentage") or (key == "controller_mutation_rate" and side == "target")
         }
         if not limits:
             continue

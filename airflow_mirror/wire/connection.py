@@ -86,6 +86,7 @@ class Connection(Stream):
         self._arriving = _Arriving()
         self._renew_at = self._ends_at = float("inf")
         self._muted_until = -math.inf
+        self.throttled_s = 0.0  # in all
 
     @classmethod
     def open(cls, host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Self:
@@ -230,6 +231,7 @@ class Connection(Stream):
         """Note what a response said: so long the broker does not read from this connection (KIP-219)."""
         # Since 2.0 a broker answers first and reads nothing for so long; before that it held back the answer instead.
         self._muted_until = max(self._muted_until, time.monotonic() + ms / 1000)
+        self.throttled_s += ms / 1000
 
     def _wait_out(self) -> None:
         """Send nothing before that ends, or the broker would seem frozen."""

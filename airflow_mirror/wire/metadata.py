@@ -67,6 +67,11 @@ class Metadata(Closing):
             connection.close()
         self._connections.clear()
 
+    @property
+    def throttled_s(self) -> float:
+        """For how long brokers have throttled these connections, in all."""
+        return sum(connection.throttled_s for connection in self._connections.values())
+
     def hurry(self) -> None:
         """Leave waiting to the caller from now on, who has other work to do meanwhile and calls again.
 

@@ -23,6 +23,10 @@ class Backoff:
         """Whether the deadline has passed."""
         return time.monotonic() >= self._deadline
 
+    def put_off(self, seconds: float) -> None:
+        """Move the deadline: so long a broker wants no request, which says nothing about whether it answers."""
+        self._deadline += seconds
+
     def pause(self) -> None:
         """Sleep, longer each time, but not beyond the deadline."""
         # Never beyond the deadline, so that a last try follows it, and its answer is the error that is told.

@@ -145,6 +145,25 @@ def test_a_connection_that_is_throttled_as_it_opens_sends_nothing_before_that_is
     assert time.monotonic() - began > THROTTLE_S * 0.9
 
 
+def test_a_quota_for_changes_of_topics_is_waited_out_and_told(
+    cluster: DrivenCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One change is accepted in each round, and for the others the controller's quota is a wait (KIP-599)."""
+    with AdminSession(cluster.config, timeout_s=1.0) as session, caplog.at_level(logging.WARNING):
+
+        def create(some: list[int]) -> Iterator[Reply[int, None]]:
+            controller = session.controller()
+            requests.metadata(controller, ["t"])
+            controller.throttle(500)
+            yield Reply(some[0], 0, None, None)
+            yield from (Reply(one, ErrorCode.THROTTLING_QUOTA_EXCEEDED, None, None) for one in some[1:])
+
+        made = session.each(lambda key: f"create topic {key}", range(5), create, "Create")
+    assert sorted(made) == [0, 1, 2, 3, 4]
+    told = [one for one in caplog.messages if "throttled by quota" in one]
+    assert told[0] == "target cluster: throttled by quota: 4 changes wait 0.5 s"
+
+
 def test_a_wait_that_lasts_is_told_once(
     cluster: DrivenCluster, wire: WireCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

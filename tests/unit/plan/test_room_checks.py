@@ -95,6 +95,12 @@ def test_quotas_of_both_sides_are_named_with_the_time_they_cost() -> None:
     assert levels(plan(a_cluster(a_topic(), quotas=None)), "quotas") == ["warn"]
 
 
+def test_a_quota_for_changes_of_topics_is_named_on_the_target_alone() -> None:
+    slow = {QuotaEntity.of(user="mirror"): {"controller_mutation_rate": 1.0}}
+    (found,) = findings(plan(a_cluster(a_topic(), quotas=slow), quotas=slow), "quotas")
+    assert found[1] == "target cluster" and "controller_mutation_rate=1 for user 'mirror'" in found[2]
+
+
 def test_own_quotas_take_the_place_of_everybodys() -> None:
     rate = {"producer_byte_rate": 1.0}
     ours, default = QuotaEntity.of(user="mirror", client_id="x"), QuotaEntity.of(user=None)
