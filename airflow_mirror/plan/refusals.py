@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from airflow_mirror.common.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
-from airflow_mirror.errors import MirrorError, RequestRefused
+from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.ledger import decisions, state
@@ -22,15 +22,9 @@ from airflow_mirror.plan.inventory import Inventory, Refusal, TopicState
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
 
-# What a target has against a topic, and says so: it would say the same each time.
-_JUDGED = frozenset(
-    {
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.POLICY_VIOLATION,
-    }
-)
+# A policy that raises something else than Kafka's own exception for it is told with this code, and so is a broker's bug.
+BROKEN = ErrorCode.UNKNOWN_SERVER_ERROR
+_Refused = RequestRefused | BrokerError
 
 
 def refusals(
@@ -38,8 +32,8 @@ def refusals(
 ) -> dict[str, Refusal]:
     """Have the target validate each topic, on hold and as it is afterwards; return what it refuses.
 
-    Only what is against a topic itself. Nothing is said of one that this principal may not create or alter, that somebody
-    else has just created, or that the target can't judge.
+    What it would say each time, and what a policy may mean that fails (:data:`BROKEN`). Nothing is said of one that this
+    principal may not create or alter, or that somebody else has just created.
 
     :param here: the source's topics. :param there: the target as it is.
     """
@@ -55,13 +49,14 @@ def refusals(
         }
 
     on_hold = changes(hold=True)
-    held = _judged(target.refused_topics([_spec(t, t.held_configs) for t in missing]), target.refused_configs(on_hold))
-    later = _judged(
+    held = _refused(target.refused_topics([_spec(t, t.held_configs) for t in missing]), target.refused_configs(on_hold))
+    later = _refused(
         target.refused_topics([_spec(t, t.configs) for t in missing]), target.refused_configs(changes(hold=False))
     )
     found = {}
-    for name, e in sorted((held | later).items()):
-        t = planned[name]
+    for name in sorted(held.keys() | later.keys()):
+        t, both = planned[name], [some[name] for some in (later, held) if name in some]
+        e = next(filter(judged, both), both[0])
         asked = on_hold[name].set if t.target_exists else t.held_configs
         changed = {key: asked[key] for key in rules.held_keys if asked.get(key) not in (None, t.configs.get(key))}
         hold = {} if name in later else changed
@@ -83,22 +78,26 @@ def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[st
         return {}
     replicas = replicas_on(target)
     specs = [spec(target, name, *wanted[name], replicas) for name in sorted(missing)]
-    return {name: words(e) for name, e in _judged(target.refused_topics(specs)).items()}
+    return {name: words(e) for name, e in target.refused_topics(specs).items() if judged(e)}
 
 
-def words(e: RequestRefused) -> str:
+def words(e: _Refused) -> str:
     """Return what a target said."""
     return f"{e.name}: {e.detail}" if e.detail else e.name
 
 
 def judged(e: MirrorError | None) -> TypeGuard[RequestRefused]:
     """Return whether a target has something against what was asked, and would say so each time."""
-    return isinstance(e, RequestRefused) and e.code in _JUDGED
+    return isinstance(e, RequestRefused)
 
 
-def _judged(*errors: Mapping[str, MirrorError]) -> dict[str, RequestRefused]:
+def _refused(*errors: Mapping[str, MirrorError]) -> dict[str, _Refused]:
     several = (item for some in errors for item in some.items())
-    return {name: e for name, e in several if judged(e)}
+    return {
+        name: e
+        for name, e in several
+        if isinstance(e, RequestRefused) or (isinstance(e, BrokerError) and e.code == BROKEN)
+    }
 
 
 def _spec(t: TopicPlan, configs: Mapping[str, str]) -> NewTopicSpec:

@@ -11,6 +11,7 @@ from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, se
 from airflow_mirror.plan.finite_hold import TO_BEGIN
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.recreated_topics import sentence
+from airflow_mirror.plan.refusals import BROKEN
 from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wording import count, some
@@ -122,7 +123,12 @@ def _min_insync(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]
         )
 
 
+_ANY_OTHER = (
+    "Create the target topic yourself, in a form that the target takes, or have changed there what its words name."
+)
 _REFUSED: dict[int, str] = {
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Give a number of replicas that the target takes (replication_factor).",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "Create the target topic yourself, with an assignment that the target takes.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Give it another name there (naming), or delete the topic that is in its way.",
     ErrorCode.INVALID_PARTITIONS: "Create the target topic yourself, or have the target's limit raised.",
     ErrorCode.INVALID_CONFIG: (
@@ -153,14 +159,19 @@ def _refused(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
         if "retention.ms" in hold:
             remedy += " Or give a longest time that it takes, if no record is as old (hold_retention_ms)."
     elif pair.target is None:
-        cause, remedy = f"the target would not create it ({words})", _REFUSED[code].format(keys=keys)
+        cause, remedy = f"the target would not create it ({words})", _REFUSED.get(code, _ANY_OTHER).format(keys=keys)
     else:
         cause = f"the target would not give it the source's settings after the cutover ({words})"
         remedy = (
             "Have the topic exempted from that rule, change the setting on the source topic to one that the target "
             f"accepts, or let the target topic keep its own (keep_configs{keys})."
         )
-    if not hold and pair.target is not None and pair.ours and not on_hold:
+    if code == BROKEN:
+        yield warn(
+            f"the target failed when it was asked whether it takes the topic ({words})",
+            "Look into the log of its controller: a policy of its own may have failed, and would when the topic is made.",
+        )
+    elif not hold and pair.target is not None and pair.ours and not on_hold:
         # A mirror that has begun goes on: the source was changed since, and that matters after the cutover.
         yield warn(cause, remedy)
     else:

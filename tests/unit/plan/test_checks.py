@@ -8,11 +8,13 @@ import pytest
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.kafka import session
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
 from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.wire.error_codes import error_name
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -369,10 +371,17 @@ def test_batches_larger_than_a_request_of_the_target_block() -> None:
 
 def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     here, there = a_cluster(a_topic()), a_cluster(cluster_id="c2")
-    for code, name in ((17, "INVALID_TOPIC_EXCEPTION"), (37, "INVALID_PARTITIONS"), (40, "INVALID_CONFIG")):
+    for code in sorted(session._REFUSED):  # whatever it says each time
+        name = error_name(code)
         made = decide(a_mirror(), here, replace(there, refused={"orders": Refusal(code, f"{name}: not that")}), (), NOW)
         [(level, about, evidence)] = findings(made, "refused_configs")
         assert (level, about) == ("block", "target topic 'orders'") and f"{name}: not that" in evidence
+
+    failed = {"orders": Refusal(-1, "UNKNOWN_SERVER_ERROR: java.lang.NullPointerException")}
+    [(level, _, evidence)] = findings(
+        decide(a_mirror(), here, replace(there, refused=failed), (), NOW), "refused_configs"
+    )
+    assert level == "warn" and "NullPointerException" in evidence
 
     def said(**hold: str) -> str:
         refused = {"orders": Refusal(44, "POLICY_VIOLATION: at most 7 days", hold)}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import pytest
+
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
+from airflow_mirror.kafka import session
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.inventory import Refusal, TopicState
 from airflow_mirror.plan.refusals import refusals, refused_ledger
+from airflow_mirror.wire.error_codes import error_name
 from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
@@ -114,6 +118,24 @@ def test_settings_of_the_source_are_refused_of_a_topic_that_exists_too() -> None
     assert found == {"a": Refusal(44, "POLICY_VIOLATION: at most a day", on_hold=False)}
     keeps = a_mirror(topics=[".*"], keep_configs=["retention.ms"])  # the remedy
     assert not asked(target, a_topic("a", retention_ms=WEEK), there=[a_topic("a", retention_ms="1000")], mirror=keeps)
+
+
+@pytest.mark.parametrize("code", sorted(session._REFUSED))
+def test_whatever_the_target_would_say_each_time_is_found_with_its_words(code: int) -> None:
+    target, name = Target(), error_name(code)
+    refused = RequestRefused("create", code, name, "not that")
+    target.refused_topics = lambda specs: {spec.name: refused for spec in specs}  # type: ignore[method-assign]
+    assert asked(target, a_topic("a")) == {"a": Refusal(code, f"{name}: not that")}
+
+
+def test_a_policy_that_fails_is_found_and_hides_no_refusal() -> None:
+    target, name = Target(), "UNKNOWN_SERVER_ERROR"
+    failed = BrokerError("create", -1, name, "java.lang.NullPointerException")
+    target.refused_topics = lambda specs: {spec.name: failed for spec in specs}  # type: ignore[method-assign]
+    assert asked(target, a_topic("a")) == {"a": Refusal(-1, f"{name}: java.lang.NullPointerException")}
+    said = iter([RequestRefused("create", 44, "POLICY_VIOLATION", "not for ever"), failed])  # on hold, afterwards
+    target.refused_topics = lambda specs: {spec.name: next(said) for spec in specs}  # type: ignore[method-assign]
+    assert asked(target, a_topic("a"))["a"].code == 44
 
 
 class Kept:
