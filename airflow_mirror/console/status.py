@@ -31,6 +31,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.extras.drill.store import is_over
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
+from airflow_mirror.jobs.progress.wording import throttled
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, JobId, Sign, Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, LocalRunner
@@ -281,7 +282,8 @@ def judged(tail: TailFacts) -> list[Finding]:
 
 def _said(tail: TailFacts, wishes: Wishes) -> str | None:
     """Return what a person should know."""
-    return "\n".join([*map(str, judged(tail)), *replace(wishes, pause=None).lines()]) or None
+    slowed = throttled(tail.said.summary)
+    return "\n".join(filter(None, [*map(str, judged(tail)), slowed, *replace(wishes, pause=None).lines()])) or None
 
 
 def _newer_lines(newer: Mapping[str, LedgerNewer]) -> list[str]:

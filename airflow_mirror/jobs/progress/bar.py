@@ -92,7 +92,8 @@ def _drawing(summary: Mapping[str, Any], rows: Sequence[Row]) -> RenderableType:
     for row in unfinished(rows)[:_SHOWN]:
         total = None if row.end is None or summary["offsets"] is None else row.end - row.range.start_offset
         table.add_row(*_cells(row.name, total, row.to_dict(), row.error or row.state))
-    return Group(table, Text(wording.tiers(summary["tiers"]), no_wrap=True, overflow="ellipsis"))
+    below = [wording.throttled(summary), wording.tiers(summary["tiers"])]
+    return Group(table, Text("; ".join(filter(None, below)), no_wrap=True, overflow="ellipsis"))
 
 
 def _cells(name: str, total: int | None, figures: Mapping[str, Any], state: str) -> Iterator[RenderableType]:

@@ -20,7 +20,7 @@ def progress_line(report: Mapping[str, Any]) -> str:
 
 def describe(summary: Mapping[str, Any]) -> str:
     """Return one line about a copy from the ``summary`` of its status."""
-    parts = [_how_far(summary), _held(summary), _how_fast(summary), _throttled(summary)]
+    parts = [_how_far(summary), _held(summary), _how_fast(summary), throttled(summary)]
     slowest = summary.get("slowest")
     if slowest and slowest[0].get("eta_s") != 0:  # a tail that keeps up always has a small lag
         parts.append(f"slowest {_slow(slowest[0])}")
@@ -53,7 +53,7 @@ def _held(summary: Mapping[str, Any]) -> str:
     return f"{summary['held']:,} offsets behind open transactions ({named[0]}; ...)"
 
 
-def _throttled(summary: Mapping[str, Any]) -> str:
+def throttled(summary: Mapping[str, Any]) -> str:
     """Say whose quota holds the copy up, and how long a request waits for it; empty if none does."""
     sides = [f"the {side} by {ms / 1000:.1f} s a request" for side, ms in (summary.get("throttled") or {}).items()]
     return f"throttled by quota: {' and '.join(sides)}" if sides else ""

@@ -133,6 +133,17 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
     assert "12,345" in capsys.readouterr().out
 
 
+def test_a_tail_that_a_quota_holds_up_says_whose(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = Heartbeat(state, tail(ledger, "m", "host-a"))
+    signs.give("RUNNING", phase="copying")
+    slowed = {"lag": 9, "records_per_s": 1, "throttled": {"target": 2500}}
+    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", phase="copying", summary=slowed))
+    (row,) = seen(capsys)
+    assert row["said"] == "throttled by quota: the target by 2.5 s a request"
+
+
 def test_fence_that_is_up_is_named_whatever_host_raised_it(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
 ) -> None:

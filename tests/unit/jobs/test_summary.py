@@ -589,9 +589,10 @@ def test_the_bar_draws_every_kind_of_row(one: CopyRange) -> None:
         (bounded(3), None),
     ]
     rows, summary = Job().look(0.0, *known)
+    summary |= {"throttled": {"source": 1500}}
     screen = StringIO()
     console = Console(file=screen, width=120, force_terminal=True, color_system=None)
     console.print(_drawing(summary, rows))
     text = screen.getvalue()
     assert "3 partitions" in text and "orders-0" in text and "[bold]not markup[/]-1" in text and "[/] broken" in text
-    assert "batches: 3 passed" in text and len(text.splitlines()) == 5
+    assert "throttled by quota: the source by 1.5 s a request; batches: 3 passed" in text and len(text.splitlines()) == 5
