@@ -16,7 +16,7 @@ CONSUMER = COMMON + TABLES["consumer"]
 PRODUCER = COMMON + TABLES["producer"]
 ADMIN = COMMON
 
-_SECRET = re.compile(r"password|passphrase|secret|jaas|token$|keystore\.key$|credentials$")
+_SECRET = re.compile(r"password|passphrase|secret|jaas|token$|keystore\.key$|credentials$|user\.info$")
 
 
 def is_basic(key: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from importlib.resources import files
 
 from airflow_mirror.common.addresses import parse_bootstrap
@@ -24,7 +24,11 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_OF_EVERY["switches"], ("true", "false", "t", "f", "1", "0")),
 }
 # In the file of a client that Confluent Cloud offers for download, beside the client's own.
-_OF_A_REGISTRY = ("schema.registry.", "basic.auth.")
+_OF_A_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")
+REGISTRY = (
+    "schema.registry.url", "url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
+    "bearer.auth.credentials.source", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
+)  # fmt: skip
 NUMBERS = frozenset[str](_OF_EVERY["numbers"])
 EVERY_CLIENT = frozenset[str](_OF_EVERY["texts"]) | NUMBERS | _CHOICES.keys()
 _KNOWN = EVERY_CLIENT.union(*_FILE["others"].values(), CONSUMER.keys, PRODUCER.keys)
@@ -49,12 +53,14 @@ def of_json(text: str, where: str) -> dict[str, str]:
     return settled(settings, where)
 
 
-def of_properties(text: str, where: str) -> dict[str, str]:
+def of_properties(text: str, where: str, others: Container[str] = ()) -> dict[str, str]:
     """Return the settings of librdkafka's ``key=value`` lines. Arguments and errors as for :func:`settled`.
 
     Blanks around key and value mean nothing, and a backslash is a backslash. What only Java reads otherwise is refused:
     another separator, a line that goes on in the next, an escape. So is a user or a secret that ends in a blank:
     librdkafka keeps it, Java's clients take it away, and a login fails with one of them.
+
+    :param others: names that are known besides a client's.
     """
     properties, goes_on = dict[str, str](), False
     # Not splitlines: a value may hold what Unicode takes for the end of a line.
@@ -63,7 +69,7 @@ def of_properties(text: str, where: str) -> dict[str, str]:
             continue
         key, separator, value = line.partition("=")
         key, value, at = key.strip(), value.lstrip(" \t\f"), f"{where} line {number}"
-        if not (separator and _is_known(key)):
+        if not (separator and (_is_known(key) or key in others)):
             _refuse_java(line.strip(), goes_on, at)
         if not separator:
             raise InputError(f"{at} is no 'key=value'.")
@@ -73,7 +79,7 @@ def of_properties(text: str, where: str) -> dict[str, str]:
         if _ESCAPE_OF_JAVA.search(value) and not is_secret(key):
             remedy = f"{_JAVA} the value as it is; if that has a backslash here, {_AS_JSON}"
             raise InvalidSetting(at, key, "has a backslash as Java writes one", remedy)
-        properties[key] = _text(key, value.strip(), at)
+        properties[key] = value.strip() if key in others else _text(key, value.strip(), at)
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
     return properties
 
@@ -119,6 +125,20 @@ def _text(key: str, value: object, where: str) -> str:
         except InvalidField as e:
             raise InvalidSetting(where, key, e.cause, e.remedy.rstrip(".")) from None
     return text.replace("\\n", "\n") if key.endswith(".pem") and "\n" not in text else text
+
+
+def of_registry(given: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return the settings of a schema registry; a client's of Kafka beside them, as Confluent's files have, are left out.
+
+    :raises InputError: neither of them has a setting of such a name.
+    """
+    for key in given:
+        if key in REGISTRY or (_is_known(key) and not key.startswith(_OF_A_REGISTRY)):
+            continue
+        meant = nearest(key, REGISTRY)
+        shown = ascii(key) if meant else "what stands in one of its lines"  # perhaps the rest of a secret
+        raise InputError(where, f"{shown} is no setting of a schema registry.{meant}", f"Known: {', '.join(REGISTRY)}.")
+    return {key: value for key, value in given.items() if key in REGISTRY}
 
 
 def _is_known(key: str) -> bool:

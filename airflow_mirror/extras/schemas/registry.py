@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from airflow_mirror.compat.properties import as_java_keeps
+from airflow_mirror.compat import known_settings
 from airflow_mirror.errors import BrokerError, InputError, TryAgain
 
 _TIMEOUT_S = 15.0
-_KNOWN = (
-    "schema.registry.url", "url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
-    "bearer.auth.credentials.source", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
-)  # fmt: skip
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 _APICURIO = "/apis/ccompat/"
@@ -63,7 +59,13 @@ class Registry:
             return cls(role, {"url": given})
         if not Path(given).is_file():
             raise InputError(what, "neither an address nor a file of properties", "Correct it.")
-        return cls.by(role, as_java_keeps(Path(given)), what)
+        try:
+            text = Path(given).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            raise InputError(what, "it can't be read as text in UTF-8", "Correct it.") from None
+        if given.endswith(".json"):
+            return cls.by(role, known_settings.of_json(text, what), what)
+        return cls.by(role, known_settings.of_properties(text, what, known_settings.REGISTRY), what)
 
     @classmethod
     def by(cls, role: str, settings: Mapping[str, str], what: str) -> Registry:
@@ -71,8 +73,7 @@ class Registry:
 
         :raises InputError: they have no address, or a setting that nobody knows, or a secret would go over http.
         """
-        if unknown := sorted(settings.keys() - set(_KNOWN)):
-            raise InputError(what, f"unknown settings {', '.join(unknown)}", f"Known: {', '.join(_KNOWN)}.")
+        settings = known_settings.of_registry(settings, what)
         found = cls(role, settings)
         if not found.url.startswith(("http://", "https://")):
             raise InputError(what, "it has no schema.registry.url", "Add it: http or https.")

@@ -209,10 +209,35 @@ def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: Wo
             Registry.of("source", str(file))
         assert "hush" not in str(e.value)
     file.write_text("schema.registry.ulr=x\n")
-    with pytest.raises(InputError, match=r"unknown settings schema\.registry\.ulr"):
+    with pytest.raises(
+        InputError, match=r"'schema\.registry\.ulr' is no setting.*nearest known is 'schema\.registry\.url'"
+    ):
         Registry.of("source", str(file))
     with pytest.raises(InputError, match="neither an address nor a file"):
         Registry.of("target", "registry:8081")
+
+
+def test_a_registrys_file_is_read_as_every_file_of_settings(tmp_path: Path) -> None:
+    file = tmp_path / "registry.properties"
+
+    def given(text: str) -> Registry:
+        file.write_text(f"schema.registry.url=https://r:8081\n{text}\n", encoding="utf-8")
+        return Registry.of("source", str(file))
+
+    said = given("bootstrap.servers=a:1\nbasic.auth.user.info=me:a\\bü\nssl.ca.location = /ca.pem  ")
+    assert said._settings == {
+        "schema.registry.url": "https://r:8081", "basic.auth.user.info": "me:a\\bü", "ssl.ca.location": "/ca.pem",
+    }  # fmt: skip
+    for wrong in (
+        "bbbSECRET",
+        "bbbSECRET=",
+        "basic.auth.user.info=bbbSECRET ",
+        "bearer.auth.tokn=bbbSECRET",
+    ):
+        with pytest.raises(InputError) as e:
+            given(wrong)
+        assert "SECRET" not in str(e.value), wrong
+    assert "The nearest known is 'bearer.auth.token'" in str(e.value)
 
 
 @pytest.fixture
