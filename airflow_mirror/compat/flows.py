@@ -209,6 +209,8 @@ def _add_traces(found: dict[str, Any], read: Callable[[str, Callable[[str], Any]
         elif seconds < 0:  # MirrorMaker takes it for never
             wanted[kind] = False
     found["traces"] = [kind for kind, is_wanted in wanted.items() if is_wanted]
+    if not wanted["checkpoints"]:  # MirrorCheckpointConnector has no task then, and it is who moves groups
+        found["sync_groups"] = False
 
 
 def _older(key: str, keys: Mapping[str, Given]) -> str:

@@ -112,6 +112,8 @@ def test_what_came_from_the_target_does_not_return() -> None:
         ({"refresh.topics.interval.seconds": "86400"}, {"topic_interval_s": 3600.0}),
         ({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": "7"},
          {"sync_groups": True, "group_interval_s": 7.0}),
+        ({"sync.group.offsets.enabled": "true", "emit.checkpoints.enabled": "false"}, {"sync_groups": False}),
+        ({"sync.group.offsets.enabled": "true", "emit.checkpoints.interval.seconds": "-1"}, {"sync_groups": False}),
         ({"use.defaults.from": "source"}, {"use_defaults_from": "source"}),
         ({"source.consumer.isolation.level": "read_committed"}, {"isolation": "read_committed"}),
         ({"consumer.auto.offset.reset": "latest"}, {"start": "latest"}),
