@@ -262,7 +262,9 @@ def _policy(value: str) -> str:
     return POLICIES[value]
 
 
-def _replicas(value: str) -> int:
+def _replicas(value: str) -> int | None:
+    if value == "-1":  # nobody's wish; keys.toml says what comes of it
+        return None
     if not value.isdigit() or not 1 <= int(value) <= 32767:
         raise ValueError("no number of replicas. Give one from 1 on")
     return int(value)

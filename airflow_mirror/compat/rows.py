@@ -30,6 +30,7 @@ class Row:
     :param becomes: the name here, for HONOURED and MAPPED: a field of a Mirror, or a setting of a connection.
     :param why: a sentence without its full stop.
     :param harmless: values of a REFUSED key that change nothing, so that they pass.
+    :param otherwise: what is otherwise here, by the value that it is otherwise of.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Row:
     becomes: str = ""
     why: str = ""
     harmless: tuple[str, ...] = field(default=(), kw_only=True)
+    otherwise: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
 
     def covers(self, key: str) -> bool:
         """Return whether this row is about ``key``."""
@@ -64,6 +66,8 @@ class Noticed:
         """Return what a row says of ``key`` with this value."""
         if row.fate is Fate.REFUSED and not row.refuses(value):
             return cls(key, Fate.WITHOUT_EFFECT, "this value changes nothing")
+        if its := row.otherwise.get(value.strip()):
+            return cls(key, Fate.WITHOUT_EFFECT, its)
         said = [row.why or row.becomes] if row.fate is Fate.HONOURED else [row.becomes, row.why]
         return cls(key, row.fate, ": ".join(filter(None, said)))
 
@@ -108,7 +112,7 @@ def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
         if "refused" in its:
             yield Row(key, Fate.REFUSED, why=its["refused"], harmless=tuple(its.get("harmless", ())))
         elif "mapped" in its:
-            yield Row(key, Fate.MAPPED, its["mapped"], its.get("why", ""))
+            yield Row(key, Fate.MAPPED, its["mapped"], its.get("why", ""), otherwise=its.get("otherwise", {}))
         else:
             yield Row(key, Fate.HONOURED, its["honoured"] or key, its.get("why", ""))
 

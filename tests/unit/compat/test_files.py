@@ -224,6 +224,13 @@ def test_a_drivers_file_and_connectors_are_not_mixed(tmp_path: Path) -> None:
             files.read(paths)
 
 
+def test_the_brokers_default_of_replicas_is_taken_and_what_comes_of_it_is_said(tmp_path: Path) -> None:
+    found = files.read([write(tmp_path, f"{BOTH_WAYS}replication.factor = -1\n")])
+    assert {Mirror.from_dict(fields).replication_factor for fields in found.mirrors.values()} == {None}
+    (said,) = [one for one in found.noticed if one.key == "replication.factor"]
+    assert said.fate is Fate.WITHOUT_EFFECT and said.text.startswith("a new topic has as many replicas as on the source")
+
+
 @pytest.mark.parametrize("value", [["orders", "payments"], None, {"a": 1}])
 @pytest.mark.parametrize("key", ["topics", "topics.exclude"])
 def test_a_connectors_value_that_is_no_text_is_not_taken_for_one(key: str, value: Any, tmp_path: Path) -> None:

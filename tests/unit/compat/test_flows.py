@@ -133,7 +133,7 @@ def test_keys_become_fields(keys: dict[str, str], fields: dict[str, Any]) -> Non
         ("topics", "[a-z&&[^x]].*", "is Java's, not Python's"),
         ("sync.topic.configs.enabled", "on", "neither true nor false"),
         ("refresh.topics.interval.seconds", "ten", "no whole number of seconds"),
-        ("replication.factor", "-1", "no number of replicas"),
+        ("replication.factor", "-2", "no number of replicas"),
         ("replication.policy.class", "com.example.Mine", "it is code of Java"),
         ("transforms", "x", "records pass as bytes"),
         ("transforms.x.type", "y", "records pass as bytes"),
