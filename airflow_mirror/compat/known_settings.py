@@ -6,15 +6,16 @@ up two lines, or the format, has a secret where another value should be.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from importlib.resources import files
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
+from airflow_mirror.compat.json_text import parsed
 from airflow_mirror.errors import InputError, InvalidField, InvalidSetting
 
 _FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("librdkafka.toml").read_text("utf-8"))
@@ -44,10 +45,8 @@ _ESCAPE_OF_JAVA = re.compile(r"\\(?:[:=#! \\]|u[0-9A-Fa-f]{4})")
 def of_json(text: str, where: str) -> dict[str, str]:
     """Return the settings of a JSON object. Arguments and errors as for :func:`settled`."""
     settings = None
-    try:
-        settings = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        pass
+    with suppress(ValueError):
+        settings = parsed(text)
     if not isinstance(settings, dict):
         raise InputError(f'{where} holds no JSON object. Write it as {{"bootstrap.servers": "broker1:9092", ...}}.')
     return settled(settings, where)

@@ -260,6 +260,11 @@ def test_a_value_of_json_that_is_no_text_is_refused_in_a_sentence(
     assert "s3cr3t" not in str(caught.value)
 
 
+@pytest.mark.parametrize("number", ["1.10", "1e400", "-0", "9" * 5000])
+def test_a_number_of_json_is_what_is_written(number: str) -> None:
+    assert known_settings.of_json(f'{{"sasl.password": {number}}}', "source") == {"sasl.password": number}
+
+
 @pytest.mark.parametrize("text", ["[]", '"a"', "null", "3", "{"])
 @pytest.mark.parametrize("where", ["env:SRC", "src.json"])
 def test_what_is_no_json_object_is_refused_in_a_sentence(
