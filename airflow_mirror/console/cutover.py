@@ -26,7 +26,6 @@ from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import DONE, HTML_NAME, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest, connected
-from airflow_mirror.cutover.rollback.arm import ARMED
 from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
@@ -34,7 +33,7 @@ from airflow_mirror.cutover.signing import Signer, load_signer
 from airflow_mirror.errors import CutoverTakenOver, InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown
 from airflow_mirror.extras.clients.inventory import clients_of
 from airflow_mirror.jobs.driver.arguments import add_alarm
-from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wording import count
 

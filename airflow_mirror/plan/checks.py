@@ -109,6 +109,18 @@ def _loops(s: Situation) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+@CHECKS.check("way_back", "no topic is written by the way back of a cutover", of="mirror")
+def _way_back(s: Situation) -> Iterator[Finding]:
+    up = s.source.upstream
+    for name, at in sorted(up.ways_back.items()):
+        its = [t.source_topic for t in s.topics if (one := up.owners.get(t.source_topic)) and one.mirror == name]
+        yield from several(
+            warn, its, "topic", f"mirror {name!r}, the way back of a cutover, armed at {at}, writes to them",
+            "Applications write to the other cluster: copy from there. The way back is a tail with a JVM of its own; "
+            "kafka_failback or, once that tail is stopped, 'airflow-mirror retire' ends it.",
+        )  # fmt: skip
+
+
 @CHECKS.check("traces", "topics of traces are as they must be")
 def _traces(s: Situation) -> Iterator[Finding]:
     for topic, cause in sorted(s.target.unfit_traces.items()):

@@ -13,6 +13,7 @@ from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import DIRECTION
 
 FAILOVER, ROLLBACK = "failover", "rollback"
+ARMED = "armed"  # as the old source notes it: no way back was armed there
 
 
 @dataclass(frozen=True, kw_only=True)

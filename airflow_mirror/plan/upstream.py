@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MissingRight, NeedsHuman
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
+from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned, decided
@@ -32,6 +33,7 @@ class Upstream:
     :param unreadable: why the ledger, which may be there, can't be read; empty if it was, or if there is none.
     :param is_target: mirrors write to the source, or have.
     :param traces: its topics that hold traces of mirrors (:mod:`.traces`).
+    :param ways_back: of its mirrors, those that are the way back of a cutover, each with when it was armed.
     """
 
     cluster_id: str = ""
@@ -39,6 +41,7 @@ class Upstream:
     unreadable: str = ""
     is_target: bool = field(default=False, kw_only=True)
     traces: frozenset[str] = field(default=frozenset(), kw_only=True)
+    ways_back: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def of(self, topic: str) -> frozenset[str]:
         """Return the ids of all clusters that records of ``topic`` come from, the source among them."""
@@ -56,7 +59,10 @@ def read_upstream(source: ClusterAdmin, topics: Iterable[str]) -> Upstream:
     try:
         values = Ledger(source).peek()
         ids = {name: info.topic_id for name, info in source.topics(list(topics)).items()} if values else {}
-        return Upstream(cluster_id, decided(values, ids), is_target=bool(values), traces=marked(values))
+        owners = decided(values, ids)
+        turned = {one.mirror: direction(values, one.mirror) for one in owners.values() if one.opened_by is None}
+        ways_back = {name: one.at for name, one in turned.items() if one is not None and one.by == ARMED}
+        return Upstream(cluster_id, owners, is_target=bool(values), traces=marked(values), ways_back=ways_back)
     except (LedgerLost, LedgerNewer, MissingRight) as e:
         return Upstream(cluster_id, unreadable=str(e))
 

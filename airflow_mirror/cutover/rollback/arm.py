@@ -54,7 +54,7 @@ from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, ledger_store, ownership
-from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
+from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -65,7 +65,11 @@ _NOT_FENCED = (
     "it was failed over, and its source is not fenced since: 'airflow-mirror fence-on-return' fences it once it is back, "
     "or says that it is another cluster, to which an ordinary mirror leads"
 )
-ARMED = "armed"  # as the old source notes it: no way back was armed there
+_RUNS = (
+    "It copies what applications write to the new cluster back to the old one: a second tail, a Spark driver with a JVM "
+    "of its own, and it has no end by itself. 'kafka_failback' returns to {target!r}; without a return stop that "
+    "tail, and 'airflow-mirror retire --target {target} --mirror {name} --yes' gives its topics up"
+)
 _LISTED = 50
 
 
@@ -87,7 +91,9 @@ class Armed:
         if self.direction is None:
             head = f"the way back can be armed: mirror {name!r}, {len(self.plan.topics)} topics"
         else:
-            head = f"armed at {self.direction.at}: start the tail of mirror {name!r}, plan {hashed}"
+            head = f"armed at {self.direction.at}: start the tail of mirror {name!r}, plan {hashed}. " + _RUNS.format(
+                target=self.plan.mirror.target, name=name
+            )
         return [head, *(f"fence of the old source: {line}" for line in self.fence)]
 
     def to_dict(self) -> dict[str, Any]:

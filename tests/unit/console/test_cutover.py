@@ -15,9 +15,8 @@ from airflow_mirror.console import cutover as command
 from airflow_mirror.console.request import require_planned
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord
-from airflow_mirror.cutover.rollback.arm import ARMED
 from airflow_mirror.errors import InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown, PlanOutdated, TryAgain
-from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.direction import ARMED, Direction, turn
 from tests.unit.cutover.builders import a_plan, kept_in
 from tests.unit.ledger.memory import MemoryLedger
 

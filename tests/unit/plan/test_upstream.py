@@ -11,6 +11,7 @@ from airflow_mirror.errors import LedgerLost, NeedsHuman, NothingMatches
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import missing_topics, upstream
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.direction import ARMED, Direction, turn
 from airflow_mirror.plan.inventory import without_returning
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned, claim, mark_cut_over
@@ -201,3 +202,17 @@ def test_a_source_ledger_that_can_not_be_read_blocks(monkeypatch: pytest.MonkeyP
 def test_topics_of_elsewhere_and_of_nobody_pass(monkeypatch: pytest.MonkeyPatch, ledger: Values) -> None:
     made = planned(Source("orders", monkeypatch, ledger))
     assert [f.level for f in made.findings if f.check == "loops"] == ["pass"]
+
+
+@pytest.mark.parametrize(("by", "level"), [(ARMED, "warn"), ("rollback", "pass")])
+def test_a_plan_names_the_way_back_that_writes_to_its_topics(
+    monkeypatch: pytest.MonkeyPatch, by: str, level: str
+) -> None:
+    """Who plans anew from a source that was cut over would copy what comes back from its target."""
+    ways = Direction(generation=1, primary="c3", by=by, attempt="monday", plan="p", at=NOON)
+    made = planned(Source("orders users", monkeypatch, {**fed_by("c3", "orders"), **turn("m", ways)}))
+    ((found, about, evidence),) = findings(made, "way_back") or [("pass", "", "")]
+    assert found == level
+    if level == "warn":
+        assert about == "1 topic" and evidence.startswith(f"mirror 'm', the way back of a cutover, armed at {NOON}")
+        assert evidence.endswith(": orders")

@@ -58,6 +58,16 @@ def test_armed_way_back_is_decided_on_both_clusters(world: World) -> None:
     found = world.arm()
     assert is_armed(world) and found.plan == REVERSE and world.built == [reverse_of(MIRROR)]
     assert ledger_store.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
+    said = found.lines()[0]
+    assert all(
+        words in said
+        for words in (
+            "a JVM of its own",
+            "no end by itself",
+            "'kafka_failback'",
+            "retire --target old --mirror flow-reverse",
+        )
+    ), said
     before = world.changes.left
     assert world.arm().direction == found.direction and world.changes.left == before, "a second call changes nothing"
 
