@@ -5,8 +5,18 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 
+# Who names a Python means it: an environment of another version is made anew. Without a name it stays what it is.
+version = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null)
+ifneq ($(origin PYTHON),file)
+  WANTED := $(call version,$(PYTHON))
+  ifneq ($(WANTED),$(call version,$(BIN)/python))
+    .PHONY: $(STAMP)
+    OTHER := $(and $(WANTED),$(wildcard $(BIN)/python))
+  endif
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos test-pythons coverage mutants dist lint types docs docs-release golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos pythons test-pythons coverage mutants dist lint types docs docs-release golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +26,7 @@ setup: $(STAMP) ## create .venv with everything in it (fast when nothing changed
 # The constraints are the exact versions that CI proved; setup.cfg holds the ranges a user may have.
 $(STAMP): setup.cfg setup.py pyproject.toml constraints.txt airflow_mirror/wire/_heart.pyx
 	@command -v $(PYTHON) >/dev/null || { echo "make setup: $(PYTHON) is not on PATH; install Python 3.11 or say PYTHON=..." >&2; exit 1; }
+	@$(if $(OTHER),echo "$(VENV) is of another Python than $(WANTED): made anew"; rm -rf $(VENV),:)
 	@echo "installing into $(VENV) (about two minutes the first time) ..."
 	@if command -v uv >/dev/null; then \
 	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'; \
@@ -69,10 +80,18 @@ test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume
 test-kerberos: $(KRB5) ## logins by Kerberos; builds gssapi first (see docs/sandbox.md)
 	$(BIN)/python -m tests.parts kerberos $(TESTS)
 
-# Each has an environment of its own, .venv-3.13 and so on. A name that pyenv knows and does not run does not count.
+# A name on PATH that pyenv knows and does not run does not count; what pyenv has installed does.
+pythons: ## list every Python from 3.11 that is found, on PATH or among pyenv's
+	@for v in 3.11 3.12 3.13 3.14; do \
+	  p=; for p in $$(command -v python$$v) $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/python$$v 2>/dev/null | sort -rV) ""; do \
+	    [ -n "$$p" ] && "$$p" -c pass 2>/dev/null && break; done; \
+	  if [ -n "$$p" ]; then echo "$$v=$$p"; else echo "Python $$v: not found" >&2; fi; \
+	done
+
+# Each has an environment of its own, .venv-3.13 and so on.
 test-pythons: ## the unit and provider tests on every Python from 3.11 that is found
-	@failed=; for v in 3.11 3.12 3.13 3.14; do \
-	  p=$$(command -v python$$v) && $$p -c pass 2>/dev/null || { echo "Python $$v: not found"; continue; }; \
+	@failed=; for found in $$($(MAKE) --no-print-directory pythons); do \
+	  v=$${found%%=*}; p=$${found#*=}; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON=$$p setup && echo "Python $$v:" \
 	    && .venv-$$v/bin/python -m tests.parts unit provider $(TESTS) || failed="$$failed $$v"; \
 	done; [ -z "$$failed" ] || { echo "failed on:$$failed" >&2; exit 1; }
