@@ -17,7 +17,15 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import TOLD_ONCE
 from airflow_mirror.plan.findings import WARN, Finding
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.inventory import Inventory, Refusal, TopicState, read_target, read_topics, with_age
+from airflow_mirror.plan.inventory import (
+    Inventory,
+    Refusal,
+    TopicState,
+    need_keys,
+    read_target,
+    read_topics,
+    with_age,
+)
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.recreated_topics import created_again, sentence
 from airflow_mirror.plan.refusals import refusals
@@ -96,7 +104,8 @@ def draft(
     again = created_again(mirror, plan.source_cluster_id, new, there, decisions)
     here, new = ({name: state for name, state in some.items() if name not in again} for some in (here, new))
     here = with_age(here, source, mirror, now)
-    samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed")
+    keyed = need_keys(mirror, new)
+    samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed", keyed=keyed)
     found = decide_each(plan, here, there, samples, now)
     added = [t for t in found.topics if t.source_topic in new]
     if refused := refusals(target, mirror, added, new, there):

@@ -20,6 +20,7 @@ from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
     gone_topics,
+    need_keys,
     other_topics,
     read_source,
     read_target,
@@ -115,7 +116,8 @@ def build(
     if there.own_configs is None and not forbidden:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
-    samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
+    keyed = need_keys(mirror, here.topics)
+    samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed", keyed=keyed)
     here, capabilities = with_remote(here, samples.bytes), Capabilities()
     if probe_target:
         compacts = any(state.compacts for state in here.topics.values())
@@ -168,6 +170,7 @@ def decide(
         topics=topics,
         capabilities=capabilities,
         unreadable=samples.unreadable,
+        keyless=samples.keyless,
     )
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")

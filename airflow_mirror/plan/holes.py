@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,13 +53,14 @@ class Part(NamedTuple):
 class Seen:
     """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` contiguous runs.
 
-    ``bytes``: of these batches that are copied.
+    ``bytes``: of these batches that are copied. ``keyless``: records without a key; counted on request alone.
     """
 
     offsets: int = 0
     holes: int = 0
     runs: int = 0
     bytes: int = 0
+    keyless: int = 0
     _in_hole: bool = field(default=False, init=False)
 
     def hole(self, length: int) -> None:
@@ -82,17 +83,22 @@ class HoleSamples:
     """The result of sampling, by source topic: estimates, and why it can't be read. Other topics are unknown.
 
     :param bytes: of all that is copied, also where most of it lies in tiered storage, which no broker counts.
+    :param keyless: so many of the records that were read have no key; of topics where that was asked, if there is one.
     """
 
     holes: Mapping[str, HoleEstimate] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)
+    keyless: Mapping[str, int] = field(default_factory=dict)
 
 
-def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed: bool) -> HoleSamples:
+def sample(
+    source: ClientConfig, topics: Mapping[str, TopicState], *, committed: bool, keyed: Collection[str] = ()
+) -> HoleSamples:
     """Estimate the holes of each topic between the mirror's start offset and the end of the log.
 
     :param committed: consumers get committed records only, so aborted ones are holes.
+    :param keyed: topics of which each record has to have a key: batches are decoded, and those without one are counted.
     """
     spans = {name: _spans(state, committed) for name, state in topics.items()}
     spans = {name: partitions for name, partitions in spans.items() if partitions}
@@ -105,16 +111,16 @@ def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed:
                 denied = refusal(f"Fetch {part.tp}", answer.error, "Read", part.tp.topic, cluster.settings.principal)
                 unreadable[part.tp.topic] = str(denied)
             elif not answer.error:
-                seen[part] = walk(answer, part.start, part.end)
+                seen[part] = walk(answer, part.start, part.end, keys=part.tp.topic in keyed)
     by_topic: dict[str, dict[Part, Seen]] = {}
     for part, found in seen.items():
         if found.offsets:
             by_topic.setdefault(part.tp.topic, {})[part] = found
     lengths = {name: sum(spans[name].values()) for name in by_topic}
     estimates = {name: estimate(lengths[name], found) for name, found in by_topic.items()}
-    return HoleSamples(
-        estimates, unreadable, {name: estimated_bytes(lengths[name], found) for name, found in by_topic.items()}
-    )
+    bytes_ = {name: estimated_bytes(lengths[name], found) for name, found in by_topic.items()}
+    keyless = {name: sum(one.keyless for one in found.values()) for name, found in by_topic.items()}
+    return HoleSamples(estimates, unreadable, bytes_, {name: number for name, number in keyless.items() if number})
 
 
 def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part]]:
@@ -141,8 +147,11 @@ def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part
     return rounds
 
 
-def walk(answer: FetchedPartition, start: int, end: int) -> Seen:
-    """Count records and holes in the batches of one response, from ``start`` to ``end`` or as far as they go."""
+def walk(answer: FetchedPartition, start: int, end: int, *, keys: bool = False) -> Seen:
+    """Count records and holes in the batches of one response, from ``start`` to ``end`` or as far as they go.
+
+    :param keys: count records without a key as well, in the batches that are whole.
+    """
     seen = Seen()
     at = start
     aborted = _aborted(answer.aborted)
@@ -158,6 +167,8 @@ def walk(answer: FetchedPartition, start: int, end: int) -> Seen:
             break
         if not is_empty:
             seen.bytes += (header.size if header else len(raw.view if raw else b"")) * (until - at) // (following - first)
+        if keys and raw is not None and not is_empty:
+            seen.keyless += _keyless(raw, at, until)
         if is_empty:
             seen.hole(until - at)
         elif header is not None and header.is_dense:
@@ -292,6 +303,13 @@ def _inside(seen: Seen, header: BatchHeader | None, raw: RawBatch | None, start:
         seen.records(1)
         at = offset + 1
     seen.hole(end - at)
+
+
+def _keyless(raw: RawBatch, start: int, end: int) -> int:
+    try:
+        return sum(r.key is None for r in wire_records.decode(raw) if start <= r.offset < end)
+    except ValueError:  # the copy will report it, with its offsets
+        return 0
 
 
 def _legacy_bounds(raw: RawBatch | None, at: int) -> tuple[int, int]:

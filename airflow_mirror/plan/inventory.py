@@ -274,6 +274,11 @@ def _sizes(admin: ClusterAdmin, topics: Mapping[str, TopicState]) -> dict[str, i
     return found
 
 
+def need_keys(mirror: Mirror, topics: Mapping[str, TopicState]) -> list[str]:
+    """Return the topics that compact on the target while it is written: brokers refuse records without a key there."""
+    return [name for name, state in topics.items() if mirror.compacted_hold == "lag" and state.compacts]
+
+
 def is_tiered(configs: Mapping[str, ConfigEntry]) -> bool:
     """Return whether a topic with these settings is in tiered storage: log directories hold only the local part of it."""
     entry = configs.get("remote.storage.enable")

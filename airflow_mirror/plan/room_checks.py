@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from airflow_mirror.plan.configs import is_held_by_lag
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn
 from airflow_mirror.plan.situation import Situation
-from airflow_mirror.wording import duration, size, some
+from airflow_mirror.wording import count, duration, size, some
 
 CHECKS = Checks[Situation]()
 _CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
@@ -100,6 +100,11 @@ def _compacted(s: Situation) -> Iterator[Finding]:
         block, above, "topic",
         "its log starts above 0, which takes DeleteRecords, and brokers refuse that where cleanup.policy is 'compact'",
         "Give it a mirror of its own with offsets='mapped', or leave it out (exclude_topics).",
+    )  # fmt: skip
+    yield from several(
+        block, [f"{name} ({count(number, 'record')} of a sample)" for name, number in sorted(s.keyless.items())], "topic",
+        "it holds records without a key, which the target refuses (INVALID_RECORD) while cleanup.policy has 'compact'",
+        "Hold compacted topics as 'delete' (compacted_hold), or leave it out (exclude_topics).",
     )  # fmt: skip
     yield from several(
         block, stuck, "topic",

@@ -18,6 +18,7 @@ class Situation:
     """Both sides' inventories, and the planned topics. ``pairs`` and ``topics`` are in the same order.
 
     :param unreadable: source topics that could not be sampled, and why.
+    :param keyless: records without a key that samples have found, by source topic; where a key is needed alone.
     """
 
     mirror: Mirror
@@ -27,6 +28,7 @@ class Situation:
     topics: list[TopicPlan]
     capabilities: Capabilities = Capabilities()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    keyless: Mapping[str, int] = field(default_factory=dict)
 
     def of_topics(self, named: Collection[str], evidence: str, remedy: str) -> Iterator[Finding]:
         """Yield one warning about so many of all topics, which stand in the braces of ``evidence``, if there are any."""

@@ -20,6 +20,8 @@ from airflow_mirror.plan.configs import (
     not_held,
 )
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.inventory import need_keys
 from airflow_mirror.plan.model import Capabilities, Plan
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic, configs
 
@@ -90,6 +92,17 @@ def test_log_start_above_0_needs_a_policy_that_deletes() -> None:
 def test_target_that_knows_no_lag_would_compact_while_history_arrives() -> None:
     (block,) = found(planned("compact", own=DEFAULTS))
     assert "knows no min.compaction.lag.ms" in block.evidence
+
+
+def test_records_without_a_key_block_the_hold_that_compacts_meanwhile() -> None:
+    """The copy met INVALID_RECORD at the first of them, after hours perhaps."""
+    topics = {"orders": a_topic(cleanup_policy="compact"), "log": a_topic("log")}
+    assert need_keys(a_mirror(compacted_hold="lag"), topics) == ["orders"] and not need_keys(a_mirror(), topics)
+    samples = HoleSamples(keyless={"orders": 3})
+    source, target = a_cluster(topics["orders"]), a_cluster(cluster_id="c2", own_configs=OWN)
+    (block,) = found(decide(a_mirror(compacted_hold="lag"), source, target, (), NOW, samples))
+    assert "INVALID_RECORD" in block.evidence and block.evidence.endswith("orders (3 records of a sample)")
+    assert "as 'delete' (compacted_hold)" in block.remedy
 
 
 @pytest.mark.parametrize("hold", ["delete", "lag"])

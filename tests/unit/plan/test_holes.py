@@ -23,14 +23,16 @@ TP = TopicPartition("orders", 0)
 PID = 7001
 
 
-def a_batch(base: int, length: int, kept: Any = None, attributes: int = 0, producer_id: int = -1) -> bytes:
+def a_batch(
+    base: int, length: int, kept: Any = None, attributes: int = 0, producer_id: int = -1, key: bytes | None = b"k"
+) -> bytes:
     """A batch at ``base`` over ``length`` offsets, of which ``kept`` (all) hold a record, as the cleaner leaves it."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2**30)
     offsets = range(length) if kept is None else sorted(kept)
     for delta in offsets:
-        builder.append(delta, 1_600_000_000_000, b"k", b"v", [])
+        builder.append(delta, 1_600_000_000_000, key, b"v", [])
     raw = memoryview(bytearray(builder.build())) if offsets else memoryview(bytearray(wire_batch.HEADER_SIZE))
     header = wire_batch.BatchHeader(
         base, len(raw) - wire_batch.LOG_OVERHEAD, 0, 2, 0, attributes, length - 1, 0, 0, producer_id, 0, 0, len(offsets)
@@ -61,6 +63,14 @@ def test_bytes_are_of_what_is_copied_and_projected_on_the_whole_topic() -> None:
     assert (found.offsets, found.bytes) == (30, len(dense) // 2 + len(a_batch(15, 20)))
     parts = {Part(TP, 0, 100): Seen(offsets=50, bytes=500), Part(TP, 100, 400): Seen(offsets=10, bytes=10)}
     assert estimated_bytes(800, parts) == 2 * (1000 + 300)
+
+
+def test_records_without_a_key_are_counted_inside_the_part_where_that_is_asked() -> None:
+    aborted = a_batch(20, 4, attributes=0x10, producer_id=PID, key=None)
+    blob = memoryview(a_batch(0, 10, key=None) + a_batch(10, 10) + aborted + a_batch(24, 5, key=None)[:70])
+    answer = FetchedPartition(TP, 0, 99, 99, 0, [(PID, 20)], blob)
+    assert walk(answer, 7, 1000, keys=True).keyless == 3
+    assert walk(answer, 7, 1000).keyless == 0
 
 
 def test_markers_and_gaps_side_by_side_are_one_stretch() -> None:
