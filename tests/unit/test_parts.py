@@ -47,3 +47,11 @@ def test_what_passed_with_few_examples_is_not_left_out_of_many(monkeypatch: pyte
         monkeypatch.setenv(parts.EXAMPLES, examples)
         found.append(passed_file())
     assert len({*found}) == 3 or found == [None] * 3
+
+
+def test_parts_run_in_the_order_named_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (part.name for part in parts.PARTS if part.name != "unit" and part.name in parts.CI[:3])
+    ran: list[str] = []
+    monkeypatch.setattr(parts, "run", lambda part, *_: ran.append(part.name) or SimpleNamespace(ok=True))
+    monkeypatch.setattr(parts, "show", lambda _: None)
+    assert parts.main([second, first, second]) == 0 and ran == [second, first]
