@@ -182,9 +182,6 @@ STEPS = (  # name          leads from    to            does
     Step("open_target",    SEALED,       CUT_OVER,     open_target),    # the point of no return
 )  # fmt: skip
 
-# A restart goes back to CAUGHT_UP, because writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED})
-
 
 # No state is taken up by a later process: whoever comes next undoes, and begins anew. Only `opened` is gone on with.
 def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:

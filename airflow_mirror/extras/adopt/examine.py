@@ -110,7 +110,7 @@ def examine(
     pairs = _pairs(topics, target)
     seen = tuple(look(flow, source, target, pairs, watch_s, [*ignored_groups]))
     _require_stopped(seen)
-    cleaned = _cleaned(topics, source, target)
+    cleaned = _cleaned(topics, target)
     stamped = {t for t, c in target.topic_configs([t.target_topic for t in topics]).items() if _is_stamped(c)}
     matches = []
     for here, there in sorted(pairs.items()):
@@ -219,7 +219,7 @@ def _matched(
     return match(tps, here, there, committed=mirror.isolation == "read_committed", compacted=compacted)
 
 
-def _cleaned(topics: Iterable[TopicPlan], source: ClusterAdmin, target: ClusterAdmin) -> set[str]:
+def _cleaned(topics: Iterable[TopicPlan], target: ClusterAdmin) -> set[str]:
     """Return the source topics that a log cleaner works on, on either side."""
     there = target.topic_configs([t.target_topic for t in topics])
     return {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,10 +49,6 @@ class Publication:
     def is_open(self) -> bool:
         """Whether anybody can see anything."""
         return self._file is not None or self.address is not None
-
-    def at_the_end(self, call: Callable[[], None]) -> None:
-        """Call something when this is closed, after what was published since has ended."""
-        self._at_the_end.callback(call)
 
     def show(self, collector: CopyCollector | FilesCollector) -> None:
         """Publish what ``collector`` tells, from now on."""

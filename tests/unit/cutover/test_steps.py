@@ -37,7 +37,7 @@ from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.run import recover
-from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
+from airflow_mirror.cutover.steps import STEPS, Step, back_out, walk
 from airflow_mirror.errors import (
     BrokerError,
     CutoverCancelled,
@@ -174,8 +174,6 @@ NAMES = [step.name for step in STEPS]
 def test_each_step_leads_from_where_the_last_one_ended() -> None:
     assert [step.leads_from for step in STEPS[1:]] == [step.to for step in STEPS[:-1]]
     assert STEPS[0].leads_from == steps.CAUGHT_UP and STEPS[-1].to == steps.CUT_OVER
-    # Whatever is not the end expires: nobody watched the writers while no process ran.
-    assert {step.to for step in STEPS} - {steps.CUT_OVER} == EXPIRE_ON_RESTART
 
 
 def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
