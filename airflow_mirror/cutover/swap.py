@@ -16,10 +16,11 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent, by_key, fence_text
 from airflow_mirror.cutover.mirror_only_fence import spare
-from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.raised import intent_of
-from airflow_mirror.errors import FenceGone, FenceNotSwapped
+from airflow_mirror.errors import FenceGone, FenceNotSwapped, LedgerMissing
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.sync.acls import OfFence
 
 
 def swap_fence(
@@ -63,6 +64,21 @@ def swap_fence(
         # wanted (docs/security.md).
         decision.permit(ledger, mirror, state)()
     return fence_text(AclFence.kind, swapped)
+
+
+def of_fence(target: Side, mirror: str) -> OfFence:
+    """Return what the swapped fence of a mirror has changed on its source, for who copies that one's rules.
+
+    What denies to everybody is told by its form (:func:`~airflow_mirror.sync.acl_rules.looks_like_fence`).
+    """
+    try:
+        there = decision.fence_state(target.ledger.values(), mirror)
+    except LedgerMissing:
+        there = None
+    if there is None or there.is_over:
+        return OfFence()
+    intent = intent_of(target, mirror, there)
+    return OfFence(frozenset({*intent.instead_deny, *intent.instead_allow}), frozenset(intent.taken_away))
 
 
 def _decided(on: Platform, mirror: str, there: FenceState, intent: Intent) -> FenceState:

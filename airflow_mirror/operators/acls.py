@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.log import mask_secret
@@ -93,6 +94,8 @@ class SyncAclsOperator(PlannedOperator):
         :raises NotKept: a change is not visible when read back.
         :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
         """
+        from airflow_mirror.cutover.platform import Side
+        from airflow_mirror.cutover.swap import of_fence
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.ownership import require_active, require_opened, require_owned
@@ -124,7 +127,8 @@ class SyncAclsOperator(PlannedOperator):
                 permit = still_ours(ledger, plan, target, require_owned if means_it or behind else require_active)
             if not options.dry_run:
                 permit()
-            report = sync_access(plan, source, target, options, permit, secret_of)
+            fence = partial(of_fence, Side(target), mirror.name)
+            report = sync_access(plan, source, target, options, permit, secret_of, fence)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"

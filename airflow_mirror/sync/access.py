@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.acl_rules import CUTOVER
-from airflow_mirror.sync.acls import PHASES, AclOptions, AclReport, sync_acls
+from airflow_mirror.sync.acls import PHASES, AclOptions, AclReport, OfFence, sync_acls
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
 from airflow_mirror.sync.users import SecretOf, UsersReport, sync_users
 
@@ -75,12 +75,12 @@ class AccessReport:
 
 def sync_access(
     plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, permit: Permit,
-    secret_of: SecretOf = lambda user: None,
+    secret_of: SecretOf = lambda user: None, fence: Callable[[], OfFence] = OfFence,
 ) -> AccessReport:  # fmt: skip
     """Bring the target's users, quotas and ACLs in line with the source's, in this order, and read them back.
 
     :param permit: asked before each change; what it raises is raised.
-    :param secret_of: the new secret of a SCRAM user of the target, or None.
+    :param secret_of: the new secret of a SCRAM user of the target, or None. :param fence: as of :func:`.acls.sync_acls`.
     :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
@@ -94,5 +94,5 @@ def sync_access(
     if QUOTAS in options.parts:
         quotas = sync_quotas(source, target, principals, *own, permit, remove=remove, dry_run=dry_run)
     if ACLS in options.parts:
-        acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit))
+        acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit), fence=fence)
     return AccessReport(acls=acls, quotas=quotas, users=users)

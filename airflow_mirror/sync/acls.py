@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_mirror.errors import InvalidField, NoAuthorizer
 from airflow_mirror.kafka.acls import unless_none_is_enforced
@@ -39,6 +39,16 @@ from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
+
+
+class OfFence(NamedTuple):
+    """Rules of a source that are as they are only while a cutover's fence stands there.
+
+    :param added: by the fence, which names applications. :param taken: of others, taken away until it is lifted.
+    """
+
+    added: frozenset[Acl] = frozenset()
+    taken: frozenset[Acl] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +189,11 @@ def sync_acls(
     how: AclOptions | None = None,
     *,
     granted: Granted,
+    fence: Callable[[], OfFence] = OfFence,
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
+    :param fence: tells what a fence has changed on the source; asked behind the reading of its rules.
     :param granted: returns what each write is done in, which gives its permit; it raises where nothing may be written.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises TopicsShared: readers of one source's records would be given another's.
@@ -195,6 +207,10 @@ def sync_acls(
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     require_exclusive_topics(plan, "let ACLs follow")
     rules, notes = _rules_of_source(source)
+    # Behind the rules, because a fence decides before it changes the first of them. By its record and not by their form:
+    # who denies writing to an application by name may be the site.
+    of_fence = fence()
+    rules = (rules - of_fence.added) | of_fence.taken
     remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all

@@ -17,7 +17,7 @@ from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync.acl_rules import LeftOut
-from airflow_mirror.sync.acls import AclDiff, AclOptions, AclReport
+from airflow_mirror.sync.acls import AclDiff, AclOptions, AclReport, OfFence
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
 from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
@@ -32,7 +32,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
-    def sync(plan: Plan, _: Any, __: Any, options: Any, *, granted: Any) -> AclReport:
+    def sync(plan: Plan, _: Any, __: Any, options: Any, *, granted: Any, fence: Any) -> AclReport:
+        assert fence() == OfFence(), "no cutover has fenced the source"
         with granted() as permit:
             if not options.dry_run:
                 permit()

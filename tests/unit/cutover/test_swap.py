@@ -15,7 +15,7 @@ from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import DONE, FenceRecord, as_recorded
-from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.cutover.swap import of_fence, swap_fence
 from airflow_mirror.errors import CutoverTakenOver, FenceGone, FenceNotSwapped, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
@@ -240,3 +240,20 @@ def test_only_a_kept_fence_of_acls_can_be_swapped(tmp_path: Path, fence: dict[st
     ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], **fence}})
     with pytest.raises(FenceNotSwapped, match=cause):
         swap(tmp_path, source)
+
+
+def test_what_a_swapped_fence_has_changed_is_told_to_who_copies_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied to the target, its DENY by name would keep applications out of the cluster that they were moved to."""
+    source = fenced(tmp_path, *BEFORE)
+    assert of_fence(on(tmp_path, source).target, "flow") == (frozenset(), frozenset())
+    swap(tmp_path, source)
+    told = of_fence(on(tmp_path, source).target, "flow")
+    assert rule("orders", "WRITE", "DENY", "User:a") in told.added
+    assert (source.acls - told.added) | told.taken >= {*BEFORE}
+    assert {acl for acl in source.acls - told.added if acl.permission == "DENY"} <= {
+        rule(name, "WRITE", "DENY") for name in ("orders", "payments")
+    } | {acl for acl in source.acls if acl.resource_type == "GROUP"}
+    lift(tmp_path, source, monkeypatch)
+    assert of_fence(on(tmp_path, source).target, "flow") == (frozenset(), frozenset())

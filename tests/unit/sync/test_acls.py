@@ -88,7 +88,8 @@ def synced(source: Cluster, target: Cluster, topics: Iterable[str] = ("orders",)
     )
     plan = replace(plan, known_topics=dict.fromkeys(names.values(), "identical"))
     admins = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
-    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely)
+    fence = given.pop("fence", acls.OfFence)
+    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely, fence=fence)
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +100,16 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 READ, WRITE = rule("orders", "READ", "ALLOW", ALICE), rule("orders", "WRITE", "ALLOW", BOB)
 DENY = rule("orders", "READ", "DENY", BOB)
+
+
+def test_rules_that_a_swapped_fence_has_made_are_not_copied_and_those_that_it_took_are() -> None:
+    """A DENY by name of the site itself is copied as before."""
+    denied, taken = rule("orders", "WRITE", "DENY", BOB), rule("orders", "WRITE", "ALLOW")
+    source, target = Cluster("source", READ, WRITE, denied), Cluster("target")
+    synced(source, target, phase="cutover", fence=lambda: acls.OfFence(frozenset({denied}), frozenset({taken})))
+    assert {READ, WRITE, taken} <= target.acls and denied not in target.acls
+    synced(source, target, phase="cutover")
+    assert denied in target.acls
 
 
 def test_readers_of_one_source_do_not_get_what_another_shares() -> None:
