@@ -362,16 +362,28 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
 
 
 def alone(raised: Raised, *, opened: bool, by_person: bool = False) -> Permit:
-    """Return what takes a decision's place where the ledger can't be asked: at the source only this fence is named.
+    """Return what takes a decision's place where nothing can be decided: at the source only this fence is named.
 
-    :param opened: also if its opening is announced. :param by_person: who answers for a fence that has no name there.
-    :raises MayBeOpen: nobody does.
+    :param opened: also if its opening is announced: the caller knows that it was not decided.
+    :param by_person: somebody answers for a fence that has no name there.
+    :raises MayBeOpen: nobody does. The permit raises it as well.
     """
-    fence = raised.fence
+    fence, run, role = raised.fence, raised.state.run, raised.on.source.admin.role
     if isinstance(fence, AclFence):
         return fence.alone(raised.mirror, raised.name, opened=opened)
-    # A callable leaves no name. Whoever asks, its own owner as well, may have slept: a guard has lifted it since, and
-    # another attempt, whose fence is the same function, has opened the target behind it.
-    if not by_person:
-        raise MayBeOpen(raised.state.run, raised.on.source.admin.role, "nothing there names a callable's attempt")
-    return unfenced
+    if by_person:
+        return unfenced
+    nameless = "nothing there names a callable's attempt"
+    if not opened:
+        raise MayBeOpen(run, role, nameless)
+    decided = decision.permit(raised.on.target.ledger, raised.mirror, raised.state)
+
+    # A callable leaves no name, and its owner may have slept: a guard has lifted it since, and another attempt, whose
+    # fence is the same function, has opened the target behind it. A ledger that takes no records may be read yet.
+    def still_up() -> None:
+        try:
+            decided()
+        except TryAgain as e:
+            raise MayBeOpen(run, role, f"{nameless}, and {e}") from e
+
+    return still_up

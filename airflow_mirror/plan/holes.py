@@ -49,7 +49,7 @@ class Part(NamedTuple):
     end: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Seen:
     """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` contiguous runs.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,11 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     status, preview = commands("An hour before", world)
     assert shell.type(status) == 0 and world.mirror.name in shell.said
     state = state_of(world.target, PLAN.below(world.mirror.name), keys_only=True)
-    keep(world.plan(), state, Ledger(world.target))
-    assert shell.type(preview) == 1 and "block: tail_runs: " in shell.said, "nobody has copied anything"
+    ids = {"source_cluster_id": world.source.cluster_id(), "target_cluster_id": world.target.cluster_id()}
+    keep(replace(world.plan(), **ids), state, Ledger(world.target))
+    (cutover,) = commands("The cutover", world)
+    for command in (preview, f"{cutover} --accept-ledger-writers 'User:*'"):
+        assert shell.type(command) == 1 and "block: tail_runs: " in shell.said, shell.said
     world.source.create_acls(
         [rule(world.topic, "ALL", "ALLOW", "User:alice")], unfenced
     )  # else it may be open to everybody

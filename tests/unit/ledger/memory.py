@@ -44,6 +44,9 @@ class MemoryLedger:
         for offset, value in enumerate(self.records[start:], start):
             yield offset, value, getattr(value, "at_ms", 0)
 
+    def begin(self) -> None:
+        """It is there."""
+
     def values(self) -> Values:
         catch_up(self, self._fold)
         return self._fold.values

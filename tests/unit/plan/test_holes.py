@@ -115,7 +115,7 @@ def test_nothing_fetched_shows_nothing() -> None:
 def test_compacted_and_dense_halves_weigh_the_same() -> None:
     """It does not matter how far each sample reached."""
     parts = [Part(TP, 0, 1000), Part(TP, 1000, 2000)]
-    found = estimate(2000, {parts[0]: Seen(900, 891, 9), parts[1]: Seen(10, 0, 0)})
+    found = estimate(2000, {parts[0]: Seen(offsets=900, holes=891, runs=9), parts[1]: Seen(offsets=10)})
     assert (found.count, found.runs, found.sampled) == (990, 10, 910)
     assert found.share == pytest.approx(0.495)
 
