@@ -76,7 +76,7 @@ class Reporter:
     def _run(self) -> None:
         try:
             host, port, token, certificate = (self._report_to or "").split()
-            tls = trusting(certificate)
+            tls, missed = trusting(certificate), 0
             while not self._ended.is_set():
                 reached = False
                 try:
@@ -91,9 +91,11 @@ class Reporter:
                         self._report(driver)
                         driver.unwrap()  # says that this is all: what came before an end without a word may be lost
                 except OSError as e:
-                    # One that hangs up has most often come to its end, and so does this task; if not, the next try tells.
+                    # One that hangs up has most often come to its end, and so does this task; so has one that is not
+                    # there when a task that has just begun looks for it. If not, the next try tells.
+                    missed = 0 if reached else missed + 1
                     log.log(
-                        logging.DEBUG if reached else logging.INFO,
+                        logging.INFO if missed > 1 else logging.DEBUG,
                         "the driver at %s:%s does not listen: %s",
                         host,
                         port,

@@ -261,8 +261,10 @@ def main() -> int:
         guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm, fence=order["fence"])
         # Only now: the owner decides that a fence is up behind this word, and counts on a guard whose connections
         # exist.
-        sys.stdout.buffer.write(READY)
-        sys.stdout.buffer.flush()
+        try:
+            os.write(sys.stdout.fileno(), READY)
+        except BrokenPipeError:  # it has ended before it could raise anything
+            return 0
         alone_since: float | None = None
         while True:
             # Always once more behind the owner's end: it may have raised a fence in its last moment.

@@ -28,7 +28,7 @@ BEGINS = (
     r"INFO configs: 1 topic kept level",
     r"INFO log_starts: 1 topic kept level",
 )
-COPIES = rf"INFO \d+ offsets behind in 2 partitions; {FIGURES}(; batches: \d+ passed)?"
+COPIES = rf"INFO \d+ offsets behind in 2 partitions; {FIGURES}(; slowest TOPIC-\d: .*?)?(; batches: \d+ (passed|merged))?"
 ENDED = r"INFO TOPIC has ended, as it was asked to"
 
 
