@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import LeaseLost, MirrorError
 from airflow_mirror.sync.passes import PassReport
 from airflow_mirror.sync.write_permit import Stopped, WritePermit
 
@@ -90,7 +90,9 @@ class Recurring:
             self._stop.wait(max(left_s, (_SHARE - 1) * (time.thread_time() - busy)))
 
     def _report_failure(self, error: Exception) -> None:
-        self._report({"error": str(error)[:1000]}, f"{self._name} don't follow now: {error}", logging.WARNING)
+        # A lost lease ends the whole job, which says why, once.
+        level = logging.DEBUG if isinstance(error, LeaseLost) else logging.WARNING
+        self._report({"error": str(error)[:1000]}, f"{self._name} don't follow now: {error}", level)
 
     def _report(self, found: dict[str, Any], line: str, level: int) -> None:
         now, said = time.monotonic(), (level, line)
