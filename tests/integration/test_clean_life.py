@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults
 
 # What a plan warns of on two clusters without an authorizer, without groups and with a file of settings.
 PLAN = r"WARNING (ledger_writers|groups|left_out_configs): .*"
-FIGURES = r"[\d.]+ [kM]B/s, \d+ records/s"
+FIGURES = r"[\d.]+ [kM]B/s, [\d,]+ records/s"
 BEGINS = (
     PLAN,
     rf"INFO 2 partitions being opened; {FIGURES}",
