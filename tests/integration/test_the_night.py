@@ -74,15 +74,16 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     assert shell.type(f"{night} --json > night.json") == 0, shell.said
     assert shell.type(later) == 0 and (world.directory / "night.html").exists(), shell.said
     Ledger(world.target).create()
-    claim(Ledger(world.target), world.plan(), world.target)  # as the job does that copies
+    ids = {"source_cluster_id": world.source.cluster_id(), "target_cluster_id": world.target.cluster_id()}
+    made = replace(world.plan(), **ids)
+    claim(Ledger(world.target), made, world.target)  # as the job does that copies
     status, preview = commands("An hour before", world)
     assert shell.type(status) == 0 and world.mirror.name in shell.said
     state = state_of(world.target, PLAN.below(world.mirror.name), keys_only=True)
-    ids = {"source_cluster_id": world.source.cluster_id(), "target_cluster_id": world.target.cluster_id()}
-    keep(replace(world.plan(), **ids), state, Ledger(world.target))
+    keep(made, state, Ledger(world.target))
     (cutover,) = commands("The cutover", world)
-    for command in (preview, f"{cutover} --accept-ledger-writers 'User:*'"):
-        assert shell.type(command) == 1 and "block: tail_runs: " in shell.said, shell.said
+    assert shell.type(preview) == 1 and "block: tail_runs: " in shell.said, "nobody has copied anything"
+    assert shell.type(f"{cutover} --accept-ledger-writers 'User:*'") == 1 and "'tail' is not running" in shell.said
     world.source.create_acls(
         [rule(world.topic, "ALL", "ALLOW", "User:alice")], unfenced
     )  # else it may be open to everybody
