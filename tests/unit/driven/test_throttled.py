@@ -80,25 +80,6 @@ def test_nothing_is_sent_before_the_throttle_is_over(cluster: DrivenCluster, wir
     assert time.monotonic() - began > THROTTLE_S * 0.9
 
 
-def test_answers_without_partitions_are_asked_again_however_long_the_quota_holds(
-    cluster: DrivenCluster, wire: WireCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker whose quota for requests is exceeded answers a fetch with nothing at all, and no error."""
-    produce_one(wire, T0, batch())
-    really, throttled = fetch.answer, iter([40, 40, 40])
-
-    def answer(at: connection.Connection, asked: int) -> tuple[int, int, list[fetch.FetchedPartition]]:
-        heard = really(at, asked)
-        if (ms := next(throttled, 0)) == 0:
-            return heard
-        at.throttle(ms)
-        return ms, 0, []
-
-    monkeypatch.setattr(fetch, "answer", answer)
-    read = read_batches(wire, T0, 0, 2, isolation=fetch.READ_UNCOMMITTED, timeout_s=0.02)
-    assert [raw.next_offset for raw, _ in read] == [2]
-
-
 def empty_at_first(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let a broker answer that often with no partition, as it does while a quota is exceeded."""
     really, throttled = fetch.answer, iter([40] * times)
@@ -111,6 +92,16 @@ def empty_at_first(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         return ms, 0, []
 
     monkeypatch.setattr(fetch, "answer", answer)
+
+
+def test_answers_without_partitions_are_asked_again_however_long_the_quota_holds(
+    cluster: DrivenCluster, wire: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker whose quota for requests is exceeded answers a fetch with nothing at all, and no error."""
+    produce_one(wire, T0, batch())
+    empty_at_first(monkeypatch, times=3)
+    read = read_batches(wire, T0, 0, 2, isolation=fetch.READ_UNCOMMITTED, timeout_s=0.02)
+    assert [raw.next_offset for raw, _ in read] == [2]
 
 
 def test_a_sample_and_a_trial_of_a_right_are_asked_for_until_the_quota_lets_them_through(
