@@ -21,7 +21,8 @@ POLICIES = {
 LIKE_RETENTION = {"sync_log_starts": True, "log_start_delay_s": 60.0}
 RETENTION = (
     "on hold on target topics while the mirror runs; what the source's retention deletes is deleted there within "
-    "minutes, and a compacted topic is compacted again once the copy is level"
+    "minutes, and a compacted topic is compacted again once the copy is level; a warning names topics of which neither "
+    "is so"
 )
 
 FLOW, WORKER, DRIVER = (TABLES[name] for name in ("flow", "worker", "driver"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from airflow_mirror.plan import growing
 from airflow_mirror.plan.configs import is_held_by_lag
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn
 from airflow_mirror.plan.situation import Situation
@@ -112,6 +113,22 @@ def _compacted(s: Situation) -> Iterator[Finding]:
         "'delete' would never be compacted",
         "Hold compacted topics by their compaction lag (compacted_hold='lag'), or leave them out (exclude_topics).",
     )  # fmt: skip
+
+
+@CHECKS.check("growing", "the target stays as small as the source while a tail runs")
+def _growing(s: Situation) -> Iterator[Finding]:
+    ends = s.mirror.hold_retention_ms is not None  # then the target's brokers delete what gets as old
+    causes: dict[str, list[str]] = {}
+    for t in s.topics:
+        followed = ends or not s.mirror.sync_log_starts or t.compacted
+        for cause in ("" if followed else growing.not_followed(s.mirror, t), growing.not_compacted(t)):
+            causes.setdefault(cause, []).append(t.source_topic)
+    for cause, topics in causes.items():
+        if cause:
+            yield from s.of_topics(
+                topics, f"the target keeps more than the source until the mirror has ended, as {cause}: {{}}",
+                "Have room there for all that arrives until then.",
+            )  # fmt: skip
 
 
 def _left(s: Situation) -> list[tuple[int, int]] | None:

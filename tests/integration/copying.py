@@ -106,6 +106,8 @@ def flow_of(directory: Path, source: Cluster, target: Cluster, topic: str) -> li
 
 def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
     settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
+    if cluster.release.number < (3, 6):
+        del settings["message.timestamp.after.max.ms"]
     with ClusterAdmin(config(cluster)) as admin:
         admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
     # The controller has the topic; brokers hear of it later, on a busy machine by more than our clients wait for.

@@ -32,7 +32,7 @@ from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
-from sandbox import Cluster
+from sandbox import Cluster, clusters
 from tests.builders import plan_of, topic_plan
 from tests.followed import sides
 from tests.integration.copying import (
@@ -147,6 +147,23 @@ def test_target_follows_a_day_behind_real_retention_and_compares_equal(world: Wo
     world.fresh(20)
     world.copy()
     assert_equal(*world.clusters, world.topic)
+
+
+def test_source_that_tells_no_topic_ids_is_followed_as_well(target_cluster: Cluster, topic_name: str) -> None:
+    with clusters("without-ids", version="2.1.1") as (source,), ExitStack() as close:
+        world = World(source, target_cluster, topic_name, close)
+        assert world.plan.topics[0].source_topic_id == ""
+        write(source, topic_name, 300, seed=1)  # years old
+        world.fresh(50)
+        world.copy()
+        world.retain(300, retention_ms=str(2 * DAY))
+        world.follow(24)
+        assert world.starts() == (300, 0)
+        assert world.follow(2).left_out == [] and world.starts() == (300, 300)
+        assert world.compare().equal and world.compare().records == 50
+        world.fresh(20)
+        world.copy()
+        assert_equal(source, target_cluster, topic_name)
 
 
 def test_mapped_target_follows_through_its_map_and_copies_on(

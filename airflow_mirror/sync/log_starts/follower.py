@@ -24,6 +24,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.plan import growing
 from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import read_own_configs
@@ -43,11 +44,6 @@ T = TypeVar("T")
 
 _CUT_S = 600.0  # log.retention.check.interval.ms is five minutes
 _AT_ONCE = 200  # partitions between two confirmations of the lease
-_BY_KEY = "records are partitioned by key: offsets have no counterpart"
-_SHARED = "mirrors of other sources write to it, too"
-_MARKERS = "its offsets are mapped, and markers of transactions look like records of others"
-_NOT_COMPACTED = "its offsets are mapped, and a map is completed by counting records: not compacted while it is on hold"
-_NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
 _NEWER = "a newer version of airflow-mirror wrote what was seen of its log starts: install that version"
 
 Offsets = dict[TopicPartition, int]
@@ -116,18 +112,15 @@ class StartFollower(Pass[StartsReport]):
 
     def _topics(self, plan: Plan, report: StartsReport) -> dict[str, TopicPlan]:
         """Return the topics whose log starts follow, by their name on the target."""
-        whole = _BY_KEY if plan.mirror.partitioning == "by_key" else _SHARED if plan.mirror.shares else ""
         follow = []
         for t in plan.topics:
-            marked = t.mode != "identical" and plan.mirror.delivery == "transactional"
-            if cause := whole or (_MARKERS if marked else "" if t.source_topic_id else _NO_IDS):
+            if cause := growing.not_followed(plan.mirror, t):
                 report.left_out.append(f"{t.source_topic}: {cause}")
             else:
                 follow.append(t)
         plan = replace(plan, topics=tuple(follow))
         found = ours(self._sides, plan, report) if plan.topics else []
-        mapped = [t for t in found if t.mode != "identical"]
-        report.not_compacted += [f"{t.source_topic}: {_NOT_COMPACTED}" for t in mapped if t.compacted]
+        report.not_compacted += [f"{t.source_topic}: {cause}" for t in found if (cause := growing.not_compacted(t))]
         return {t.target_topic: t for t in found}
 
     def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:

@@ -9,10 +9,11 @@ import pytest
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.plan.inventory import with_remote
 from airflow_mirror.plan.model import Plan
-from tests.unit.plan.builders import a_cluster, a_topic
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import findings, levels, plan
 
 GB = 10**9
+DAY_MS = 86_400_000
 _TAKES = "at least {} for what is there now"
 
 
@@ -107,3 +108,36 @@ def test_own_quotas_take_the_place_of_everybodys() -> None:
     others = {QuotaEntity.of(user="app"): rate, QuotaEntity.of(ip="::1"): rate}
     assert limits_of({ours: rate, default: rate, **others}, "mirror") == {ours: rate}
     assert limits_of({ours: rate, default: rate, **others}, None) == {default: rate}
+
+
+SHARED = {
+    "ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False, "sync_acls": False
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("policy", "mirror", "cause"),
+    [
+        ("delete", {}, None),
+        ("compact", {}, None),
+        ("delete", {"offsets": "mapped"}, None),
+        ("compact", {"offsets": "mapped"}, "a map is completed by counting records"),
+        ("compact", {"offsets": "mapped", "hold_retention_ms": DAY_MS}, "a map is completed by counting records"),
+        ("delete", {"offsets": "mapped", "delivery": "transactional"}, "markers of transactions"),
+        ("delete", {"offsets": "mapped", "delivery": "transactional", "sync_log_starts": False}, None),
+        ("delete", {"offsets": "mapped", "partitioning": "by_key"}, "offsets have no counterpart"),
+        ("delete", {"offsets": "mapped", "partitioning": "by_key", "hold_retention_ms": DAY_MS}, None),
+        ("delete", {"offsets": "mapped", **SHARED}, "mirrors of other sources"),
+    ],
+)
+def test_topics_that_stay_larger_than_on_the_source_are_named(
+    policy: str, mirror: dict[str, Any], cause: str | None
+) -> None:
+    """What no option asked for was said by a tail's status.json alone, hours later."""
+    made = plan(a_topic(cleanup_policy=policy), mirror=a_mirror(**mirror))
+    found = [(level, evidence) for level, _, evidence in findings(made, "growing")]
+    if cause is None:
+        assert [level for level, _ in found] == ["pass"]
+    else:
+        ((level, evidence),) = found
+        assert level == "warn" and cause in evidence and evidence.endswith(": orders")

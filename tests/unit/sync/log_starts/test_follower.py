@@ -167,6 +167,7 @@ class World:
         self.mirror = a_mirror(**mirror)
         self.plan = plan_of(self.mirror, one)
         self.source, self.target, self.right = Side("source"), Side("target"), FakeRight()
+        self.source.ids["orders"] = source_id
         self.state, self.ledger = MemoryState(), MemoryLedger()
         claim(self.ledger, self.plan, self.target)
         self.maps = Maps() if mode == "mapped" else None
@@ -353,6 +354,18 @@ def test_topic_that_was_created_again_begins_anew(world: World, when: str) -> No
         assert world.target.deleted == [] and all(b'"another"' in value for value in world.state.read().values())
 
 
+def test_topic_of_brokers_without_ids_follows_and_created_again_deletes_nothing() -> None:
+    world = World(source_id="")  # before 2.8
+    world.produce(100)
+    assert world.passes(60).left_out == [] and world.start_there == 95
+    world.produce(100)
+    world.source.logs[P0] = again = Log([world.now] * 300)
+    world.target.logs[P0].times += [world.now] * 100
+    assert "began at 100 before, and at 0 now" in world.passes(20).left_alone[0] and world.start_there == 95
+    world.passes(60)
+    assert again.start == 300 and world.start_there <= 295, "it is as old as its retention, too"
+
+
 def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> None:
     world.produce(100)
     world.passes(40)
@@ -366,7 +379,6 @@ def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> 
     ("world", "cause"),
     [
         (World(mode="mapped", delivery="transactional"), "markers of transactions look like records of others"),
-        (World(source_id=""), "no topic id"),
         (World(partitioning="by_key"), "partitioned by key"),
         (World(**SHARED), "mirrors of other sources"),
     ],
