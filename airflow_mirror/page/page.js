@@ -145,7 +145,6 @@ function Fence({ row }) {
   const now = useNow();
   return row.fences.map((fence) => {
     const left = fence.until == null ? null : fence.until - now;
-    const command = `airflow-mirror lift-fence --target ${row.target_id} --mirror ${row.mirror}`;
     return h(Box, { key: fence.run, bg: fence.kept ? "bg.subtle" : "orange.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },
       h(Flex, { gap: 3, wrap: "wrap", align: "baseline" },
         h(Text, { fontWeight: 600, color: fence.kept ? "fg" : "orange.fg" }, fence.kept ? "Source stays fenced" : "Source FENCED"),
@@ -153,7 +152,7 @@ function Fence({ row }) {
           left > 0 ? `${clock(left)} left` : "its time is over: guards lift it"),
         h(Text, { fontSize: "sm" }, `${fence.name || fence.kind} · cutover ${fence.run}, attempt ${fence.attempt}, ${fence.text} · since ${date(fence.since)}`)),
       !fence.kept && row.actions.filter((one) => one.key === "lift").map((one) => h(Box, { key: one.key, mt: 2 }, h(Start, one))),
-      left != null && left <= 0 && h(Flex, { gap: 2, align: "center", mt: 1 }, h(Code, { size: "sm" }, command), h(Copy, { text: command })));
+      left != null && left <= 0 && h(Flex, { gap: 2, align: "center", mt: 1 }, h(Code, { size: "sm" }, row.lift_command), h(Copy, { text: row.lift_command })));
   });
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -57,6 +58,8 @@ def row_of(
         "topics": row["topics"], "in_production": row["in_production"], "phase": phase, "said": row["said"],
         "state": _state(row, bool(up), bool(copies)), "pause": row["pause"], "rate": row["rate"],
         "done": None if not whole else max(0.0, 1 - (figures["lag"] or 0) / whole),
+        # A mirror's name comes from a ledger that others may write to: one word for a shell, whatever it holds.
+        "lift_command": shlex.join(["airflow-mirror", "lift-fence", "--target", target, "--mirror", name]),
         "fences": fences, "findings": findings_of(findings),
         "needs_person": bool(up) or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings),
         "follows": {kind: _followed(one) for kind, one in tail.said.follows.items()},

@@ -236,6 +236,7 @@ def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page:
     (row,) = get(page, "/list").json()["mirrors"]
     assert (row["state"], row["needs_person"]) == ("source fenced", True)
     assert abs(row["fences"][0]["until"] - world.target.clock.now_ms / 1000 - 900) < 2
+    assert row["lift_command"] == "airflow-mirror lift-fence --target dc2 --mirror orders"
 
 
 def offered(page: TestClient, who: str = "admin", role: str = "ADMIN") -> dict[str, dict[str, Any]]:

@@ -39,11 +39,18 @@ def export(registry: Registry) -> Export:
     """Return all that an Apicurio holds. Errors as :meth:`.Registry.ask`."""
     answer = registry.send("GET", f"{registry.native}/admin/export", headers={"Accept": "application/zip"})
     registry.require(answer, "its export")
+    asked = f"ask the {registry.role}'s schema registry for its export"
     try:
-        with ZipFile(io.BytesIO(answer.content)) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
+        return _read(answer.content)
     except BadZipFile:
-        raise BrokerError(f"ask the {registry.role}'s schema registry for its export", 200, "no archive") from None
+        raise BrokerError(asked, 200, "no archive") from None
+    except (LookupError, ValueError, TypeError, AttributeError, StopIteration) as e:
+        raise BrokerError(asked, 200, f"not an export as Apicurio 3 writes it ({type(e).__name__}: {e})") from e
+
+
+def _read(archived: bytes) -> Export:
+    with ZipFile(io.BytesIO(archived)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
     contents = dict[int, tuple[str, Mapping[str, bytes]]]()
     told = {name: json.loads(data) for name, data in files.items() if name.endswith(".json")}
     for name, one in told.items():

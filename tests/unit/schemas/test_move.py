@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from zipfile import ZipFile
 
 import pytest
 
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import BrokerError, InputError, NeedsHuman
+from airflow_mirror.extras.schemas import apicurio
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.registry import Registry
 from tests.unit.schemas.registries import DrivenRegistry, driven
@@ -178,6 +181,29 @@ def test_target_that_keeps_no_ids_is_refused(both: Any) -> None:
     there.status = 403
     with pytest.raises(BrokerError, match="target's schema registry for .*403"):
         moved(here, there)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (None, None, "no archive"),
+        ("1.Content.json", {"contentId": 1, "contentHash": "x"}, "1.Content.data"),
+        ("1.Content.json", {"contentId": 1}, "KeyError: 'contentHash'"),
+        ("a.ArtifactVersion.json", [], "TypeError|AttributeError"),
+        ("a.Artifact.json", "{", "JSONDecodeError"),
+    ],
+)
+def test_export_of_another_form_is_refused_by_name(name: str | None, content: Any, said: str) -> None:
+    packed = io.BytesIO()
+    if name is not None:
+        with ZipFile(packed, "w") as archive:
+            archive.writestr(name, content if isinstance(content, str) else json.dumps(content))
+    answer = SimpleNamespace(content=packed.getvalue())
+    registry: Any = SimpleNamespace(
+        role="source", native="http://r", send=lambda *_, **__: answer, require=lambda *_: None
+    )
+    with pytest.raises(BrokerError, match=f"source's schema registry for its export.*({said})"):
+        apicurio.export(registry)
 
 
 def test_command_says_what_it_would_do_and_does_it_with_yes(both: Any, capsys: pytest.CaptureFixture[str]) -> None:
