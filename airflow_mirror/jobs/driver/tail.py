@@ -45,7 +45,7 @@ def work(request: TailRequest, status: StatusFile) -> Outcome:
         muster = partial(spark_crew, f"airflow-mirror tail {name}", request.settings_from)
         heard = partial(stop_by_signals, stopping)
         one = partial(follow, request, status, publication, muster, stopping=stopping, on_present=heard)
-        return together.keep(name, one, stopping, together.waited_for(request.fail_fast))
+        return together.keep_alone(name, one, stopping, request.fail_fast)
 
 
 @contextmanager

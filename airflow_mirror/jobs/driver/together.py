@@ -121,5 +121,14 @@ def keep(
             return summary, error
         said.of(error)
         if stopping.wait(_AGAIN_S):
-            only_waited = isinstance(error, ClusterUnreachable) and not summary
-            return (summarise([], 0.0), None) if only_waited else (summary, error)
+            return summary, error
+
+
+def keep_alone(name: str, follow: Callable[[], Outcome], stopping: threading.Event, fail_fast: bool | None) -> Outcome:
+    """Follow the only source of a process until stopped; return how it ended. Who only waited for a cluster ends well.
+
+    Beside others one is named that was never reached: they would make the whole look well.
+    """
+    summary, error = keep(name, follow, stopping, waited_for(fail_fast))
+    only_waited = stopping.is_set() and isinstance(error, ClusterUnreachable) and not summary
+    return (summarise([], 0.0), None) if only_waited else (summary, error)

@@ -34,7 +34,7 @@ def work(request: TailRequest, status: StatusFile) -> Outcome:
     stopping = threading.Event()
     stop_by_signals(stopping)
     one = partial(follow, request, status, stopping=stopping)
-    return together.keep(request.mirror.name, one, stopping, together.waited_for(request.fail_fast))
+    return together.keep_alone(request.mirror.name, one, stopping, request.fail_fast)
 
 
 def copy(request: BulkRequest, status: StatusFile) -> Outcome:

@@ -233,7 +233,7 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
         raise errors.pop(0)
 
     given = asked(["--source", "s", "--target", "t"])
-    summary, error = together.keep("m", follow, threading.Event(), together.waited_for(given.fail_fast))
+    summary, error = together.keep_alone("m", follow, threading.Event(), given.fail_fast)
     assert (summary, str(error), errors) == ({}, "x", [])
 
 
@@ -306,6 +306,15 @@ def test_a_source_that_only_a_person_can_help_ends_alone(two: list[str], capsys:
     assert older_run(two, never, sources) == 1
     assert sources.tried == {"g": 2, "h": 1}
     assert "error: h: broken" in capsys.readouterr().err
+
+
+def test_a_source_that_was_never_reached_is_not_forgotten_when_all_are_stopped(
+    two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its mirror copied nothing; the whole does not end as if it had."""
+    sources = Sources(g=[None], h=[ClusterUnreachable("source", "far:9092", "refused")])
+    assert older_run(two, never, sources) == 1
+    assert "error: h: source cluster: no broker at far:9092 could be reached" in capsys.readouterr().err
 
 
 def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
