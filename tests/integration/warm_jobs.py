@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from airflow_mirror.common import signals
+
 ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 600.0
 
@@ -93,6 +95,8 @@ def serve() -> None:
 
 
 def _run(job: str, arguments: Sequence[str]) -> int:
+    # A process of its own is asked to end once, for good; this one runs the next job all the same.
+    signals._asked_to_stop.clear()
     try:
         return int(importlib.import_module(f"airflow_mirror.jobs.driver.{job}").main(arguments))
     except SystemExit as e:  # a wrong command line
