@@ -10,8 +10,8 @@ In this order, so that a look that dies anywhere is continued by the next one, i
 Before 3. the topic is an empty one that the next look finds, and takes as it is. What an amendment names is there, so
 that whoever carries out the plan later need not create anything, and may still find that it can't.
 
-On a source that is the target of other mirrors a topic joins at the second look: the mirror that has created it says only
-then that it is its own, and where its records come from.
+On a source that is the target of other mirrors a topic joins at a second look, :data:`_CLAIMED_MS` later at the least:
+the mirror that has created it says only then that it is its own, and where its records come from.
 
 A mirror's tail may carry out an older plan than the last one, if both have the same topics. Then both are amended:
 otherwise the tasks of the last one would not know what is copied.
@@ -40,10 +40,11 @@ from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.sync.write_permit import Stopped
 
+_CLAIMED_MS = 5_000  # between creating a topic and claiming it lie a few requests, on a busy host seconds
 _AT_ONCE = 50  # topics in an amendment, so that the first of many are copied soon
 _STOPPED = "its partitions stop where they are"
 _OFF = "sync_topics is off: a new plan takes it in"
-_NEXT = "seen for the first time: if no other mirror has just created it, it joins at the next look"
+_NEXT = "seen for the first time: if no other mirror has just created it, it joins at one of the next looks"
 
 
 @dataclass(kw_only=True)
@@ -85,7 +86,7 @@ class TopicFollower(Pass[AmendingReport]):
         super().__init__(sides)
         self._joins, self._take_in = sides.mirror.sync_topics, sides.take_in
         self._last: Plan | None = None
-        self._seen: Collection[str] = ()  # new topics of the last look
+        self._seen: Mapping[str, int] = {}  # new topics of the last look, and since when they are seen, in ms
 
     def make(self, plan: Plan, now_ms: int, report: AmendingReport) -> None:
         """Look once. ``now_ms`` is for the amendments' dates alone."""
@@ -96,9 +97,9 @@ class TopicFollower(Pass[AmendingReport]):
         report.gone = [f"{name}: {known.get(name, _STOPPED)}" for name in found.gone]
         report.again = [f"{name}: {known.get(name, _STOPPED)}" for name in found.again]
         names = sorted((*found.new, *found.grown))
+        self._seen = {name: self._seen.get(name, now_ms) for name in names}
         for at in range(0, len(names) if self._joins else 0, _AT_ONCE):
             plan = self._add(plan, names[at : at + _AT_ONCE], report, now)
-        self._seen = names
         if not self._joins:
             report.left_out = [f"{name}: {_OFF}" for name in names]
         if plan.amendments:
@@ -118,8 +119,9 @@ class TopicFollower(Pass[AmendingReport]):
         """Add topics to the plan, as far as that is possible; return the plan."""
         drafted = self._draft(plan, names, now, self._ledger.values())
         if drafted.upstream.is_target:
-            old = {*self._seen, *(t.source_topic for t in plan.topics)}
-            early = {t.source_topic: _NEXT for t in drafted.topics if t.source_topic not in old}
+            until_ms, known = now.timestamp() * 1000 - _CLAIMED_MS, {t.source_topic for t in plan.topics}
+            young = {name for name, since_ms in self._seen.items() if since_ms > until_ms} - known
+            early = {t.source_topic: _NEXT for t in drafted.topics if t.source_topic in young}
             drafted.left_out |= early
             drafted.topics = [t for t in drafted.topics if t.source_topic not in early]
         report.left_out += [f"{name}: {why}" for name, why in drafted.left_out.items()]
