@@ -10,7 +10,7 @@ from types import MappingProxyType
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat import kerberos, login, stores
-from airflow_mirror.compat.rows import Noticed, Table
+from airflow_mirror.compat.rows import NUMBERS, Noticed, Table
 from airflow_mirror.errors import InvalidField
 
 # Settings that keep their value.
@@ -30,7 +30,6 @@ _CHOICES = {
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"),
 }
-_NUMBERS = ("request.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes")
 
 
 @dataclass
@@ -97,8 +96,8 @@ def _no_value(key: str, value: str) -> str | None:
     """Return why Java's client would not start with this value, and what to do; None: it would."""
     if key in _CHOICES and value.upper() not in _CHOICES[key]:
         return f"unknown. Use one of {', '.join(_CHOICES[key])}."
-    if key in _NUMBERS and not re.fullmatch("-1|[0-9]{1,18}", value):
-        return "no whole number. Correct it."
+    if key in NUMBERS and NUMBERS[key].refuses(value):
+        return f"no {NUMBERS[key]}. Correct it."
     if key == "bootstrap.servers":
         try:
             parse_bootstrap(value)

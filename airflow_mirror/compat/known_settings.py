@@ -16,6 +16,7 @@ from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
 from airflow_mirror.compat.json_text import parsed
+from airflow_mirror.compat.rows import NUMBERS, Range
 from airflow_mirror.errors import InputError, InvalidField, InvalidSetting
 
 _FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("librdkafka.toml").read_text("utf-8"))
@@ -30,10 +31,10 @@ REGISTRY = (
     "schema.registry.url", "url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
     "bearer.auth.credentials.source", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
 )  # fmt: skip
-NUMBERS = frozenset[str](_OF_EVERY["numbers"])
-EVERY_CLIENT = frozenset[str](_OF_EVERY["texts"]) | NUMBERS | _CHOICES.keys()
-_KNOWN = EVERY_CLIENT.union(*_FILE["others"].values(), CONSUMER.keys, PRODUCER.keys)
-_NEGATIVE = frozenset({"connections.max.idle.ms", "topic.metadata.refresh.interval.ms"})  # -1: never
+# Java's range of a key that both have is the wider one; of such a key nothing reaches a client of librdkafka.
+_NUMBERS = Range.each(_OF_EVERY["numbers"]) | Range.each(_FILE["others"]["numbers"]) | NUMBERS
+EVERY_CLIENT = frozenset[str](_OF_EVERY["texts"]).union(*_OF_EVERY["numbers"].values(), _CHOICES)
+_KNOWN = EVERY_CLIENT.union(_FILE["others"]["one"], _FILE["others"]["ours"], _NUMBERS, CONSUMER.keys, PRODUCER.keys)
 _MAY_BE_EMPTY = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})
 _USERS = ("sasl.username", "sasl.oauthbearer.client.id")
 _JAVA = "This is librdkafka's format, not Java's: write"
@@ -113,8 +114,8 @@ def _text(key: str, value: object, where: str) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if re.search("[\0\ud800-\udfff]", text):
         raise InvalidSetting(where, key, "holds a character that stands for none", "Correct it")
-    if key in NUMBERS and not re.fullmatch("-?[0-9]{1,18}" if key in _NEGATIVE else "[0-9]{1,18}", text):
-        raise InvalidSetting(where, key, "is no whole number", "Correct it")
+    if key in _NUMBERS and _NUMBERS[key].refuses(text):
+        raise InvalidSetting(where, key, f"is no {_NUMBERS[key]}", "Correct it")
     allowed = _CHOICES.get(key)
     if allowed and text.lower() not in map(str.lower, allowed) and not (key in _MAY_BE_EMPTY and not text):
         raise InvalidSetting(where, key, "is none of those that a mirror can use", f"Give one of {', '.join(allowed)}")

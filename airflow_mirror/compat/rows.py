@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -117,6 +118,27 @@ def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
             yield Row(key, Fate.HONOURED, its["honoured"] or key, its.get("why", ""))
 
 
+@dataclass(frozen=True)
+class Range:
+    """The whole numbers that a client takes, both ends included."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def each(cls, spans: Mapping[str, Iterable[str]]) -> dict[str, Range]:
+        """Return the ranges of keys, given the keys by ``least..most``."""
+        return {key: cls(*map(int, span.split(".."))) for span, keys in spans.items() for key in keys}
+
+    def refuses(self, value: str) -> bool:
+        """Return whether ``value`` is none of them."""
+        return not (re.fullmatch("-?[0-9]{1,19}", value) and self.least <= int(value) <= self.most)
+
+    def __str__(self) -> str:
+        return f"whole number from {self.least} to {self.most}"
+
+
 _FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("keys.toml").read_text("utf-8"))
 DEFAULTS: Mapping[str, str] = _FILE.pop("defaults")
+NUMBERS = Range.each(_FILE.pop("numbers"))
 TABLES: Mapping[str, Table] = {name: Table(*_rows(table)) for name, table in _FILE.items()}

@@ -7,7 +7,10 @@ import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Prints every key of the clients and of MirrorMaker 2 with its default: class, key, default, with tabs in between. */
+/**
+ * Prints every key of the clients and of MirrorMaker 2: class, key, default and, of a whole number, the least and the most
+ * that it may be, with tabs in between.
+ */
 public final class KeyLists {
     private static final String MIRROR = "org.apache.kafka.connect.mirror.";
 
@@ -54,7 +57,16 @@ public final class KeyLists {
             Object value = each.getValue().defaultValue;
             String shown = value == ConfigDef.NO_DEFAULT_VALUE ? "(required)"
                 : value instanceof Class ? ((Class<?>) value).getName() : String.valueOf(value);
-            System.out.println(of + "\t" + each.getKey() + "\t" + shown);
+            System.out.println(of + "\t" + each.getKey() + "\t" + shown + range(each.getValue()));
         }
+    }
+
+    private static String range(ConfigDef.ConfigKey key) {
+        if (key.type != ConfigDef.Type.INT && key.type != ConfigDef.Type.LONG) {
+            return "";
+        }
+        // Of a validator that is none of Range, or of none, the type's own.
+        String text = key.validator instanceof ConfigDef.Range ? key.validator.toString() : "[...]";
+        return "\t" + key.type + "\t" + text;
     }
 }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.compat import known_settings
+from airflow_mirror.compat.rows import Range
 from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 from airflow_mirror.wire.settings import WireSettings
@@ -140,6 +141,10 @@ JAVA = "This is librdkafka's format, not Java's: write "
         ("security.protocol=s3cr3t", "line 2: security.protocol is none of those that a mirror can use. Give one of"),
         ("socket.timeout.ms=s3cr3t", "line 2: socket.timeout.ms is no whole number"),
         ("socket.timeout.ms=\u00b2", "line 2: socket.timeout.ms is no whole number"),
+        ("socket.timeout.ms=0", "line 2: socket.timeout.ms is no whole number from 1 to 2147483647. Correct it."),
+        ("socket.send.buffer.bytes=1000000000000", "is no whole number from 0 to 2147483647"),
+        ("session.timeout.ms=-5", "line 2: session.timeout.ms is no whole number from 1 to 2147483647"),
+        ("queued.min.messages=0", "line 2: queued.min.messages is no whole number from 1 to 10000000"),
         ("socket.keepalive.enable=s3cr3t", "Give one of true, false"),
         ("bootstrap.servers=s3cr3t;b", "Separate addresses by commas: broker1:9092,broker2:9092."),
         ("bootstrap.servers=s3cr3t:1 b:1", "Separate addresses by commas"),
@@ -311,7 +316,18 @@ def test_librdkafka_takes_every_number_and_choice_that_is_taken_for_its_own_and_
     typed = known_settings._CHOICES.items() - {("client.dns.lookup", known_settings._CHOICES["client.dns.lookup"])}
     ours = [("sasl.oauthbearer.method", "msk"), ("sasl.oauthbearer.method", "gcp")]
     assert [(name, one) for name, some in typed for one in some if not takes(name, one)] == ours
-    typed_names = {*known_settings.NUMBERS, *known_settings._CHOICES}
+    spans = [known_settings._OF_EVERY["numbers"], known_settings._FILE["others"]["numbers"]]
+    numbers = {name: one for each in spans for name, one in Range.each(each).items()}
+    java = {
+        "socket.timeout.ms",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+    }  # its range: it may become one
+    for name, span in numbers.items():
+        inside, outside = [span.least, span.most], [span.least - 1, min(span.most + 1, 2**31 - 1)]
+        assert name in java or all(takes(name, str(one)) for one in inside), name
+        assert name in java or not any(takes(name, str(one)) for one in outside if one != span.most), name
+    typed_names = {*numbers, *known_settings._CHOICES}
     free = {name for name in known_settings.EVERY_CLIENT if takes(name, "?")}
     assert typed_names & free == {"sasl.mechanism", "sasl.mechanisms"}  # the mirror's own client has fewer
     assert known_settings.EVERY_CLIENT - typed_names - free == {

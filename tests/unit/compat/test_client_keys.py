@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror.compat import client_keys
-from airflow_mirror.compat.rows import Fate, Row, Table
+from airflow_mirror.compat.rows import NUMBERS, Fate, Row, Table
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "java_keys.tsv"
 TABLES = {"consumer": client_keys.CONSUMER, "producer": client_keys.PRODUCER, "admin": client_keys.ADMIN}
@@ -25,7 +26,7 @@ def keys_of_java() -> dict[str, dict[str, str]]:
     """The keys and their defaults, by what they are of."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for line in GOLDEN.read_text(encoding="utf-8").splitlines():
-        of, key, default = line.split("\t")
+        of, key, default, *_ = line.split("\t")
         found[of][key] = default
     return found
 
@@ -41,6 +42,26 @@ def test_every_key_of_a_java_client_has_a_row_of_its_own(client: str) -> None:
 def test_every_row_is_of_a_key_that_java_has(client: str) -> None:
     known = keys_of_java()[client].keys() | ELSEWHERE
     assert sorted({row.key for row in TABLES[client].rows} - known) == []
+
+
+# Nothing is sent within no time. Of linger.ms librdkafka takes fractions; of the others the classes have no least.
+OUR_OWN = {
+    "request.timeout.ms": (1, 2**31 - 1), "delivery.timeout.ms": (1, 2**31 - 1),
+    "heartbeat.interval.ms": (1, 2**31 - 1), "session.timeout.ms": (1, 2**31 - 1),
+    "transaction.timeout.ms": (1, 2**31 - 1), "connections.max.idle.ms": (-1, 2**63 - 1),
+    "socket.connection.setup.timeout.ms": (0, 2**63 - 1),
+}  # fmt: skip
+NOT_ASKED = {"linger.ms"} | {f"sasl.oauthbearer.assertion.claim.{one}.seconds" for one in ("exp", "nbf")}
+
+
+def test_the_ranges_of_numbers_are_those_of_javas_classes() -> None:
+    most, found = {"INT": 2**31 - 1, "LONG": 2**63 - 1}, dict[str, tuple[int, int]]()
+    for of, key, _, *limits in (line.split("\t") for line in GOLDEN.read_text(encoding="utf-8").splitlines()):
+        if of in TABLES and limits and (span := re.fullmatch(r"\[(-?\d+),\.\.\.,?(\d*)\]", limits[1])):
+            found[key] = int(span[1]), int(span[2] or most[limits[0]])
+    assert len(found) > 30
+    ours = {key: (span.least, span.most) for key, span in NUMBERS.items()}
+    assert ours == {key: span for key, span in found.items() if key not in NOT_ASKED} | OUR_OWN
 
 
 def every_row() -> list[Row]:

@@ -26,8 +26,11 @@ def converted(given: Mapping[str, str]) -> Settings:
     [
         ("security.protocol", "SASL", "unknown. Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("sasl.mechanism", "NTLM", "unknown. Use one of PLAIN, SCRAM-SHA-256"),
-        ("request.timeout.ms", "abc", "no whole number"),
+        ("request.timeout.ms", "abc", "no whole number from 1 to 2147483647. Correct it."),
+        ("request.timeout.ms", "-1", "no whole number from 1 to 2147483647"),
         ("send.buffer.bytes", "lots", "no whole number"),
+        ("receive.buffer.bytes", "1000000000000", "no whole number from -1 to 2147483647"),
+        ("session.timeout.ms", "-5", "no whole number from 1 to 2147483647"),
         ("bootstrap.servers", "b", "an address has no port. Give each its own"),
         ("bootstrap.servers", "b:1;c:1", "address 1 holds several. Separate addresses by commas"),
         (

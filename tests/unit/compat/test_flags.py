@@ -130,7 +130,7 @@ def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(file
     read = flags.read(of("90000"))
     assert read.give_up_after_s == 90.0
     assert any("--give-up-after-s" in one.text for one in read.noticed if one.key.endswith("delivery.timeout.ms"))
-    assert "waits.properties: delivery.timeout.ms: no number from 1. Correct it." in error(of("soon"))
+    assert "waits.properties: delivery.timeout.ms: no whole number from 1 to 2147483647. Correct it." in error(of("soon"))
 
 
 _SECRET = "Zq9xZq9xZq9x"
