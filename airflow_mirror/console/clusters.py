@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,9 @@ def config_of(name: str, role: str) -> ClientConfig:
     """
     if _is_reference(name):
         return load(name, role)
+    if re.search(r":[0-9]", name):
+        remedy = "Write bootstrap.servers=broker1:9092 into a file and give that, or JSON in a variable: env:NAME."
+        raise InputError(_neither(name, role), "it looks like an address", remedy)
     # As Airflow's own command line: outside of a task its SDK asks the database for connections only then.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     if (hooks := hooks_of("kafka")) is None:

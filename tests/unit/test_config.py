@@ -149,7 +149,7 @@ JAVA = "This is librdkafka's format, not Java's: write "
         ("bootstrap.servers=s3cr3t;b", "Separate addresses by commas: broker1:9092,broker2:9092."),
         ("bootstrap.servers=s3cr3t:1 b:1", "Separate addresses by commas"),
         ("bootstrap.servers=::1:9092", "An IPv6 address stands in brackets: write [::1]:9092."),
-        ("admin.bootstrap.servers=s3cr3t@b:1", "line 2: admin.bootstrap.servers address 1 is no host:port"),
+        ("admin.bootstrap.servers=s3cr3t@b:1", "line 2: admin.bootstrap.servers address 1 has a user before it"),
         ("sasl.password=s3cr3t\0", "line 2: sasl.password holds a character that stands for none"),
     ],
 )  # fmt: skip

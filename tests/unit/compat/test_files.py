@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_mirror.compat import connectors, files
+from airflow_mirror.compat import connectors, files, flags
 from airflow_mirror.compat.rows import Fate
+from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.errors import InputError, InvalidSetting
 from airflow_mirror.mirror import Mirror
 
@@ -53,6 +55,39 @@ def test_a_cluster_whose_roles_differ_has_a_connection_for_each(tmp_path: Path) 
         "kafka_dc_2": {"bootstrap.servers": "two:9092"},
     }
     assert found.mirrors["dc-2", "dc-1"]["target"] == "kafka_dc_1_target"
+
+
+def given_in_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str) -> dict[str, Callable[[], object]]:
+    """Each way in which somebody gives a cluster's addresses; a connection of Airflow's is the last one."""
+    monkeypatch.setattr("airflow_mirror.config._READ_AGAIN", 0)
+    monkeypatch.setenv("SRC", json.dumps({"bootstrap.servers": servers}))
+    native = write(tmp_path, f"bootstrap.servers={servers}", "src.properties")
+    driver = write(tmp_path, BOTH_WAYS.replace("one:9092", servers))
+    config = {
+        "connector.class": f"{PACKAGE}MirrorSourceConnector", "source.cluster.alias": "A", "target.cluster.alias": "B",
+        "source.cluster.bootstrap.servers": servers, "target.cluster.bootstrap.servers": "b:1",
+    }  # fmt: skip
+    connector = write(tmp_path, json.dumps(config), "source.json")
+    old = ["--whitelist=.*", f"--consumer.config={native}", f"--producer.config={native}"]
+    return {
+        "env": lambda: load("env:SRC"), "file": lambda: load(str(native)), "driver": lambda: files.read([driver]),
+        "connector": lambda: files.read([connector]), "old tool": lambda: flags.read(old),
+        "connection": lambda: ClientConfig({"bootstrap.servers": servers}, "source"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [("a:1;b:1", "holds several. Separate"), ("kafka://a:1", "is a URL of no"), ("::1:9092", "in brackets: write [::1]")],
+)
+def test_addresses_that_are_none_are_refused_with_what_to_write_however_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str, says: str
+) -> None:
+    for way, read in given_in_every_way(tmp_path, monkeypatch, servers).items():
+        with pytest.raises(InputError) as caught:
+            read()
+        assert "bootstrap.servers address 1 " in str(caught.value).replace(": address", " address"), way
+        assert says in str(caught.value), way
 
 
 WITH_REFERENCES = (

@@ -165,14 +165,28 @@ def test_bootstrap_servers_as_librdkafka_reads_them(servers: str, expected: list
     assert parse_bootstrap(servers) == [Address(*e) for e in expected]
 
 
-COMMAS, BRACKETS, FORM = "Separate addresses by commas", r"write \[::1\]:9092", "is no host:port"
+COMMAS, BRACKETS, FORM = "holds several. Separate addresses by commas", r"write \[::1\]:9092", "is no host:port"
+QUOTES, URL, PATH, USER = (
+    "quotes or braces",
+    "is a URL of no protocol of Kafka's. Give host and port",
+    "a path behind",
+    "a user",
+)
+BLANK, PORT, COLON = "a blank beside its colon", "has no port from 1 to 65535", "has no colon before its port"
 
 
 @pytest.mark.parametrize(
     ("servers", "says"),
     [
-        *((one, FORM) for one in ("a:port", ":9092", "a:70000", "a:0", "a:²", "a..b:1", "a" * 64, "[a]:1", "u@a:1")),
-        *((one, COMMAS) for one in ("a;b", "a:1;b:2", "a:1 b:2", "a|b")),
+        *((one, FORM) for one in ("a:port", ":9092", "a:²", "a..b:1", "a" * 64, "[a]:1")),
+        *((one, COMMAS) for one in ("a;b", "a:1;b:2", "a:1 b:2", "a|b", "a:1\nb:2", "h:1/i:1", "h:1:i:1", "a\uff0cb")),
+        *((one, QUOTES) for one in ('["a:1", "b:1"]', "'a:1'", '"a:1,b:1"', "{a:1}")),
+        *((one, URL) for one in ("kafka://a:1", "http://a", "kafka+ssl://a:1", "EXTERNAL://a:1")),
+        *((one, PATH) for one in ("a:1/", "zk:2181/kafka", "1.2.3.4:1/24", "SSL://a:1/")),
+        *((one, USER) for one in ("u@a:1", "u:p@a:1")),
+        *((one, BLANK) for one in ("a: 1", "a :1")),
+        *((one, PORT) for one in ("a:70000", "a:0", "a:", "a:+")),
+        *((one, COLON) for one in ("10.0.0.1.9092", "9092")),
         *((one, BRACKETS) for one in ("::1:9092", "[::1", "2001:db8::1:9092", "1:2:3:4:5:6:7:8:9092", "a:b:1")),
         (r"a\:1", "librdkafka's format, not Java's"),
     ],
