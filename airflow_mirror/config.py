@@ -20,6 +20,7 @@ from typing import Any
 
 from airflow_mirror.common import tokens
 from airflow_mirror.common.oauth import methods
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import login, stores
 from airflow_mirror.compat.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
@@ -189,13 +190,8 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
 
 
 def _of_file(reference: str, role: str) -> ClientConfig:
-    try:
-        text = Path(reference).read_text(encoding="utf-8-sig")  # an editor's BOM is no part of the first key
-    except OSError as e:
-        raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{role} settings: file {reference!r} is no text in UTF-8.") from None
     where = f"{role} settings: file {reference!r}"
+    text = read_text(Path(reference), where)
     is_json = reference.endswith(".json") or text.lstrip().startswith("{")  # as no line of properties begins
     properties = of_json(text, where) if is_json else of_properties(text, where)
     try:

@@ -39,6 +39,7 @@ from airflow_mirror.common.policy import (
     is_topic_name,
     trace_topics,
 )
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.errors import InputError, InvalidField
 
 __all__ = ["Mirror"]
@@ -441,12 +442,7 @@ class Mirror:
         """
         import yaml
 
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except OSError as e:
-            raise InputError(f"mirror file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
-        except UnicodeDecodeError as e:
-            raise InputError(f"mirror file {str(path)!r} is no text in UTF-8.") from e
+        text = read_text(Path(path), f"mirror file {str(path)!r}")
         try:
             values = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
         except (ValueError, yaml.YAMLError) as e:

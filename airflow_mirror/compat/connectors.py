@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
 from airflow_mirror.compat.json_text import parsed
@@ -35,17 +36,15 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
     :raises InputError: the file can't be read, or holds something else.
     :raises InvalidSetting: a key has a list or nothing as its value, which would be taken for a text.
     """
+    where = f"connector file {str(path)!r}"
     try:
-        found = parsed(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError(f"connector file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
+        found = parsed(read_text(path, where))
     except ValueError as e:
-        raise InputError(f"connector file {str(path)!r} holds no JSON: {e}.") from e
+        raise InputError(f"{where} holds no JSON: {e}.") from e
     each = found if isinstance(found, list) else [found]
     configs = [one.get("config", one) if isinstance(one, dict) else None for one in each]
     if not all(isinstance(config, dict) for config in configs):
-        raise InputError(f"connector file {str(path)!r} must hold a connector, or a list of them. Export its config.")
-    where = f"connector file {str(path)!r}"
+        raise InputError(f"{where} must hold a connector, or a list of them. Export its config.")
     return [{key: _text(where, key, value) for key, value in config.items()} for config in configs if config is not None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import javaproperties
 
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.errors import InputError
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -36,11 +36,7 @@ def read(path: Path) -> list[Entry]:
 
     :raises InputError: the file can't be read, or holds an escape that Java refuses, too.
     """
-    try:
-        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode("latin-1")
-    except OSError as e:
-        raise InputError(f"properties file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
-    return parse(text, str(path))
+    return parse(read_text(path, f"properties file {str(path)!r}", encoding="latin-1"), str(path))
 
 
 def parse(text: str, name: str = "the text") -> list[Entry]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import properties
 from airflow_mirror.errors import InputError
 
@@ -118,12 +119,7 @@ def _of_directory(path: str, wanted: str, where: str) -> str | None:
     file = Path(path, wanted)
     if file.parent != Path(path):  # DirectoryConfigProvider reads regular files of that directory alone
         raise InputError(f"{where}: {wanted!r} is no file of {path!r}.")
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        raise InputError(f"{where}: {file} can't be read: {e.strerror or e}.") from None
+    return read_text(file, f"{where}: {file}") if file.exists() else None
 
 
 def _of_environment(path: str, wanted: str, where: str) -> str | None:

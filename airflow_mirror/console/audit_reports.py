@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import HELP, target_of
 from airflow_mirror.console.command import command
 from airflow_mirror.cutover.evidence import prove
@@ -38,7 +39,7 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     key = None if arguments.key is None else load_public(arguments.key)
-    texts = {file: _read(file) for file in arguments.files}
+    texts = {file: read_text(Path(file), file) for file in arguments.files}
     if len(texts) != len(arguments.files):
         raise InputError("a file is named twice.")
     decided, reports = None, prove(texts, key)
@@ -53,10 +54,3 @@ def _run(arguments: argparse.Namespace) -> None:
     for link in (decided or ())[reports[-1].link.number :]:
         print(f"not given: link {link.number}, run {link.run}")
     print("proven" if decided is None else f"proven, and so is the ledger's chain of {count(len(decided), 'link')}")
-
-
-def _read(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as e:
-        raise InputError(f"{file} can't be read: {e}") from None

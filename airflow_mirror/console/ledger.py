@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.common.files import replace_file
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.cutover.platform import Side
@@ -119,9 +120,9 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def _restore(arguments: argparse.Namespace) -> None:
     try:
-        text = sys.stdin.read() if arguments.file == "-" else Path(arguments.file).read_text(encoding="utf-8")
+        text = sys.stdin.read() if arguments.file == "-" else read_text(Path(arguments.file), arguments.file)
         exported = json.loads(text)
-    except (OSError, ValueError) as e:
+    except ValueError as e:
         raise InputError(f"{arguments.file} can't be read as JSON: {e}") from None
     with target_of(arguments) as target:
         count = restore(target, exported)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.files import replace_file
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.plan import planned, said
@@ -59,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         plan, refusals = planned(mirror, source, target, probe=False)
         night = night_plan(plan, source, target, trial_s=arguments.trial, tasks=arguments.tasks)
     if arguments.since is not None:
-        changes = drift(arguments.since.read_text(encoding="utf-8"), night)
+        changes = drift(read_text(arguments.since, str(arguments.since)), night)
         night = replace(night, findings=[*changes, *night.findings])
     if arguments.html is not None:
         replace_file(arguments.html, html(night))

@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import Planned
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.ledger.records import AMENDMENT, PLAN
 from airflow_mirror.mirror import Mirror
@@ -347,11 +348,7 @@ class Plan(Judged):
 
         :raises InputError: the file is missing or not a plan.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as e:
-            raise InputError(f"plan {str(path)!r} can't be read: {e.strerror}. Run PlanMirrorOperator first.") from e
-        return cls.from_json(text)
+        return cls.from_json(read_text(Path(path), f"plan {str(path)!r}", "Run PlanMirrorOperator first."))
 
     def _content(self) -> dict[str, Any]:
         if self.rule is not None:

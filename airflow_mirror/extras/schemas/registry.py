@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import known_settings
 from airflow_mirror.errors import BrokerError, InputError, TryAgain
 
@@ -59,10 +60,7 @@ class Registry:
             return cls(role, {"url": given})
         if not Path(given).is_file():
             raise InputError(what, "neither an address nor a file of properties", "Correct it.")
-        try:
-            text = Path(given).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError):
-            raise InputError(what, "it can't be read as text in UTF-8", "Correct it.") from None
+        text = read_text(Path(given), what)
         if given.endswith(".json"):
             return cls.by(role, known_settings.of_json(text, what), what)
         return cls.by(role, known_settings.of_properties(text, what, known_settings.REGISTRY), what)
