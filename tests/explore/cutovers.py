@@ -5,11 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.failover.returned import RUN
+from airflow_mirror.cutover.fence import READ_BACK_S
+from airflow_mirror.cutover.guard import GRACE_S
+from airflow_mirror.cutover.heartbeat import SILENCE_S
+from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.run import _GUARDED_S
 from tests.explore import actors
-from tests.explore.deviations import REST, Deviation
+from tests.explore.deviations import Deviation, around
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
 from tests.explore.world import OTHER, REVERSE, World
@@ -19,8 +25,13 @@ if TYPE_CHECKING:
 
     from tests.explore.scheduler import Asked, Scheduler
 
-# Shorter and longer than the silence after which an owner counts as dead (12 s), and than what is left of its fence.
-FREEZES = (30.0, REST)
+_FENCE_S = actors.LIMITS.max_fence_s
+# Shorter and longer than each time after which somebody else goes on: another writer (7 s), the rules at each broker
+# (10 s), an owner that counts as dead (12 s), a lifting that is tried again (20 s), a retry that waits for a guard (30),
+# an opening that is void (60), and a guard that can't ask the ledger (75).
+FREEZES = around(
+    HANDOVER_S, READ_BACK_S, SILENCE_S, LIFT_PATIENCE_S, _GUARDED_S, _FENCE_S, _FENCE_S + GRACE_S
+)  # fmt: skip
 
 
 def retry(w: World) -> None:
@@ -265,7 +276,7 @@ SCENARIOS = (
     _scenario(topics, changing=("topic",)),
     _scenario(standalone, with_groups=True),
     _scenario(tail, changing=("log",)),
-    _scenario(orphan, freezes=(14.0, *FREEZES), changing=("log",)),
+    _scenario(orphan, changing=("log",)),
     _scenario(other),
     _scenario(rivals),
     _scenario(rivals_returned),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 REST = math.inf  # until everybody else rests
@@ -75,6 +76,15 @@ def late(seconds: float = REST) -> Deviation:
 def stop() -> Deviation:
     """Ask the actor to stop."""
     return Deviation("stop")
+
+
+def around(*limits_s: float) -> tuple[float, ...]:
+    """Return how long somebody may stand still so that no two limits of the code hide each other.
+
+    That is one length shorter than all limits, one between each two neighbours, and :data:`REST`.
+    """
+    limits = sorted({0.0, *limits_s})
+    return (*((shorter + longer) / 2 for shorter, longer in pairwise(limits)), REST)
 
 
 Event = tuple[str, str, int]  # actor, operation, for which time

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explore import search
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.heartbeat import SILENCE_S
+from tests.explore import cutovers, search
 from tests.explore.__main__ import explore, main
-from tests.explore.deviations import freeze, kill, late, read, scenario_of, switch, written
+from tests.explore.actors import LIMITS
+from tests.explore.deviations import REST, around, freeze, kill, late, read, scenario_of, switch, written
 from tests.explore.scenario import run
 from tests.explore.search import share
 from tests.unit.explore.toys import ALONE, COUNTED, FREE, TOYS
@@ -19,6 +22,12 @@ def test_update_that_is_lost_is_found_by_one_switch() -> None:
     lost_update = stories[(("A", "set n to 1", 1, switch("B")),)]
     assert (lost_update.sentence, lost_update.wrong) == (COUNTED.sentence, "2 were told, the counter is 1")
     assert (("A", "set n to 1", 1, late()),) not in stories, "such requests can't be late here"
+
+
+def test_freezes_end_before_behind_and_between_the_limits() -> None:
+    assert around(60.0, 12.0) == (6.0, 36.0, REST)
+    limits = (lease.HANDOVER_S, SILENCE_S, LIMITS.max_fence_s)
+    assert [sum(one < limit for one in cutovers.FREEZES) for limit in limits] == [1, 3, 6]
 
 
 def test_owner_that_is_killed_in_between_and_one_that_thaws_are_found() -> None:
