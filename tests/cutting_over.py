@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_mirror.cutover.fence import Fence
+from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
@@ -23,14 +24,14 @@ def cut_over(
     on: Platform, plan: Plan, kept: ReportStore, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
     tail_positions: Callable[[], Offsets] | None = None, translate_offset: Translate | None = None,
     additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None,
-    schemas: Callable[[], SchemaProof] | None = None, **wanted: Any,
+    schemas: Callable[[], SchemaProof] | None = None, named: str = ACL, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
-    """Cut over. :param wanted: fields of :class:`CutoverRequest`."""
+    """Cut over. :param named: the fence, to its guard. :param wanted: fields of :class:`CutoverRequest`."""
     clusters = Clusters(
         on=on, fence=fence, verify=verify, compared_to=compared_to, tail_positions=tail_positions,
         translate_offset=translate_offset, schemas=schemas,
     )  # fmt: skip
-    request = CutoverRequest(plan=plan, **wanted)
+    request = CutoverRequest(plan=plan, fence=named, **wanted)
     return run_cutover(request, clusters, kept, additions=additions, signer=signer, stop=stop)
 
 

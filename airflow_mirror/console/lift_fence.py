@@ -10,10 +10,10 @@ from airflow_mirror.console.clusters import add_source, add_target, config_of, t
 from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
-from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.intent import line
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
-from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
+from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
     p.add_argument(
         "--unexplained", action="store_true",
         help="also remove rules that keep everybody out of the mirror's source topics and that no record explains; never "
-        "one that a fence has found there",
+        "one that a fence has found there; with --fence FUNCTION, have that let everybody in",
     )  # fmt: skip
 
 
@@ -75,6 +75,9 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.unexplained:
                 for acl in lift_unexplained(on, name, left):
                     print(f"lifted: {line(acl)}")
+                if (given := fence_of(arguments.fence, source)).kind != AclFence.kind:
+                    let_in(on, name, given)
+                    print(f"lifted: {arguments.fence} has let everybody in")
                 return 0
     for acl in left:
         print(f"no record explains: {line(acl)}", file=sys.stderr)

@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
     OpenByDefaultUnknown,
     RequestRefused,
 )
-from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default
+from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, covers, open_by_default, unless_none_is_enforced
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -287,7 +287,7 @@ class AclFence:
         :raises FencedByAnother: the rules may be those of other mirrors' fences, which explain them.
         """
         wanted = {topic_rule(topic, "WRITE", "DENY") for topic in topics}.difference(but)
-        denying = wanted.intersection(self._source.describe_acls(resource_type="TOPIC"))
+        denying = wanted.intersection(self._listed(resource_type="TOPIC"))
         if denying and (others := self.others(mirror)):
             raise FencedByAnother(self._source.role, sorted(acl.name for acl in denying), others)
         names = {_named(*one) for one in self._names() if one[0].startswith(_prefix(mirror)) and one[0] != name}
@@ -305,8 +305,11 @@ class AclFence:
         return found
 
     def _names(self) -> list[tuple[str, str]]:
-        found = self._source.describe_acls(resource_type="GROUP", principal=_NOBODY)
+        found = self._listed(resource_type="GROUP", principal=_NOBODY)
         return [(acl.name, acl.operation) for acl in found if acl.name.startswith(_NAME)]
+
+    def _listed(self, **match: str) -> list[Acl]:  # nothing where a fence by a function needs no authorizer
+        return unless_none_is_enforced(lambda: self._source.describe_acls(**match)) or []
 
     def _prove_right(self) -> None:
         # Deletes nothing, because no principal has this name. It needs the same right as lifting; listing needs less.
@@ -333,8 +336,7 @@ class AclFence:
             raise OpenByDefaultUnknown(
                 self._source.role, bare, f"{OPEN_BY_DEFAULT} can't be read (no DESCRIBE_CONFIGS on the cluster)"
             ) from None
-        said = open_by_default(brokers)
-        if said is None:
+        if (said := open_by_default(brokers)) is None:
             raise OpenByDefaultUnknown(self._source.role, bare, f"{OPEN_BY_DEFAULT} is set, and brokers hide its value")
         return said
 
@@ -387,9 +389,7 @@ def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = No
         raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
     made = make(source)
     if not isinstance(made, Fence):
-        raise InvalidField(
-            "fence", fence, f"returned {made!r}, which is no fence", "Return an AclFence or a CallableFence."
-        )
+        raise InvalidField("fence", fence, f"returned no fence: {made!r}", "Return an AclFence or a CallableFence.")
     return made
 
 

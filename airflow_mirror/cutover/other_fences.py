@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, name_of
+from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, Fence, name_of
 from airflow_mirror.cutover.intent import Intent, line
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.raised import intent_of, of_another
@@ -49,8 +49,8 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
 def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> list[str]:
     """Return such rules as readable lines, for who looks at a mirror; where they can't be told, that is no alarm.
 
-    :param log: takes what is said quietly, as loggers do: a source that is away, has no authorizer, or does not list its
-        rules; fences of other mirrors, which may be about the same topics.
+    :param log: takes what is said quietly, as loggers do: a source that is away, or does not list its rules;
+        fences of other mirrors, which may be about the same topics.
     """
     try:
         return [line(one) for one in unexplained(on, mirror)]
@@ -126,3 +126,14 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
             raise FencedByAnother(on.source.admin.role, denied, others)
 
     return fence.remove(acls, nobodys)
+
+
+def let_in(on: Platform, mirror: str, fence: Fence) -> None:
+    """Have a fence that has no name at the source let everybody in, because a person said so.
+
+    An owner that slept before it called the function, and thaws without the target, shuts it behind its own lifting:
+    nothing tells that then.
+
+    :raises CutoverTakenOver: a fence of the mirror stands by now. Errors of the function.
+    """
+    fence.lift(Intent(topics=()), "", decision.nobodys(on.target.ledger, mirror))

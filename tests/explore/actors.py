@@ -14,9 +14,10 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.failover import run as failing_over
 from airflow_mirror.cutover.failover.returned import fence_returned
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, fence_of
+from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.lifting import lift_leftover_fence
-from airflow_mirror.cutover.other_fences import lift_unexplained, unexplained
+from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexplained
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
@@ -51,6 +52,7 @@ from tests.memory.asking import touching
 
 if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
+    from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.plan.model import Plan
     from tests.explore.platform import ActorPlatform
     from tests.explore.world import World
@@ -69,12 +71,17 @@ def owner(w: World, name: str, run: str, *, keep_fence: bool = True, **when: Any
         on = w.platform()
         return cut_over(
             on, PLAN, ReportStore(on.target.reports(MIRROR.name), MIRROR.name, run, None), keep_fence=keep_fence,
-            fence=AclFence(on.source.admin, clock=on.clock), verify=lambda _: [], limits=LIMITS,
+            fence=_fence(w, on), named=w.fenced_by, verify=lambda _: [], limits=LIMITS,
             stop=actor.stop,  # type: ignore[arg-type]
         )  # fmt: skip
 
     actor = Actor(name, body, stop=w.s.event(), **when)
     return w.s.add(actor)
+
+
+def _fence(w: World, on: ActorPlatform) -> Fence:
+    """Return the fence of a run, or what a person names by `--fence`."""
+    return AclFence(on.source.admin, clock=on.clock) if w.fenced_by == ACL else fence_of(w.fenced_by, on.source.admin)
 
 
 def guard(w: World, name: str, **when: Any) -> Actor:
@@ -84,9 +91,12 @@ def guard(w: World, name: str, **when: Any) -> Actor:
 
 def lift(w: World, name: str, *, run: str = "", include_retained: bool = False, **when: Any) -> Actor:
     """`airflow-mirror lift-fence`."""
-    actor = Actor(
-        name, lambda: lift_leftover_fence(w.platform(), MIRROR.name, run=run, include_retained=include_retained), **when
-    )
+
+    def body() -> list[str]:
+        on = w.platform()
+        return lift_leftover_fence(on, MIRROR.name, _fence(w, on), run=run, include_retained=include_retained)
+
+    actor = Actor(name, body, **when)
     w.lifters.append(actor)
     return w.s.add(actor)
 
@@ -106,6 +116,8 @@ def lift_what_nothing_explains(w: World, name: str, **when: Any) -> Actor:
 
     def body() -> Any:
         on = w.platform()
+        if w.fenced_by != ACL:
+            let_in(on, MIRROR.name, _fence(w, on))
         return [str(one) for one in lift_unexplained(on, MIRROR.name, unexplained(on, MIRROR.name))]
 
     return w.s.add(Actor(name, body, **when))

@@ -11,10 +11,11 @@ from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import READ_BACK_S
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.heartbeat import SILENCE_S
+from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.run import _GUARDED_S
-from tests.explore import actors
+from tests.explore import actors, gate
 from tests.explore.deviations import Deviation, around
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
@@ -89,6 +90,21 @@ def unkept(w: World) -> None:
     actors.owner(w, "A", "r1", keep_fence=False)
     actors.owner(w, "B", "r1", keep_fence=False, last=True)
     actors.lift(w, "L", last=True)
+
+
+def called(w: World) -> None:
+    """As `retry`, with a fence that has no name: the site's gateway; a person types how it is lifted."""
+    retry(w)
+
+
+def called_runs(w: World) -> None:
+    """As `runs`, with such a fence, and a consumer group."""
+    runs_groups(w)
+
+
+def called_unkept(w: World) -> None:
+    """As `unkept`, with such a fence."""
+    unkept(w)
 
 
 def swap(w: World) -> None:
@@ -226,7 +242,8 @@ def final(w: World) -> None:
         actors.lift_rival(w, "LR", last=True, fragile=False)
     if back is not None and not back.is_over:
         actors.lift_back(w, "LB", last=True, fragile=False)
-    if any(deviation.kind == "late" for *_, deviation in w.s.happened):
+    late, shut = (deviation.kind == "late" for *_, deviation in w.s.happened), w.fence is not None and w.fence.is_over
+    if any(late) or (w.fenced_by != ACL and shut and w.denied):
         actors.lift_what_nothing_explains(w, "LU", last=True, fragile=False)
 
 
@@ -241,8 +258,11 @@ def _is_known(deviation: Deviation, asked: Asked) -> bool:
     """Requests whose permit was good when their bytes were handed over, and that are applied later.
 
     Positions: docs/security.md. The rules of a fence are the same for each attempt, and bear no name: one that is deleted
-    late may be the next attempt's. A rule of a swap, which names a principal, is never told from the site's.
+    late may be the next attempt's. A rule of a swap, which names a principal, is never told from the site's. A function
+    takes no permit: who sleeps between that and its call lets everybody in behind whatever was decided since.
     """
+    if asked.what == gate.OPENS:
+        return deviation.kind in ("freeze", "hang", "switch")
     if deviation.kind != "late":
         return False
     of_fence = ("delete DENY WRITE on ", "create DENY WRITE for ")  # the target's, too: a rollback fences that one
@@ -266,6 +286,9 @@ SCENARIOS = (
     _scenario(third),
     _scenario(twice),
     _scenario(unkept, reopens=True),
+    _scenario(called, gated=True),
+    _scenario(called_runs, gated=True, with_groups=True),
+    _scenario(called_unkept, gated=True, reopens=True),
     _scenario(swap, reopens=True),
     _scenario(rollback, reopens=True, with_groups=True),
     _scenario(way_back, reopens=True, changing=("log",)),

@@ -142,7 +142,7 @@ class ActorPlatform(Platform):
         """See Platform; it calls nobody."""
         owner = self.s.me
         assert owner is not None
-        one = self.world.guard(f"G{owner.name}", self.source.cluster, self.target.cluster, mirror, owner)
+        one = self.world.guard(f"G{owner.name}", self.source.cluster, self.target.cluster, mirror, owner, fence)
 
         def ready() -> None:
             if one.actor.is_over:
@@ -167,9 +167,9 @@ class GuardProcess:
 
     actor: Actor
 
-    def __init__(self, on: ActorPlatform, mirror: str, owner: Actor | None) -> None:
+    def __init__(self, on: ActorPlatform, mirror: str, owner: Actor | None, fence: str) -> None:
         self._on, self._owner, self.left_alone = on, owner, owner is None
-        self.guard = Guard(mirror, on, beside_owner=owner is not None)
+        self.guard = Guard(mirror, on, beside_owner=owner is not None, fence=fence)
 
     @property
     def is_alone(self) -> bool:

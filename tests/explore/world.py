@@ -17,7 +17,7 @@ from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.failover.decision import promote
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, name_of
-from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.intent import ACL, Intent
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.rollback.reverse import reverse_of
@@ -29,6 +29,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from tests.builders import plan_of, rule, topic_plan
+from tests.explore import gate
 from tests.explore.platform import ActorPlatform, ActorSide, GuardProcess, keys
 from tests.explore.scheduler import Actor
 from tests.memory.admin import MemoryAdmin
@@ -90,6 +91,7 @@ class World:
     """See the module.
 
     :param with_groups: a consumer group has positions on the source.
+    :param gated: fences are not ACLs, but the site's gateway (`gate`).
     :param reopens: somebody lets writers into the old source on purpose while the target is open.
     :ivar lifters, swappers: who lifts a fence, or swaps one.
     :ivar rivals: attempts of another mirror that were told that their fence is raised.
@@ -105,9 +107,11 @@ class World:
     """
 
     def __init__(
-        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, changing: tuple[str, ...] = (),
+        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, gated: bool = False,
+        changing: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.s, self.with_groups, self.reopens = scheduler, with_groups, reopens
+        self.fenced_by = gate.NAME if gated else ACL
         self.source, self.target = _cluster("source", scheduler), _cluster("target", scheduler)
         self.gives_signs: dict[tuple[str, str], Actor] = {}
         self.guards: list[GuardProcess] = []
@@ -165,9 +169,9 @@ class World:
 
     @property
     def denied(self) -> list[str]:
-        """The topics of the source that nobody may write to."""
+        """The topics of the source that a fence keeps everybody out of."""
         rules = self.source.rules.now
-        return [t for t in TOPICS if rule(t, "WRITE", "DENY") in rules]
+        return [t for t in TOPICS if (rule(t, "WRITE", "DENY") if self.fenced_by == ACL else gate.shut_by(t)[0]) in rules]
 
     @property
     def names(self) -> list[str]:
@@ -195,11 +199,12 @@ class World:
         return {"host": f"host-{me.name}", "where": f"host-{me.name}/1", "pid": 1, "started": 1, "job": job}
 
     def guard(
-        self, name: str, source: MemoryCluster, target: MemoryCluster, mirror: str, owner: Actor | None, **when: Any
-    ) -> GuardProcess:
+        self, name: str, source: MemoryCluster, target: MemoryCluster, mirror: str, owner: Actor | None,
+        fence: str = ACL, **when: Any,
+    ) -> GuardProcess:  # fmt: skip
         """Start the guard of a mirror's fence."""
         on = ActorPlatform(ActorSide(self, source, polls=True), ActorSide(self, target, polls=True))
-        one = GuardProcess(on, mirror, owner)
+        one = GuardProcess(on, mirror, owner, fence)
         one.actor = Actor(name, one.run, background=True, rests=lambda: one.rests, **when)
         self.guards.append(one)
         self.s.add(one.actor)

@@ -1177,7 +1177,7 @@ def test_a_function_that_returns_no_fence_is_named(context: Any, mirror: dict[st
     """It was found when the fence was to be raised, as an AttributeError that is tried again."""
     for operator in (CutoverOperator, LiftFenceOperator):
         given = {"plan": PLAN} if operator is CutoverOperator else {}
-        with pytest.raises(AirflowFailException, match=r"(?s)InvalidField: fence=.*returned None, which is no fence"):
+        with pytest.raises(AirflowFailException, match=r"(?s)InvalidField: fence=.*returned no fence: None"):
             operator(task_id="t", mirror=mirror, fence=f"{__name__}.no_fence", **given).execute(context)
     made = CallableFence(lambda: None, lambda: None)
     assert fence_of("acl", None).kind == "acl"

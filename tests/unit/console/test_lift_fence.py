@@ -58,8 +58,10 @@ PLAN = plan_of(
 class Cluster(Acls):
     """An admin that is asked for nothing but ACLs."""
 
+    has_authorizer = True
+
     def __init__(self, config: ClientConfig) -> None:
-        super().__init__()
+        super().__init__(authorizer=self.has_authorizer)
         self.config, self.role, self.acls = config, config.role, ACLS
 
     def __enter__(self) -> Cluster:
@@ -237,6 +239,20 @@ def test_rule_that_nothing_explains_is_said_and_removed_when_told(
     assert lift(tmp_path, "--unexplained") == 0 and not ACLS
     ACLS.add(rule("elsewhere", "WRITE", "DENY"))
     assert lift(tmp_path) == 0
+
+
+def test_gateway_that_was_shut_behind_its_lifting_is_opened_when_told(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its owner slept before the call, and thawed without the target; no rule is there, nor an authorizer."""
+    monkeypatch.setattr(Cluster, "has_authorizer", False)
+    fenced(target, "monday")
+    assert lift(tmp_path) == 0 and phase(target) == LIFTED and CALLS == ["source:9092"]
+    assert lift(tmp_path) == 0 and CALLS == ["source:9092"], "nothing is decided about it any more"
+    assert lift(tmp_path, "--unexplained") == 0 and CALLS == ["source:9092"] * 2
+    assert "has let everybody in" in capsys.readouterr().out
+    fenced(target, "tuesday", phase=OPENED)
+    assert lift(tmp_path, "--unexplained") == 1 and CALLS == ["source:9092"] * 2, "behind an open target it stands"
 
 
 def test_rule_that_another_mirrors_fence_may_explain_is_left_alone(

@@ -64,7 +64,8 @@ class Acls:
         self.done: list[str] = []
 
     def describe_acls(self, resource_type: str, name: str | None = None, principal: str | None = None) -> list[Acl]:
-        """Librdkafka: an empty list, and no error, where there is no authorizer."""
+        if not self._authorizer:
+            raise RequestRefused("describe", 54, "SECURITY_DISABLED")
         wanted = {"resource_type": resource_type, "name": name, "principal": principal}
         return sorted(a for a in self.acls if all(v in (None, getattr(a, k)) for k, v in wanted.items()))
 
@@ -78,7 +79,7 @@ class Acls:
         self.done += [f"+{a.permission} {a.operation} {a.name}" for a in acls]
 
     def delete_acls(self, acls: list[Acl], permit: Permit = unfenced) -> list[Acl]:
-        if not self._authorizer:
+        if acls and not self._authorizer:
             raise RequestRefused("delete", 54, "SECURITY_DISABLED")
         if acls:
             permit()

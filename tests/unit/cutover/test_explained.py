@@ -173,7 +173,7 @@ def test_callable_fence_is_described_by_itself(run: Attempt) -> None:
 
 def test_source_that_does_not_list_its_rules_is_no_alarm(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> Any:
-        raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
+        raise RequestRefused("describe ACLs", 35, "UNSUPPORTED_VERSION")
 
     monkeypatch.setattr(run.source, "describe_acls", refused)
     said: list[str] = []

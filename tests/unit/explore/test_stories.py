@@ -195,3 +195,18 @@ def test_rules_that_come_late_are_named_and_removed() -> None:
     assert len(outcome.scheduler.actor("LU").result) == 2
     outcome = sound(story("unkept", ("A", NAME + ":r1:A-1", 1, late())))
     assert outcome.world.names == [], "it would keep each later cutover from its fence"
+
+
+def test_gateway_that_is_shut_behind_its_lifting_is_opened_when_a_person_says_so() -> None:
+    """Its owner slept before the call, and thawed without the target: no tool had anything to lift."""
+    asleep = ("A", "source: the gateway shuts", 1, freeze(cut="target"))
+    outcome = sound(story("called_unkept", asleep))
+    assert end_of(outcome, "A") == "OpenOutcomeUnknown" and outcome.scheduler.actor("LZ").result == []
+    assert outcome.scheduler.actor("LU").error is None and outcome.world.denied == []
+    outcome = sound(story("called", asleep))
+    assert decided(outcome) == ("opened", "r1", "B-1") and outcome.world.denied == ["orders", "payments"]
+
+
+def test_gateway_that_is_shut_behind_its_lifting_is_opened_by_who_shut_it() -> None:
+    outcome = sound(story("called", ("A", "source: the gateway shuts", 1, freeze(45)), ("B", UP + " (r1.2)", 1, kill())))
+    assert end_of(outcome, "A") == "CutoverTakenOver" and outcome.world.denied == []
