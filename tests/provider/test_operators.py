@@ -23,7 +23,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
-from airflow.sdk.execution_time.task_runner import _run_execute_callable
+from airflow.sdk.execution_time import task_runner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -324,6 +324,11 @@ def the_time_is_over(*_: Any) -> bool:
     return True
 
 
+def by_airflow(task: Any, context: dict[str, Any]) -> None:
+    ti: Any = SimpleNamespace(task=task, _ti_context_from_server=None)
+    task_runner._execute_task(context, ti, task_runner.log)  # type: ignore[arg-type]
+
+
 def test_execution_timeout_stops_the_job(
     context: dict[str, Any],
     connections: Callable[..., None],
@@ -337,7 +342,7 @@ def test_execution_timeout_stops_the_job(
     task = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
     monkeypatch.setattr(task, "is_job_active", the_time_is_over)  # asked as soon as the job runs
     with pytest.raises(AirflowTaskTimeout):
-        _run_execute_callable(context, task.execute, task)
+        by_airflow(task, context)
     assert task._job is not None and process.members(Path(task._job["dir"])) == []
 
 
@@ -356,7 +361,7 @@ def test_execution_timeout_makes_a_cutover_back_out(
     monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
     task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
     with pytest.raises(AirflowTaskTimeout):
-        _run_execute_callable(context, task.execute, task)
+        by_airflow(task, context)
     assert task._stop.wait(30)
 
 
