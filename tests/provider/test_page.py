@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -297,7 +298,7 @@ def test_every_action_says_its_effect_and_fits_the_form_of_its_dag(world: World,
     for one in ACTIONS:
         said = one.of(row, False)
         assert said["effect"].endswith(".") and not {*said["conf"], *filter(None, [one.asks])} - {*dags[one.dag].params}
-        params = dags[one.dag].params
+        params = deepcopy(dags[one.dag].params)  # the module and its form are shared
         for name, value in {**said["conf"], **({one.asks: "7"} if one.asks else {})}.items():
             params[name] = value
         params.validate()
