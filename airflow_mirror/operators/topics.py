@@ -32,16 +32,16 @@ class CreateTargetTopicsOperator(PlannedOperator):
         :raises NeedsHuman: records would return to the target that they come from.
         """
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.kafka.permit import recently
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.ownership import claim, require_active
+        from airflow_mirror.plan.standing import since_decided
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
 
         plan = self.stored_plan(mirror)
         with admins_of(mirror) as (source, target):
             ledger = Ledger(target)
-            permit = recently(lambda: require_active(ledger, plan, target))
+            permit = since_decided(ledger, lambda: require_active(ledger, plan, target))
             permit()
             upstream = upstream_of(plan, Ledger(source).peek())
             report = create_target_topics(plan, target, permit)

@@ -7,19 +7,23 @@ applications' own: what the source says is no longer what they shall have, and o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from airflow_mirror.errors import InputError, MirrorCutOver
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.kafka.permit import Permit, recently, since_boot_s
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import require_active
 
 Required = Callable[[Decisions, Plan, ClusterAdmin], None]
+Clock = Callable[[], float]
 
 
-def still_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin, required: Required = require_active) -> Permit:
+def still_ours(
+    ledger: Decisions, plan: Plan, target: ClusterAdmin, required: Required = require_active, clock: Clock = since_boot_s
+) -> Permit:  # fmt: skip
     """Return a permit of what a mirror changes for its groups and for access to its topics. It reads when it is asked.
 
     It raises what ``required`` raises, and InputError if topics are in production and must not be, or if another
@@ -48,4 +52,22 @@ def still_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin, required: Re
             )
         begun[:] = [turned]
 
-    return recently(check)
+    return since_decided(ledger, check, clock)
+
+
+def since_decided(ledger: Decisions, check: Permit, clock: Clock = since_boot_s) -> Permit:
+    """Return a permit that asks again once anything was decided since, and every two seconds all the same.
+
+    Who opens a target waits for nobody who was permitted something a moment before that.
+    """
+    lately, seen = recently(check, clock), dict[str, Any]()
+
+    def permit() -> None:
+        nonlocal seen
+        if (now := dict(ledger.values())) == seen:
+            lately()  # ids of topics, and who holds a lease, are no decisions
+        else:
+            check()
+            seen = now  # of before the check: what came since is asked about again
+
+    return permit

@@ -10,7 +10,8 @@ requested, and committed positions are read back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -192,14 +193,31 @@ def translate_groups(
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:
         owner = here if back else there  # the target, also where the source is written
         permit = still_ours(Ledger(owner), plan, owner, require_owned if allow_production else require_active)
-        if commit:
-            permit()  # before maps are completed, which may take minutes
-        # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
-        positions = read_positions(here, plan.mirror, [t.source_topic for t in topics])
-        with OffsetMaps(plan, source, target) as maps:
-            through = maps.to_source if back else maps.to_target
-            translated = between(positions, topics, here, there, through, strict=commit)
-        return commit_groups(there, translated, permit, allow_rewind, dry_run=not commit)
+        with ExitStack() as stack:
+
+            def through() -> Translate:
+                maps = stack.enter_context(OffsetMaps(plan, source, target))
+                return maps.to_source if back else maps.to_target
+
+            return move_groups(
+                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind
+            )
+
+
+def move_groups(
+    mirror: Mirror, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
+    through: Callable[[], Translate | None], permit: Permit, *, commit: bool, allow_rewind: bool = False,
+) -> GroupReport:  # fmt: skip
+    """Translate the positions of a mirror's groups from one cluster to another; see :func:`translate_groups`.
+
+    :param through: returns how, once the positions are read. :param permit: asked before all, and by each commit.
+    """
+    if commit:
+        permit()  # before maps are completed, which may take minutes
+    # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
+    positions = read_positions(source, mirror, [t.source_topic for t in topics])
+    translated = between(positions, topics, source, target, through(), strict=commit)
+    return commit_groups(target, translated, permit, allow_rewind, dry_run=not commit)
 
 
 def between(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from airflow_mirror.copy.writer.lease import is_anybody_writing
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.kafka.permit import Permit, since_boot_s
+from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import owned_topics, require_active
+from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, prefix
 from airflow_mirror.wording import some
@@ -31,19 +32,23 @@ def sync_plan(
     :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
     :raises InputError: the hold is to end, and the topics are somebody else's, or a job may still write to them.
     """
-    ledger = Ledger(target)
-
-    def is_allowed() -> None:
-        require_active(ledger, plan, target) if hold else _require_ended(plan, target, ledger)
-
-    permit = recently(is_allowed)
+    permit = may_set(Ledger(target), plan, target, hold=hold)
     if not dry_run:
         permit()
     known = LastSeen(plan, state_of(target, prefix(plan.mirror.name)).read()) if source_lost else source
     return sync_configs(plan, known, target, permit, hold=hold, dry_run=dry_run)
 
 
-def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Ledger) -> None:
+def may_set(ledger: Decisions, plan: Plan, target: ClusterAdmin, *, hold: bool, clock: Clock = since_boot_s) -> Permit:
+    """Return a permit of the settings of a mirror's target topics. Errors as :func:`sync_plan`."""
+
+    def is_allowed() -> None:
+        require_active(ledger, plan, target) if hold else _require_ended(plan, target, ledger)
+
+    return since_decided(ledger, is_allowed, clock)
+
+
+def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
     name = plan.mirror.name
     ours = {t for t, one in owned_topics(ledger).items() if one.of_mirror(name, plan.source_cluster_id) is not None}
     if others := sorted({t.target_topic for t in plan.topics} - ours):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.steps import STEPS, walk
-from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.cutover.swap import of_fence, swap_fence
 from airflow_mirror.errors import (
     CutoverCancelled,
     FencedByAnother,
@@ -42,6 +42,11 @@ from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger.records import CONFIGS, SIGN
 from airflow_mirror.plan import ownership
+from airflow_mirror.plan.standing import still_ours
+from airflow_mirror.sync.acls import AclOptions, sync_acls
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.groups import move_groups
+from airflow_mirror.sync.holding import may_set
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
 from tests.cutting_over import cut_over, go_back
@@ -286,6 +291,47 @@ def rival(w: World, name: str, **when: Any) -> Actor:
             except (CutoverCancelled, FencedByAnother, FenceStands, FenceUnproven) as e:
                 return type(e).__name__
         raise AssertionError("it never holds for good")
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def translate(w: World, name: str, **when: Any) -> Actor:
+    """`TranslateConsumerOffsetsOperator`, with equal offsets: a task that may be cleared at any time."""
+
+    def body() -> str:
+        on = w.platform()
+        here, there = on.source.admin, on.target.admin
+        permit = still_ours(on.target.ledger, PLAN, there, clock=on.clock.monotonic)
+        report = move_groups(PLAN.mirror, PLAN.topics, here, there, lambda: None, permit, commit=True)
+        return ", ".join(sorted({move.action for move in report.moves})) or "nothing"
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def sync_rules(w: World, name: str, **when: Any) -> Actor:
+    """`SyncAclsOperator` for readers, which also removes what the source does not have."""
+
+    def body() -> int:
+        on = w.platform()
+        permit = still_ours(on.target.ledger, PLAN, on.target.admin, clock=on.clock.monotonic)
+        permit()
+        report = sync_acls(
+            PLAN, on.source.admin, on.target.admin, AclOptions(remove=True), granted=lambda: nullcontext(permit),
+            fence=partial(of_fence, on.target, MIRROR.name),
+        )  # fmt: skip
+        return report.changes
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def sync_settings(w: World, name: str, **when: Any) -> Actor:
+    """`SyncTopicConfigsOperator` with `hold`."""
+
+    def body() -> int:
+        on = w.platform()
+        permit = may_set(on.target.ledger, PLAN, on.target.admin, hold=True, clock=on.clock.monotonic)
+        permit()
+        return len(sync_configs(PLAN, on.source.admin, on.target.admin, permit, hold=True).changes)
 
     return w.s.add(Actor(name, body, **when))
 

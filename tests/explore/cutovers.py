@@ -15,11 +15,13 @@ from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.run import _GUARDED_S
+from airflow_mirror.kafka import permit
+from tests.builders import rule
 from tests.explore import actors, gate
 from tests.explore.deviations import Deviation, around
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
-from tests.explore.world import OTHER, REVERSE, World
+from tests.explore.world import OTHER, REVERSE, TOPICS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,9 +32,9 @@ _FENCE_S = actors.LIMITS.max_fence_s
 # Shorter and longer than each time after which somebody else goes on: another writer (7 s), the rules at each broker
 # (10 s), an owner that counts as dead (12 s), a lifting that is tried again (20 s), a retry that waits for a guard (30),
 # an opening that is void (60), and a guard that can't ask the ledger (75).
-FREEZES = around(
-    HANDOVER_S, READ_BACK_S, SILENCE_S, LIFT_PATIENCE_S, _GUARDED_S, _FENCE_S, _FENCE_S + GRACE_S
-)  # fmt: skip
+_LIMITS_S = (HANDOVER_S, READ_BACK_S, SILENCE_S, LIFT_PATIENCE_S, _GUARDED_S, _FENCE_S, _FENCE_S + GRACE_S)
+FREEZES = around(*_LIMITS_S)
+BESIDE = around(permit._ASK_EVERY_S, *_LIMITS_S)  # of who asks for its permit only then
 
 
 def retry(w: World) -> None:
@@ -227,6 +229,25 @@ def retired(w: World) -> None:
     actors.lift(w, "L", last=True)
 
 
+def translated(w: World) -> None:
+    """A task sets positions while a cutover is about to open, and is cleared behind it."""
+    actors.owner(w, "A", "r1")
+    actors.translate(w, "T", starts=6.9)
+    actors.application(w, "App")
+    actors.translate(w, "Again", last=True)
+
+
+def synced(w: World) -> None:
+    """Tasks bring settings, and rules of readers, while a cutover is about to open, and are cleared behind it."""
+    w.target.create_acls(*(rule(t, "READ", "ALLOW", "User:gone") for t in TOPICS))
+    w.source.create_acls(*(rule(t, "READ", "ALLOW", "User:reader") for t in TOPICS))
+    actors.owner(w, "A", "r1")
+    actors.sync_rules(w, "S", starts=7.5)
+    actors.sync_settings(w, "C", starts=7.6)
+    actors.sync_rules(w, "S2", last=True)
+    actors.sync_settings(w, "C2", last=True)
+
+
 def final(w: World) -> None:
     """Do what is left to do once everybody rests: run an opening again, guard, lift; a person does the rest."""
     done = {run for run, report in w.reports() if report.outcome == DONE}
@@ -257,18 +278,18 @@ def _built(build: Callable[[World], None], scheduler: Scheduler, **given: Any) -
 def _is_known(deviation: Deviation, asked: Asked) -> bool:
     """Requests whose permit was good when their bytes were handed over, and that are applied later.
 
-    Positions: docs/security.md. The rules of a fence are the same for each attempt, and bear no name: one that is deleted
-    late may be the next attempt's. A rule of a swap, which names a principal, is never told from the site's. A function
-    takes no permit: who sleeps between that and its call lets everybody in behind whatever was decided since.
+    Positions, and rules of readers: docs/security.md. The rules of a fence are the same for each attempt, and bear no
+    name: one that is deleted late may be the next attempt's. A rule of a swap, which names a principal, is never told
+    from the site's. A function takes no permit: who sleeps between that and its call lets everybody in behind
+    whatever was decided since.
     """
     if asked.what == gate.OPENS:
         return deviation.kind in ("freeze", "hang", "switch")
     if deviation.kind != "late":
         return False
     of_fence = ("delete DENY WRITE on ", "create DENY WRITE for ")  # the target's, too: a rollback fences that one
-    return asked.what.startswith(("target: set ", "target: forget ")) or asked.what.partition(": ")[2].startswith(
-        of_fence
-    )
+    once_permitted = ("target: set ", "target: forget ", "target: create ALLOW READ ", "target: delete ALLOW READ ")
+    return asked.what.startswith(once_permitted) or asked.what.partition(": ")[2].startswith(of_fence)
 
 
 def _scenario(build: Callable[[World], None], freezes: Sequence[float] = FREEZES, **given: Any) -> Scenario:
@@ -298,6 +319,8 @@ SCENARIOS = (
     _scenario(partitions, changing=("topic",)),
     _scenario(topics, changing=("topic",)),
     _scenario(standalone, with_groups=True),
+    _scenario(translated, with_groups=True, freezes=BESIDE),
+    _scenario(synced, freezes=BESIDE, changing=("topic",)),
     _scenario(tail, changing=("log",)),
     _scenario(orphan, changing=("log",)),
     _scenario(other),

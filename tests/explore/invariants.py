@@ -170,6 +170,7 @@ ALL = (
     Invariant("never are both sides writable for applications", _both_open),
     Invariant("an opened target is never un-opened, nor written by the mirror", _unopened),
     Invariant("a committed offset on an open target is nobody's but its readers'", lambda w: "; ".join(w.set_behind)),
+    Invariant("who may use an open target, and its settings, no mirror changes", lambda w: "; ".join(w.changed_behind)),
     Invariant("a group goes on where it has ended on the source", _read_again, at_end=True),
     Invariant("no offset holds two different records", _two_records, at_end=True),
     Invariant("what was written to the source before the opening is on the target", lambda w: "; ".join(w.left_behind)),

@@ -49,6 +49,7 @@ GROUP, READ = "readers", 7  # a consumer group, and how far it has read on the s
 CUT = 10  # records in each partition
 # What nobody changes in most scenarios. Of rights nobody's are changed but those of writers of topics.
 _STILL = frozenset({"topic", "log", "transaction", "state:plan", "state:acls", "state:configs", "state:ends"})
+_APPLICATIONS_OWN = ("target: create ALLOW", "target: delete ALLOW", "target: alter configs")  # once it is open
 
 
 def _cluster(role: str, s: Scheduler | None = None) -> MemoryCluster:
@@ -97,6 +98,7 @@ class World:
     :ivar rivals: attempts of another mirror that were told that their fence is raised.
     :ivar fences: the changes of what is decided about the fence of `flow`, in order.
     :ivar set_behind: positions that were set on the target while it was in production, by whom: not by their readers.
+    :ivar changed_behind: rules that let somebody in, and settings, that were changed there meanwhile.
     :ivar unopened: topics that were in production and are no more, or by somebody else.
     :ivar written_behind: what the mirror wrote to the target while it was in production, or back to the source while
         applications might write there.
@@ -118,6 +120,7 @@ class World:
         self.fences: list[Change] = []
         self.set_behind: list[str] = []
         self.written_behind: list[str] = []
+        self.changed_behind: list[str] = []
         self.unopened: list[str] = []
         self.left_behind: list[str] = []
         self.lifters: list[Actor] = []
@@ -294,7 +297,14 @@ class World:
 
     def _forget(self) -> None:
         self._look("", "")
-        for notes in (self.fences, self.set_behind, self.written_behind, self.unopened, self.left_behind):
+        for notes in (
+            self.fences,
+            self.set_behind,
+            self.written_behind,
+            self.changed_behind,
+            self.unopened,
+            self.left_behind,
+        ):
             notes.clear()  # type: ignore[attr-defined]
 
     def _look(self, actor: str, what: str) -> None:
@@ -310,6 +320,8 @@ class World:
             self.is_cut_over = True
         if there != positions and opened and ": a consumer " not in what and f"for {GROUP}" not in what:
             self.set_behind.append(f"{actor}: {what}")
+        if opened and what.startswith(_APPLICATIONS_OWN):
+            self.changed_behind.append(f"{actor}: {what}")
         in_use = opened if what.startswith("target: ") else self.source.writable(APP)
         if in_use and "the mirror copies" in what:
             self.written_behind.append(f"{actor}: {what}")

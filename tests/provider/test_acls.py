@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.kafka.permit import recently
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
@@ -155,14 +154,11 @@ def test_ledger_is_asked_again_before_each_change(
     asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
     plan: Plan, home: Path, ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The process stands still after its first look, and the target is opened meanwhile."""
-    boot = [0.0]
-    monkeypatch.setattr("airflow_mirror.plan.standing.recently", lambda check: recently(check, lambda: boot[0]))
+    """The target is opened right behind its first look."""
     monkeypatch.setattr("airflow_mirror.plan.ownership.target_ids", lambda *_: {"t": "id-t"})
 
     def frozen(*_: Any) -> str:
         mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
-        boot[0] += 60
         return "User:mirror"
 
     monkeypatch.setattr("airflow_mirror.sync.access.own_principal", frozen)

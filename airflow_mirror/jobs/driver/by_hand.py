@@ -19,13 +19,13 @@ from airflow_mirror.jobs.planning import plan_to_read, planned
 from airflow_mirror.jobs.request import CopyRequest, JobRequest
 from airflow_mirror.jobs.start_memory import remember, written
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.ownership import begin, require_active
+from airflow_mirror.plan.standing import since_decided
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -56,7 +56,7 @@ def plan_by_hand(request: CopyRequest) -> Plan:
         if not request.hold:
             _check_held(ready, target)
         begin(plan, target)
-        permit = recently(lambda: require_active(ledger, plan, target))
+        permit = since_decided(ledger, lambda: require_active(ledger, plan, target))
         create_target_topics(plan, target, permit)
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, permit, hold=True)

@@ -12,6 +12,7 @@ from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.sync import holding
 from airflow_mirror.sync.configs import ConfigsReport
 from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
 
 
@@ -24,7 +25,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         world.asked = hold, dry_run
         return ConfigsReport(hold, (), not dry_run)
 
-    monkeypatch.setattr(holding, "Ledger", lambda target: None)
+    monkeypatch.setattr(holding, "Ledger", lambda target: MemoryLedger())
     monkeypatch.setattr(holding, "owned_topics", lambda _: world.owned)
     monkeypatch.setattr(holding, "is_anybody_writing", lambda *_: world.writing)
     monkeypatch.setattr(holding, "sync_configs", sync_configs)

@@ -11,9 +11,8 @@ from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, OffsetOutOfRange, TopicsOwned, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import standing
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.ownership import Owned, mark_cut_over
 from airflow_mirror.sync import groups as translation
@@ -182,14 +181,11 @@ def test_ledger_is_asked_right_before_the_positions_are_set(
     clusters: dict[str, Cluster], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch, decide: Any, word: bool,
     refused: str,
 ) -> None:  # fmt: skip
-    """The process stands still while maps are read, and goes on behind what was decided meanwhile."""
-    boot = [0.0]
-    monkeypatch.setattr(standing, "recently", lambda check: recently(check, lambda: boot[0]))
+    """Maps are read for a moment, or for a minute, and something is decided meanwhile."""
     between = translation.between
 
     def frozen(*given: Any, **named: Any) -> Any:
         decide(ledger)
-        boot[0] += 60
         return between(*given, **named)
 
     monkeypatch.setattr(translation, "between", frozen)
