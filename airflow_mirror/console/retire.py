@@ -15,6 +15,7 @@ from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
@@ -76,9 +77,9 @@ def _run(arguments: argparse.Namespace) -> None:
             read(values, name)
         retirement.require_over(Watch(state_of(target, SIGN.below(name))), may_be_held=arguments.end_writing)
         fence = fence_state(values, name)
-        steps, keep, left = _fence(arguments, target, None if fence is None or fence.is_over else fence)
+        steps, keep, left = _fence(arguments, target, fence)
         left += retirement.left()
-        as_seen = partial(require_as_seen, name, None if keep is None else fence)
+        as_seen = partial(require_as_seen, name, fence if keep and keep["run"] else None)
         found = walk(arguments, chain(steps, retirement.steps(keep, as_seen)))
     _tell(arguments, found, [*left, *_BY_ITSELF])
 
@@ -97,6 +98,15 @@ def require_as_seen(mirror: str, kept: FenceState | None, values: Values) -> Non
         )
 
 
+def keep_of(fence: FenceState | None) -> dict[str, str] | None:
+    """Return what names what stays of a fence that is over: its record and its plan, and no run's report.
+
+    A request of a process that is long gone may come to the source at any time. Only by these two such a rule is told
+    from the site's own. One by a function has none.
+    """
+    return None if fence is None or fence.kind != AclFence.kind else {"run": "", "plan": fence.plan}
+
+
 def _fence(
     arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
 ) -> tuple[list[Step], dict[str, str] | None, list[str]]:  # fmt: skip
@@ -107,11 +117,21 @@ def _fence(
     name = arguments.mirror
     if fence is None:
         return [], None, []
+    late = (
+        f"the record of the fence of cutover {fence.run}, and its plan: by them 'lift-fence' names a rule that comes late"
+    )
+    by_record = keep_of(fence)
+    if fence.is_over:
+        return [], by_record, [late] if by_record else []
     if fence.phase != OPENED:
         cause = f"a fence of its cutover {fence.run} {fence.text}"
         raise not_over(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
     if arguments.source is not None:
-        return [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], None, []
+        return (
+            [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))],
+            by_record,
+            [late] if by_record else [],
+        )
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
     return [], {"run": fence.run, "plan": fence.plan}, [stays]
 

@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
             rows = []
         if arguments.source:
             with ClusterAdmin(config_of(arguments.source, "source")) as source:
-                _look_at(source, target, rows)
+                _look_at(source, target, rows, view.values)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         print("\n".join(_newer_lines(view.newer)), end="\n" if view.newer else "", file=sys.stderr)
@@ -144,8 +144,8 @@ def _of_this_host(home: Path) -> dict[str, Any]:
     return {"tail": runner.status(handle).lower(), "host": handle["host"], "said": said}
 
 
-def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, Any]]) -> None:
-    """Add to rows of mirrors of a source which of its rules no record explains."""
+def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, Any]], values: Values) -> None:
+    """Add to rows of mirrors of a source which of its rules no record explains; of retired ones say it."""
 
     def aside(text: str, *of: object) -> None:
         print(text % of, file=sys.stderr)
@@ -153,11 +153,17 @@ def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, An
     on = Platform.of(source, target)
     try:
         its_id = source.cluster_id()
-        for row in rows:
-            name = row["mirror"]
-            if row["plan"] and on.target.plan(name, row["plan"]).source_cluster_id == its_id:
-                facts = Facts(unexplained=told_unexplained(on, name, aside))
-                row["said"] = "\n".join(filter(None, [row["said"], *map(str, judge(facts, Limits(), ["fence"]))])) or None
+        by_name = {row["mirror"]: row for row in rows}
+        for name in [*by_name, *(one for one in FENCE.under(values) if one not in by_name)]:
+            row, fence = by_name.get(name, {}), fence_state(values, name)
+            plan = row.get("plan") or (fence and fence.plan)  # of one that is retired its last fence's is left
+            if not plan or on.target.plan(name, plan).source_cluster_id != its_id:
+                continue
+            found = [str(one) for one in judge(Facts(unexplained=told_unexplained(on, name, aside)), Limits(), ["fence"])]
+            if row:
+                row["said"] = "\n".join(filter(None, [row["said"], *found])) or None
+            for line in [] if row else found:
+                aside("mirror %r, retired: %s", name, line)
     except MirrorError as e:
         aside("rules of the source that no record explains were not looked for: %s", e)
 

@@ -77,7 +77,8 @@ class Retirement:
     def steps(self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
 
-        :param keep: names of a cutover whose fence is kept, ``run`` and ``plan``: what lifts that one stays.
+        :param keep: names of a cutover whose fence is kept, ``run`` and ``plan``: what lifts that one stays. Without a
+            run: its report goes, and what names a rule of it that comes late stays.
         :param as_seen: raises unless what is decided about the mirror's fence is what ``keep`` says.
         """
         owned = self._owned()

@@ -56,7 +56,7 @@ class Retire(Enum):
     """What becomes of a record when its mirror is over."""
 
     REMOVED = "removed"
-    FENCED = "removed unless a kept fence needs it"
+    FENCED = "removed unless a fence needs it"
     STAYS = "stays"
     STEP = "a step"
 

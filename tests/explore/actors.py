@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.console.retire import require_as_seen
+from airflow_mirror.console.retire import keep_of, require_as_seen
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import fence_state
@@ -155,7 +155,7 @@ def retire(w: World, name: str, **when: Any) -> Actor:
         seen = fence_state(side.ledger.values(), MIRROR.name)
         if seen is not None and not seen.is_over:
             return "is not over"
-        for step in one.steps(None, partial(require_as_seen, MIRROR.name, None)):
+        for step in one.steps(keep_of(seen), partial(require_as_seen, MIRROR.name, None)):
             if step.lines:
                 step.do()
         return "retired"

@@ -223,10 +223,11 @@ def rivals_returned(w: World) -> None:
 
 
 def retired(w: World) -> None:
-    """A mirror is retired while a cutover of it goes on."""
+    """A mirror is retired while a cutover of it goes on, and behind that."""
     actors.owner(w, "A", "r1")
     actors.retire(w, "RT")
     actors.lift(w, "L", last=True)
+    actors.retire(w, "RT2", last=True)
 
 
 def translated(w: World) -> None:

@@ -16,7 +16,7 @@ from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.decision import CLOSED, OPENED, UP, FenceState, fence_state, go_up, note_copy
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, go_up, note_copy
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
@@ -316,10 +316,10 @@ def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, caps
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
 
-def fenced(target: Target, phase: str) -> None:
+def fenced(target: Target, phase: str, kind: str = "acl") -> None:
     state = FenceState(
         run="monday", attempt=1, id="i", plan="x", revision="x", owner="o", max_fence_s=60.0, phase=phase,
-        process={"host": "w-3"},
+        process={"host": "w-3"}, kind=kind,
     )  # fmt: skip
     note_copy(target.ledger, "m", state)
     ReportStore(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x"))
@@ -399,4 +399,14 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
     assert set(target.ledger.values()) == {"fence/m"}
     target.maps, target.log = ["m/t/t-0"], []
     assert run(tmp_path, "--source", "src", "--yes") == 0
-    assert target.log[0] == "lift monday, 1 map" and not target.state.read()
+    assert target.log[0] == "lift monday, 1 map"
+    assert "names a rule that comes late" in capsys.readouterr().out
+    for _ in range(2):
+        assert set(target.state.read()) == {"plan/m/x/0/1"} and set(target.ledger.values()) == {"fence/m"}
+        assert run(tmp_path, "--yes") == 0
+
+
+def test_nothing_stays_of_a_fence_that_no_rule_of_can_come_late(target: Target, tmp_path: Path) -> None:
+    fenced(target, LIFTED, kind="callable")
+    assert run(tmp_path, "--yes") == 0
+    assert not target.state.read() and not target.ledger.values()

@@ -413,6 +413,8 @@ def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_give
     lost = False
     own(ledger, "a", "x")
     ledger.decide(lambda _: {"plan/a": {"v": 1, "hash": "h"}})
+    lifted = FenceState(run="r", attempt=1, id="i", plan="h", revision="h", owner="o", max_fence_s=60.0, phase=LIFTED)
+    note_copy(ledger, "over", lifted)
     monkeypatch.setattr(status, "ClusterAdmin", Source)
     monkeypatch.setattr(status, "config_of", lambda name, role: (name, role))
     monkeypatch.setattr(Side, "plan", plan)
@@ -422,6 +424,7 @@ def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_give
     out, err = capsys.readouterr()
     said = json.loads(out)[0]["said"]
     assert (said is not None and "lift-fence --unexplained" in said, "quietly: a" in err) == (source_id == "src",) * 2
+    assert ("mirror 'over', retired: " in err and "quietly: over" in err) == (source_id == "src")
     lost = True
     assert main(given) == 0
     out, err = capsys.readouterr()

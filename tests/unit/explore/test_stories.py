@@ -222,3 +222,10 @@ def test_tasks_that_were_permitted_a_moment_before_an_opening_change_nothing_beh
     assert end_of(outcome, "S") == end_of(outcome, "S2") == "InputError"
     outcome = sound(story("synced", ("C", "target: alter configs of payments", 1, hang(1.5))))
     assert end_of(outcome, "C") == end_of(outcome, "C2") == "MirrorCutOver"
+
+
+def test_rule_that_comes_when_its_mirror_is_retired_is_named_and_removed() -> None:
+    """The records were gone by which it is told from the site's own, and the mirror was unknown."""
+    outcome = sound(story("retired", ("A", DENY, 1, late())))
+    assert outcome.scheduler.actor("RT2").result == "retired" and decided(outcome)[0] == "lifted"
+    assert len(outcome.scheduler.actor("LU").result) == 2
