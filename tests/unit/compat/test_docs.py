@@ -59,6 +59,15 @@ def test_the_tables_are_the_rows(heading: str) -> None:
     held(rf"\n### {heading}\n\n(\| key .*?)(?=\n###|\Z)", table(TABLES[heading]))
 
 
+def test_what_the_page_calls_refused_is_refused() -> None:
+    told = PAGE.read_text(encoding="utf-8").partition("\n### What is refused\n")[2].partition("```")[0]
+    keys = [key.partition(" = ") for key in re.findall(r"`([a-z][a-z.]+(?: = \w+)?)`", told)]
+    assert len(keys) > 5
+    for key, _, value in keys:
+        row = next(row for rows in TABLES.values() for row in rows if row.key == key)
+        assert row.refuses(value or "com.example.Own"), key
+
+
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     def run(directory: str) -> str:
