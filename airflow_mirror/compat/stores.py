@@ -32,7 +32,7 @@ def settings_of(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str
         try:
             with open(location, "rb") as file:
                 kind = _OF_JAVA.get(file.read(4))
-        except OSError:
+        except (OSError, ValueError):  # a NUL in its name is the latter
             kind = None
         if kind is not None:
             problems[key] = f"={location}: {_only_java(kind)}. {_remedy(store, location)}"

@@ -145,6 +145,7 @@ _VALUES = st.lists(
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_KEYS, st.sampled_from("=: "), _VALUES)))
 @example([("security.protocol", "=", _SECRET)])
+@example([("ssl.keystore.location", "=", "\0")])
 @example([("bootstrap.servers", "=", f"::1:{_SECRET}")])
 @example([("delivery.timeout.ms", "=", "²")])
 @example([("client.id", "=", f"\\u{_SECRET}")])
