@@ -42,6 +42,7 @@ DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
     "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
     "kafka_lift_fence", "kafka_reverse_mirror", "kafka_failback", "kafka_mirrormaker", "kafka_pace",
+    "kafka_schemas",
 }  # fmt: skip
 IDS = FILES | {"kafka_replication_health", "kafka_replication_stop", "kafka_mirrormaker_stop"}
 BY_HAND = {

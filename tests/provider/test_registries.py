@@ -97,3 +97,15 @@ def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
         assert found["conflicts"] == ["theirs version 1 is on the target alone"] and not found["dry_run"]
         assert json.loads(Path(found["path"]).read_text())["versions"] == 1
         assert MoveSchemasOperator(task_id="t", mirror=named).execute(context)["done"] == []
+
+
+def test_scheduled_dag_moves_between_the_registries_of_its_form(context: dict[str, Any], home: Path) -> None:
+    from airflow_mirror.example_dags.kafka_schemas import dag
+
+    task: Any = dag.get_task("move_schemas")
+    with driven() as here, driven() as there:
+        here.register(7, '"string"', "orders-value", 3)
+        params = {"source_registry": here.url, "target_registry": there.url, "dry_run": False}
+        task.render_template_fields({**context, "params": params})
+        assert task.execute(context)["done"] == ["register orders-value version 3 as id 7"]
+        assert there.subjects["orders-value", 3] == 7
