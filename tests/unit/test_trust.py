@@ -30,6 +30,7 @@ IMPORTS = {
 # File, function, what it calls with which name: where that name comes from.
 SOURCES = {
     ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
+    ("console/lift_fence.py", "_run", "fence_of(arguments.fence)"): "--fence",
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
