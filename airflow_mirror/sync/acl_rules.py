@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from airflow_mirror.common.policy import EVERYBODY, OWN_IDS
+from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.sync.acl_scope import (
     ALL_NAMES,
@@ -42,6 +44,7 @@ READING = {
 }
 # About no topic and no group: copied only when asked, never removed.
 CLUSTER_WIDE = ("CLUSTER", "DELEGATION_TOKEN", "USER")
+_KNOWN, _PATTERNS = OPERATIONS[2:], ("LITERAL", "PREFIXED")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,35 @@ def rewrite(rules: AbstractSet[Acl], scope: Scope) -> Rewritten:
             reach |= {(one.resource_type, pattern_of(one)) for one in found}
         wanted += [w for one in found for w in _phased(one)]
     return Rewritten(tuple(dict.fromkeys(wanted)), tuple(sorted(left_out, key=lambda one: one.rule)), tuple(written_out))
+
+
+def grantable(noted: Collection[Acl], scope: Scope) -> tuple[list[Acl], list[Acl]]:
+    """Return what a failover grants of noted rules, written for the mirror's names alone, and what it leaves out.
+
+    A note is a record: who may write there could name any rule. None is granted that is about topics or groups of others,
+    the whole cluster, or the mirrors' own ledger, ids or principal.
+    """
+    found = {rule: _for_ours(rule, scope) for rule in noted}
+    writers = writers_of((*scope.there, *chain.from_iterable(found.values())), scope)
+    for rule in found:
+        if rule.resource_type == TRANSACTIONAL_ID and not _concerns(rule.principal, writers):
+            found[rule] = []
+    return [*dict.fromkeys(chain.from_iterable(found.values()))], [rule for rule, its in found.items() if not its]
+
+
+def _for_ours(rule: Acl, scope: Scope) -> list[Acl]:
+    kind = rule.resource_type
+    known = rule.permission in ("ALLOW", "DENY") and rule.operation in _KNOWN and rule.pattern_type in _PATTERNS
+    if not known or rule.principal == scope.own_target or not scope.principals.yields(rule.principal):
+        return []
+    if kind == TRANSACTIONAL_ID:
+        reaches_own = rule.name.startswith(OWN_IDS) or (rule.permission == "DENY" and covers_name(rule, OWN_IDS[0]))
+        return [] if reaches_own else _written_out(rule, scope)
+    names = scope.target_names(kind)
+    if is_pattern(rule):
+        return _written_out(rule, scope) if any(covers_name(rule, name) for name in names) else []
+    selected = kind == GROUP and scope.mirror.selects_group(rule.name) and not rule.name.startswith(OWN_IDS)
+    return [rule] if rule.name in names or selected else []
 
 
 def own_patterns(rules: AbstractSet[Acl], scope: Scope) -> set[tuple[str, Pattern]]:

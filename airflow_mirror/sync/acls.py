@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from airflow_mirror.common.policy import LEDGER, OWN_IDS
 from airflow_mirror.errors import InvalidField, NoAuthorizer
 from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -33,7 +34,7 @@ from airflow_mirror.sync.acl_rules import (
     rewrite,
     writers_of,
 )
-from airflow_mirror.sync.acl_scope import Scope, others
+from airflow_mirror.sync.acl_scope import GROUP, TOPIC, Scope, others
 from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
 
@@ -238,7 +239,7 @@ def sync_acls(
 
 def read_scope(
     plan: Plan,
-    source: ClusterAdmin,
+    source: ClusterAdmin | None,
     target: ClusterAdmin,
     rules: AbstractSet[Acl],
     own: Mapping[str, str],
@@ -247,23 +248,26 @@ def read_scope(
 ) -> Scope:
     """Read what of the two clusters is the mirror's.
 
-    :param rules: the source's.
+    :param source: None: it is lost. The mirrors' own ledger and ids count as others' then, and own principals may be
+        unknown. :param rules: the source's.
     :raises NoAuthorizer: the target has none.
     """
     mirror = plan.mirror
-    selected = {g.group_id for g in source.groups() if mirror.selects_group(g.group_id)}
+    selected = {g.group_id for g in (source or target).groups() if mirror.selects_group(g.group_id)}
     scope = Scope(
         mirror=mirror,
         topics={t.source_topic: t.target_topic for t in plan.topics},
         groups=frozenset({*plan.groups, *selected}),
-        own_source=own_principal(source, own),
-        own_target=own_principal(target, own),
+        own_source=own_principal(source, own) if source else "",
+        own_target=own_principal(target, own) if source else own.get(target.role) or target.principal or "",
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
     )
     topics = [name for name in target.topic_names() if name not in plan.known_topics]
     groups = [group.group_id for group in target.groups()]
-    return replace(scope, others=others(scope, topics, groups, own_patterns(rules, scope)))
+    strangers = others(scope, topics, groups, own_patterns(rules, scope))
+    own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}
+    return replace(scope, others=strangers if source else strangers | own_memory)
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:

@@ -28,7 +28,7 @@ from airflow_mirror.cutover.failover import check as checks
 from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, NoAuthorizer, TryAgain
 from airflow_mirror.jobs.runner.active import ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
@@ -37,7 +37,8 @@ from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import require_exclusive_topics, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
-from airflow_mirror.sync.acls import create_rules
+from airflow_mirror.sync.acl_rules import grantable
+from airflow_mirror.sync.acls import create_rules, read_scope
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
@@ -265,12 +266,18 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
 
 
 def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
-    """Let writers write, by the rules that were last seen of the source: first those that deny."""
+    """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny."""
     name = plan.mirror.name
-    rules = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
-    if rules is None:
+    noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
+    if noted is None:
         return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
+    try:
+        scope = read_scope(plan, None, on.admin, frozenset(), plan.mirror.own_principals)
+    except NoAuthorizer as e:
+        return [str(e)]
+    rules, left = grantable(noted, scope)
     # Who dies between the two leaves writers outside; the other way round it would let in whom the source kept out.
     for permission in ("DENY", "ALLOW"):
         create_rules(on.admin, [rule for rule in rules if rule.permission == permission], lambda: nullcontext(permit))
-    return [f"+ {rule}" for rule in rules]
+    why = "it is about no topic or group of the mirror's, or about its own; if it is meant, add it by hand"
+    return [*(f"+ {rule}" for rule in rules), *(f"left out: {rule} ({why})" for rule in left)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,12 +25,13 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.mm2_topics import mark
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.mm2_topics import last
 from airflow_mirror.sync.mm2_topics.formats import read_checkpoint
-from tests.builders import plan_of
+from tests.builders import plan_of, rule
 from tests.unit.failover.world import A0, A1, B0, PLAN, WRITERS, Part, World
 from tests.unit.plan.builders import a_mirror
 
@@ -393,3 +395,34 @@ def test_checkpoints_that_can_not_be_written_undo_no_failover(world: World, monk
     (line,) = world.fail_over().steps["checkpoints"]["lines"]
     assert line.startswith("not all of the last ones are written") and "no leader" in line
     assert world.outcome()["open"] == {"a", "b"}
+
+
+@pytest.mark.parametrize("strangers", [[], ["b2"]], ids=["alone", "beside others"])
+def test_rules_are_granted_for_the_mirrors_own_topics_and_groups_alone(world: World, strangers: list[str]) -> None:
+    """Who may write to the ledger could note any rule, and have it granted on the day of a disaster."""
+    app = partial(rule, operation="ALL", principal="User:app")
+    meant = [
+        *WRITERS, app("*"), app("b", pattern="PREFIXED"), app("a", pattern="PREFIXED"), app("*", kind="TRANSACTIONAL_ID"),
+        app("readers", kind="GROUP"),
+    ]  # fmt: skip
+    not_meant = [
+        app("b2"), app("airflow-mirror.decisions"), app("airflow-mirror", pattern="PREFIXED"),
+        app("c", pattern="PREFIXED"),
+        app("kafka-cluster", kind="CLUSTER"), app("x", kind="DELEGATION_TOKEN"), app("a", pattern="MATCH"),
+        app("airflow-mirror:m:lease", kind="TRANSACTIONAL_ID"), app("airflow-mirror:m:progress", kind="GROUP"),
+        rule("a", "ALL", "DENY", "User:mirror"), rule("a", "ANY", "ALLOW", "User:app"),
+        rule("a", "ALL", "LET", "User:app"),
+        rule("x", "WRITE", "ALLOW", "User:idle", kind="TRANSACTIONAL_ID"),
+        rule("*", "WRITE", "DENY", kind="TRANSACTIONAL_ID"),
+    ]  # fmt: skip
+    world.state.write(seen_acls.changed("m", {}, [*meant, *not_meant]))  # type: ignore[arg-type]
+    world.target.strangers = strangers
+    lines = world.fail_over().steps["grants"]["lines"]
+    too_wide = {
+        app("*"),
+        app("a", pattern="PREFIXED"),
+        *([app("b", pattern="PREFIXED")] if strangers else []),
+    }  # the ledger
+    assert set(world.target.acls) == {*meant, app("a"), app("b")} - too_wide
+    left = [line for line in lines if line.startswith("left out: ")]
+    assert len(left) == len(not_meant) and all(any(str(one) in line for line in left) for one in not_meant)

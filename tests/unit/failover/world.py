@@ -129,7 +129,7 @@ class Lease:
 class Target(AllAllowed):
     """The cluster. ``configs``: overrides by topic; ``at``: positions by group; ``members``: of which groups."""
 
-    config, role, wire = None, "target", None
+    config, role, wire, principal = None, "target", None, "User:mirror"
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
@@ -139,12 +139,16 @@ class Target(AllAllowed):
         self.at: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.members: set[str] = set()
         self.acls: list[Acl] = []
+        self.strangers = ["b2"]
 
     def cluster_id(self) -> str:
         return "t"
 
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
         return {name: TopicInfo(name, self.ids[name], 1, 1) for name in names if name in self.ids}
+
+    def topic_names(self) -> list[str]:
+        return [*self.ids, *self.strangers]
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         default = {"retention.ms": ConfigEntry(value="604800000", is_default=True, source="DEFAULT_CONFIG")}
