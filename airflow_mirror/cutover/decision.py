@@ -351,19 +351,25 @@ def note_copy(there: Decisions, mirror: str, state: FenceState, older: FenceStat
     # A copy: nobody decides anything by it while the deciding ledger is there. It is written again at each change that
     # matters there, so a death before this leaves an older one, which names no rule that was never this fence's.
     def change(values: Values) -> Values | None:
-        found = fence_state(values, mirror)
-        if found == state:
-            return None
-        # Mirrors of one name in opposite directions: written over, the other one's fence would be nobody's.
-        if found is not None and not found.is_over and found.id != state.id and found != older:
-            raise InputError(
-                f"mirror {mirror!r}: another mirror of this name, in the opposite direction, has a fence there",
-                f"the fence of its cutover {found.run!r} {found.text}",
-                "Lift that one ('airflow-mirror lift-fence', with --target that cluster); name mirrors differently.",
-            )
-        return _value(mirror, state)
+        require_no_namesake(values, mirror, state, older)
+        return None if fence_state(values, mirror) == state else _value(mirror, state)
 
     there.decide(change)
+
+
+def require_no_namesake(values: Values, mirror: str, state: FenceState, older: FenceState | None) -> None:
+    """Return unless another mirror of this name has a fence where a copy of a fence is to be kept; see :func:`note_copy`.
+
+    :raises InputError: it has.
+    """
+    found = fence_state(values, mirror)
+    # Mirrors of one name in opposite directions: written over, the other one's fence would be nobody's.
+    if found is not None and not found.is_over and found.id != state.id and found != older:
+        raise InputError(
+            f"mirror {mirror!r}: another mirror of this name, in the opposite direction, has a fence there",
+            f"the fence of its cutover {found.run!r} {found.text}",
+            "Lift that one ('airflow-mirror lift-fence', with --target that cluster); name mirrors differently.",
+        )
 
 
 def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:

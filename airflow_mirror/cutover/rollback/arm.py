@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit, require_no_namesake
 from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
@@ -119,7 +119,8 @@ def arm(
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
         Airflow that has never seen it may have its own. None: the mirror's.
     :param dag: id of the DAG whose readers may see the reverse mirror; None: that of the mirror.
-    :raises InputError: one of them is none of the mirror's; or the source is another cluster.
+    :raises InputError: one of them is none of the mirror's; or the source is another cluster, or another mirror of this
+        name has a fence whose target the source is.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
     :raises TryAgain: a cluster does not answer; call it again.
     """
@@ -130,7 +131,8 @@ def arm(
     decided = direction(here.values(), name)
     # Both ledgers, since one of the clusters may have been lost, failed over and returned: only the higher generation
     # is right.
-    require_not_older(decided, direction(Ledger(source).peek(), reverse_name(name)), name)
+    noted = Ledger(source).peek()
+    require_not_older(decided, direction(noted, reverse_name(name)), name)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed.
@@ -140,6 +142,8 @@ def arm(
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
     fence_decided = fence_state(here.values(), name)
+    if fence_decided is not None:  # before anything is touched: its fence is copied there behind the swap
+        require_no_namesake(noted, name, fence_decided, _older(on, plan, fence_decided, noted))
     is_kept = fence_decided is not None and (fence_decided.phase, fence_decided.run) == (OPENED, run)
     reasons = [*not_reversible(plan), *_unfit(report, is_kept=is_kept)]
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
@@ -199,13 +203,17 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), source_ledger, as_last=False)
     for amendment in whole.amendments:
         ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), source_ledger)
-    # An earlier cutover's copy, which nobody ends there, is about a fence of that very cluster.
-    older = fence_state(source_ledger.values(), name)
-    if older is not None and older.id != state.id and not older.is_over:
-        fenced = on.source.plan(name, older.plan, older.revision).source_cluster_id
-        older = older if fenced == plan.source_cluster_id else None
-    note_copy(source_ledger, name, state, older)
+    note_copy(source_ledger, name, state, _older(on, plan, state, source_ledger.values()))
     ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
+
+
+def _older(on: Platform, plan: Plan, state: FenceState, noted: Values) -> FenceState | None:
+    """Return an earlier cutover's copy, which nobody ends there, and which is about a fence of that very cluster."""
+    older = fence_state(noted, plan.mirror.name)
+    if older is None or older.id == state.id or older.is_over:
+        return None
+    fenced = on.source.plan(plan.mirror.name, older.plan, older.revision).source_cluster_id
+    return older if fenced == plan.source_cluster_id else None
 
 
 def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:

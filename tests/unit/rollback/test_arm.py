@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.decision import CLOSED, note_copy
 from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
@@ -27,6 +28,7 @@ from airflow_mirror.errors import (
     TopicsOwned,
     TryAgain,
 )
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.findings import Finding
@@ -194,6 +196,22 @@ def test_check_changes_nothing(world: World) -> None:
     found = world.arm(check_only=True)
     assert found.direction is None and any("User:mirror" in line for line in found.fence)
     assert world.changes.left == before
+
+
+def test_fence_of_a_namesake_in_the_opposite_direction_is_met_before_anything_is_touched(world: World) -> None:
+    """Behind the swap the way back could not be armed any more, and that fence was half of another mirror's."""
+    plan = plan_of(replace(MIRROR, source="dst", target="src"), *PLAN.topics, source_cluster_id="new")
+    world.old.state.write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
+    theirs = replace(world.fence, id="y", run="theirs", plan=plan.hash, revision=plan.hash)
+    note_copy(world.old.ledger, "flow", theirs)
+    before, rules = world.changes.left, set(world.old.acls)
+    for check_only in (True, False):
+        with pytest.raises(InputError, match="another mirror of this name"):
+            world.arm(check_only=check_only)
+    assert (world.changes.left, world.old.acls, world.built) == (before, rules, [])
+    note_copy(world.old.ledger, "flow", replace(theirs, phase=CLOSED))
+    world.arm()
+    assert is_armed(world)
 
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
