@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, note_copy, permit, require_no_namesake
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
@@ -37,6 +37,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.fence_copy import copy_fence, older_copy
 from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.cutover.rollback.topic_divergence import DIVERGED, classify_divergence
 from airflow_mirror.cutover.swap import swap_fence
@@ -143,7 +144,7 @@ def arm(
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
     fence_decided = fence_state(here.values(), name)
     if fence_decided is not None:  # before anything is touched: its fence is copied there behind the swap
-        require_no_namesake(noted, name, fence_decided, _older(on, plan, fence_decided, noted))
+        require_no_namesake(noted, name, fence_decided, older_copy(on, plan, fence_decided, noted))
     is_kept = fence_decided is not None and (fence_decided.phase, fence_decided.run) == (OPENED, run)
     reasons = [*not_reversible(plan), *_unfit(report, is_kept=is_kept)]
     reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
@@ -185,35 +186,6 @@ def arm(
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     return _complete(on, report_of, plan, _decide(here, name, decided, wanted))
-
-
-def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
-    """Keep what is decided about a fence, its plan and its report on the old source as well.
-
-    Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
-
-    :raises InputError: a mirror of the same name, whose target the old source is, has a fence.
-    """
-    name, report, source_ledger = plan.mirror.name, report_of.load(), on.source.ledger
-    state = fence_state(on.target.ledger.values(), name)
-    assert report is not None and state is not None
-    whole = on.target.plan(name, state.plan, state.revision)
-    # Plan, amendments, record, report: the record last but one, since it names what is before it. A death in between
-    # leaves plans that nobody names; the next call writes all of it again.
-    ledger_store.keep(whole.rule or whole, on.source.state(PLAN.below(name)), source_ledger, as_last=False)
-    for amendment in whole.amendments:
-        ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), source_ledger)
-    note_copy(source_ledger, name, state, _older(on, plan, state, source_ledger.values()))
-    ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
-
-
-def _older(on: Platform, plan: Plan, state: FenceState, noted: Values) -> FenceState | None:
-    """Return an earlier cutover's copy, which nobody ends there, and which is about a fence of that very cluster."""
-    older = fence_state(noted, plan.mirror.name)
-    if older is None or older.id == state.id or older.is_over:
-        return None
-    fenced = on.source.plan(plan.mirror.name, older.plan, older.revision).source_cluster_id
-    return older if fenced == plan.source_cluster_id else None
 
 
 def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:

@@ -26,8 +26,9 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
-from airflow_mirror.cutover.rollback.arm import armed, copy_fence
+from airflow_mirror.cutover.rollback.arm import armed
 from airflow_mirror.cutover.rollback.divergence import Divergence, divergence
+from airflow_mirror.cutover.rollback.fence_copy import copy_fence
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
