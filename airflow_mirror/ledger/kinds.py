@@ -222,18 +222,20 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def _is_a(value: object, hint: Any) -> bool:
-    """Whether JSON's value is of a type, as far as that is of text, number, list or object."""
-    origin = get_origin(hint) or hint
+    """Whether JSON's value is of a type, as far as that is of text, number, list or object; and what these hold."""
+    origin, args = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
-        return any(_is_a(value, one) for one in get_args(hint))
+        return any(_is_a(value, one) for one in args)
     if hint is None or hint is NoneType:
         return value is None
     if origin in (int, float):
         return not isinstance(value, bool) and isinstance(value, int if origin is int else int | float)
     if origin in (str, bool):
         return isinstance(value, origin)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return isinstance(value, dict)
+    if isinstance(origin, type) and issubclass(origin, Mapping):  # of its keys JSON makes text
+        return isinstance(value, dict) and all(_is_a(one, args[1]) for one in value.values() if args)
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(_is_a(one, args[0]) for one in value if args)
     return True
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +14,11 @@ import pytest
 
 import airflow_mirror
 from airflow_mirror.common.policy import DECISIONS, STATE
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.extras import split
 from airflow_mirror.ledger import records
-from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split
+from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, known
 from airflow_mirror.ledger.records import KINDS, MAP, SHARED_TOPIC, TOPIC, kind_of
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.ledger.written import GOLDEN, written
@@ -135,3 +138,31 @@ def test_documentation_has_the_table() -> None:
     lines = (Path(__file__).parents[3] / "docs" / "design.md").read_text(encoding="utf-8").splitlines()
     start = lines.index(table()[0])
     assert lines[start : lines.index("", start)] == table()
+
+
+@dataclass(frozen=True)
+class Holding:
+    names: list[str] = field(default_factory=list)
+    most: Mapping[str, float] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    upstream: tuple[str, ...] | None = None
+
+
+@pytest.mark.parametrize("fields", [
+    {"names": ["a", 1]}, {"names": "ab"}, {"names": {"a": 1}}, {"most": {"a": "1"}}, {"most": {"a": True}}, {"most": []},
+    {"rows": [[]]}, {"of": {"a": 1}}, {"upstream": [None]}, {"upstream": "ab"},
+])  # fmt: skip
+def test_list_or_object_that_holds_something_else_is_nothing_that_this_version_knows(fields: dict[str, Any]) -> None:
+    """It was taken, and failed where it was used, as an error without a name."""
+    with pytest.raises(TypeError):
+        known(Holding)(fields)
+    sound = {"names": ["a"], "most": {"a": 1, "b": 0.5}, "rows": [{"x": 1}], "of": {"a": {"b": 1}}, "upstream": ["a"]}
+    assert known(Holding)(sound) == Holding(**sound) and known(Holding)({"upstream": None}) == Holding()
+
+
+def test_report_whose_list_holds_something_else_is_an_error_with_a_name() -> None:
+    text = CutoverReport(mirror="m", plan_hash="p", left_behind=["g"]).to_json()
+    assert CutoverReport.from_json(text, "r").left_behind == ["g"]
+    with pytest.raises(LedgerNewer):
+        CutoverReport.from_json(text.replace('"g"', "7"), "r")
