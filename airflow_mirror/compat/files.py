@@ -75,7 +75,8 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
         cause = f"{len(found)} finding(s); nothing was written:\n{listed(found)}\n"
         raise InputError(", ".join(map(str, paths)), cause)
     settings = {named[id(one)]: one for flow in flows for one in flow.settings.values()}
-    return Brought(mirrors, settings if secrets else {}, tuple(map(_unused, declared.noticed)))
+    noticed = [*map(_unused, declared.noticed), *(one for flow in flows for one in flow.noticed)]
+    return Brought(mirrors, settings if secrets else {}, tuple(noticed))
 
 
 def declare(paths: Sequence[Path]) -> Declared:

@@ -108,6 +108,11 @@ def read(argv: Sequence[str]) -> CommandLine:
     ]
     fields = _fields(given)
     names = _names(sources, given)
+    noticed += [
+        Noticed(f"{client.path}: group.id", Fate.MAPPED, f"the mirror is called {name!r}", changed=True)
+        for client, name in zip(sources, names, strict=True)
+        if client.group and name != client.group and "--name" not in given
+    ]
     flows = tuple(
         Flow(client.settings.properties, targets[0].settings.properties, {**fields, **client.fields(), "name": name})
         for client, name in zip(sources, names, strict=True)

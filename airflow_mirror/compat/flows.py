@@ -18,12 +18,12 @@ from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.declared import Given
 from airflow_mirror.compat.keys import DEFAULTS, FLOW, LIKE_RETENTION, POLICIES
 from airflow_mirror.compat.providers import Providers
+from airflow_mirror.compat.rows import Fate, Noticed
 from airflow_mirror.errors import InvalidField
 
 T = TypeVar("T")
 _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
-_LONGEST_S = 3600
 # What is written down besides, because MirrorMaker does so without a key.
 _ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", **LIKE_RETENTION}
 
@@ -38,6 +38,7 @@ class Flow:
     :param told_apart_by: of each, what tells it from another one of its cluster; it has references in place of secrets,
         so that a connection is called the same whether they are at hand or not.
     :param problems: what can't be kept, one line each, with the remedy. No line has a secret.
+    :param noticed: what is otherwise here without a key.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Flow:
     settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, kw_only=True)
     told_apart_by: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict, repr=False, kw_only=True)
     problems: list[str] = field(default_factory=list)
+    noticed: list[Noticed] = field(default_factory=list)
 
 
 def become(keys: Mapping[str, Given], source: str, target: str, providers: Providers, *, secrets: bool = True) -> Flow:
@@ -78,11 +80,12 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
             f"emit.heartbeats.enabled: Java clients take what stands before {separator!r} in {source!r} for the cluster. "
             "Give it another alias, or say false."
         )
-    flow.fields["traces"] = [
-        kind
-        for kind in flow.fields["traces"]
-        if f"emit.{kind}.enabled" in keys or _fits(kind, source, separator)  # else nobody asked for it
-    ]
+    for kind in flow.fields["traces"]:
+        key = f"emit.{kind}.enabled"
+        if key not in keys and not _fits(kind, source, separator):  # nobody has asked for it
+            text = "none: the alias makes no topics in which Java clients would look for this cluster"
+            flow.noticed.append(Noticed(f"{source}->{target}.{key} (absent)", Fate.MAPPED, text, changed=True))
+            flow.fields["traces"] = [other for other in flow.fields["traces"] if other != kind]
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
 
@@ -192,9 +195,13 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
     for key, (name, how) in _READ.items():
         if (meant := read(_older(key, keys), how)) is not None:
             found[name] = meant
-    for key, (name, least) in _INTERVALS.items():
-        if (seconds := read(f"{key}.interval.seconds", _whole)) is not None:
-            _every(found, name, seconds, least)
+    for key, name in _INTERVALS.items():
+        if (seconds := read(f"{key}.interval.seconds", _whole)) is None:
+            continue
+        if seconds < 0:  # MirrorMaker takes it for never
+            found[f"sync_{name}s"] = False
+        else:
+            found[f"{name}_interval_s"] = _kept(key, seconds)
     _add_traces(found, read)
     return found
 
@@ -203,10 +210,10 @@ def _add_traces(found: dict[str, Any], read: Callable[[str, Callable[[str], Any]
     """Add what Java clients read."""
     wanted = {kind: read(f"emit.{kind}.enabled", _true_or_false) for kind in TRACES}
     for kind, name in (("heartbeats", "heartbeat_interval_s"), ("checkpoints", "checkpoint_interval_s")):
-        seconds = read(f"emit.{kind}.interval.seconds", _whole) or 0
-        if seconds > 0:
-            found[name] = float(min(seconds, _LONGEST_S))
-        elif seconds < 0:  # MirrorMaker takes it for never
+        seconds = read(f"emit.{kind}.interval.seconds", _whole)
+        if seconds is not None and seconds >= 0:
+            found[name] = _kept(f"emit.{kind}", seconds)
+        elif seconds is not None:
             wanted[kind] = False
     found["traces"] = [kind for kind, is_wanted in wanted.items() if is_wanted]
     if not wanted["checkpoints"]:  # MirrorCheckpointConnector has no task then, and it is who moves groups
@@ -219,13 +226,10 @@ def _older(key: str, keys: Mapping[str, Given]) -> str:
     return before if before in keys and key not in keys else key
 
 
-def _every(found: dict[str, Any], name: str, seconds: int, least: float) -> None:
-    """Add an interval. MirrorMaker takes a negative one for never."""
-    what, interval = f"sync_{name}s", f"{name}_interval_s"
-    if seconds < 0:
-        found[what] = False
-    else:
-        found[interval] = float(min(max(seconds, least), _LONGEST_S))
+def _kept(key: str, seconds: int) -> float:
+    row = FLOW.find(f"{key}.interval.seconds")
+    assert row is not None and row.within is not None
+    return float(row.within.nearest(seconds))
 
 
 def _whole(value: str) -> int:
@@ -297,10 +301,7 @@ _READ: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "sync.topic.acls.enabled": ("sync_acls", _true_or_false),
     "sync.group.offsets.enabled": ("sync_groups", _true_or_false),
 }
-# By what stands before ``.interval.seconds``: what the fields begin with, and the shortest interval in seconds.
-_INTERVALS: Mapping[str, tuple[str, float]] = {
-    "refresh.topics": ("topic", 1),
-    "sync.topic.configs": ("config", 1),
-    "sync.topic.acls": ("acl", 60),
-    "sync.group.offsets": ("group", 1),
-}
+# By what stands before ``.interval.seconds``: what the fields begin with.
+_INTERVALS = {
+    "refresh.topics": "topic", "sync.topic.configs": "config", "sync.topic.acls": "acl", "sync.group.offsets": "group",
+}  # fmt: skip

@@ -25,6 +25,35 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Range:
+    """The whole numbers that a client or a Mirror takes, both ends included."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, text: str) -> Range:
+        """Return the range that ``least..most`` says."""
+        return cls(*map(int, text.split("..")))
+
+    @classmethod
+    def each(cls, spans: Mapping[str, Iterable[str]]) -> dict[str, Range]:
+        """Return the ranges of keys, given the keys by ``least..most``."""
+        return {key: cls.of(span) for span, keys in spans.items() for key in keys}
+
+    def refuses(self, value: str) -> bool:
+        """Return whether ``value`` is none of them."""
+        return not (re.fullmatch("-?[0-9]{1,19}", value) and self.least <= int(value) <= self.most)
+
+    def nearest(self, number: int) -> int:
+        """Return the one of them that is nearest to ``number``."""
+        return min(max(number, self.least), self.most)
+
+    def __str__(self) -> str:
+        return f"whole number from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
 class Row:
     """One key, or all that begin with it where it ends with ``*``.
 
@@ -32,6 +61,7 @@ class Row:
     :param why: a sentence without its full stop.
     :param harmless: values of a REFUSED key that change nothing, so that they pass.
     :param otherwise: what is otherwise here, by the value that it is otherwise of.
+    :param within: numbers that are kept; any other one from 0 on becomes the nearest of them.
     """
 
     key: str
@@ -40,6 +70,7 @@ class Row:
     why: str = ""
     harmless: tuple[str, ...] = field(default=(), kw_only=True)
     otherwise: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    within: Range | None = field(default=None, kw_only=True)
 
     def covers(self, key: str) -> bool:
         """Return whether this row is about ``key``."""
@@ -49,6 +80,12 @@ class Row:
         """Return whether the key can't be kept with this value."""
         return self.fate is Fate.REFUSED and value.strip() not in self.harmless
 
+    def changes(self, value: str) -> str:
+        """Return what is otherwise here with this value; empty: nothing is."""
+        if self.within is not None and value.isdecimal() and self.within.refuses(value):
+            return f"{self.within.nearest(int(value))} here, {self.why}"
+        return self.otherwise.get(value, "")
+
 
 @dataclass(frozen=True)
 class Noticed:
@@ -56,19 +93,21 @@ class Noticed:
 
     :param key: as the file has it, with alias or flow.
     :param text: what it became, and why.
+    :param changed: this value is another one here, or means something else, which the first lines of a run say.
     """
 
     key: str
     fate: Fate
     text: str
+    changed: bool = False
 
     @classmethod
     def by(cls, row: Row, key: str, value: str) -> Noticed:
         """Return what a row says of ``key`` with this value."""
         if row.fate is Fate.REFUSED and not row.refuses(value):
             return cls(key, Fate.WITHOUT_EFFECT, "this value changes nothing")
-        if its := row.otherwise.get(value.strip()):
-            return cls(key, Fate.WITHOUT_EFFECT, its)
+        if its := row.changes(value.strip()):
+            return cls(key, row.fate, f"{row.becomes}: {its}", changed=True)
         said = [row.why or row.becomes] if row.fate is Fate.HONOURED else [row.becomes, row.why]
         return cls(key, row.fate, ": ".join(filter(None, said)))
 
@@ -113,29 +152,10 @@ def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
         if "refused" in its:
             yield Row(key, Fate.REFUSED, why=its["refused"], harmless=tuple(its.get("harmless", ())))
         elif "mapped" in its:
-            yield Row(key, Fate.MAPPED, its["mapped"], its.get("why", ""), otherwise=its.get("otherwise", {}))
+            more: dict[str, Any] = {"within": Range.of(its["within"])} if "within" in its else {}
+            yield Row(key, Fate.MAPPED, its["mapped"], its.get("why", ""), otherwise=its.get("otherwise", {}), **more)
         else:
             yield Row(key, Fate.HONOURED, its["honoured"] or key, its.get("why", ""))
-
-
-@dataclass(frozen=True)
-class Range:
-    """The whole numbers that a client takes, both ends included."""
-
-    least: int
-    most: int
-
-    @classmethod
-    def each(cls, spans: Mapping[str, Iterable[str]]) -> dict[str, Range]:
-        """Return the ranges of keys, given the keys by ``least..most``."""
-        return {key: cls(*map(int, span.split(".."))) for span, keys in spans.items() for key in keys}
-
-    def refuses(self, value: str) -> bool:
-        """Return whether ``value`` is none of them."""
-        return not (re.fullmatch("-?[0-9]{1,19}", value) and self.least <= int(value) <= self.most)
-
-    def __str__(self) -> str:
-        return f"whole number from {self.least} to {self.most}"
 
 
 _FILE = tomllib.loads(files("airflow_mirror.compat").joinpath("keys.toml").read_text("utf-8"))

@@ -111,8 +111,9 @@ def _run(arguments: argparse.Namespace) -> int:
     mirrors = chosen(brought, arguments.clusters)
     stopping = threading.Event()
     stop_by_signals(stopping)
-    dropped = [(one.key, f"{one.fate.value}: {one.text}") for one in brought.noticed if one.fate is Fate.WITHOUT_EFFECT]
-    for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION), *dropped):
+    otherwise = [one for one in brought.noticed if one.changed or one.fate is Fate.WITHOUT_EFFECT]
+    keys = [(one.key, f"{one.fate.value}: {one.text}") for one in otherwise]
+    for subject, line in (("engine", _SAID[arguments.engine]), ("retention", RETENTION), *keys):
         _say(subject, line)
 
     port, directory = arguments.metrics_port, arguments.metrics_dir

@@ -263,7 +263,7 @@ def test_the_brokers_default_of_replicas_is_taken_and_what_comes_of_it_is_said(t
     found = files.read([write(tmp_path, f"{BOTH_WAYS}replication.factor = -1\n")])
     assert {Mirror.from_dict(fields).replication_factor for fields in found.mirrors.values()} == {None}
     (said,) = [one for one in found.noticed if one.key == "replication.factor"]
-    assert said.fate is Fate.WITHOUT_EFFECT and said.text.startswith("a new topic has as many replicas as on the source")
+    assert said.changed and said.text.startswith("replication_factor: a new topic has as many replicas as on the source")
 
 
 @pytest.mark.parametrize("value", [["orders", "payments"], None, {"a": 1}])

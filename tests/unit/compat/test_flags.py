@@ -208,6 +208,15 @@ def test_several_sources_are_a_mirror_each(tmp_path: Path, files: list[str]) -> 
     assert given.streams == 3
 
 
+def test_a_group_that_can_not_be_a_mirrors_name_is_told_with_what_it_is_called(files: list[str], tmp_path: Path) -> None:
+    assert not [one for one in flags.read([*files, "--whitelist=.*"]).noticed if one.changed]
+    odd = written(tmp_path / "odd", "bootstrap.servers=a:1\ngroup.id=mirror of orders\n")
+    given = flags.read([f"--consumer.config={odd}", *files[2:], "--whitelist=.*"])
+    assert f"{odd}: group.id: mapped: the mirror is called 'mirror-of-orders'" in flags.describe(given.noticed)
+    named = flags.read([f"--consumer.config={odd}", *files[2:], "--whitelist=.*", "--name=orders"])
+    assert not [one for one in named.noticed if one.changed]
+
+
 def test_what_is_our_own_is_passed_on(files: list[str]) -> None:
     given = flags.read([*files, "--whitelist=.*", "--hold", "--turn-s", "60", "--name", "mine"])
     assert given.rest == ("--hold", "--turn-s", "60")

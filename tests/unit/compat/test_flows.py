@@ -101,6 +101,7 @@ def test_what_came_from_the_target_does_not_return() -> None:
           "topics.exclude": "x"}, {"policy": "identity", "exclude_topics": ["x"]}),
         ({"sync.topic.acls.enabled": "FALSE"}, {"sync_acls": False}),
         ({"sync.topic.acls.interval.seconds": "5"}, {"acl_interval_s": 60.0}),
+        ({"emit.heartbeats.interval.seconds": "0"}, {"heartbeat_interval_s": 1.0}),
         ({"refresh.topics.interval.seconds": "-1"}, {"sync_topics": False}),
         ({"emit.heartbeats.enabled": "true", "emit.checkpoints.enabled": "FALSE"},
          {"traces": ["heartbeats", "offset-syncs"]}),

@@ -65,6 +65,32 @@ def test_plain_processes_copy_and_the_first_line_says_so(
     ]  # fmt: skip
 
 
+def test_each_value_that_is_another_one_here_is_said_in_the_first_lines(
+    tmp_path: Path, kept: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """An interval of two hours became one of an hour without a word."""
+    file = tmp_path / "mm2.properties"
+    file.write_text(
+        re.sub(r"\bA\b", "A.1", FILE)
+        + "A.1->B.refresh.topics.interval.seconds = 7200\nsync.topic.acls.interval.seconds = 5\n"
+        "sync.topic.configs.interval.seconds = 0\nemit.checkpoints.interval.seconds = 3600\n"
+        "sync.group.offsets.interval.seconds = -1\nreplication.factor = -1\n"
+    )  # fmt: skip
+    assert started(file, tmp_path) == 0
+    assert [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()[2:]] == [
+        "A.1->B.refresh.topics.interval.seconds: mapped: topic_interval_s: 3600 here, from a second to an hour",
+        "sync.topic.acls.interval.seconds: mapped: acl_interval_s: 60 here, from a minute to an hour",
+        "sync.topic.configs.interval.seconds: mapped: config_interval_s: 1 here, from a second to an hour",
+        "replication.factor: mapped: replication_factor: a new topic has as many replicas as on the source, where "
+        "MirrorMaker leaves that to the target's broker",
+        "A.1->B.emit.heartbeats.enabled (absent): mapped: none: the alias makes no topics in which Java clients would "
+        "look for this cluster",
+    ]  # fmt: skip
+    spec = kept["A.1-to-B"][1].mirror
+    assert (spec["topic_interval_s"], spec["acl_interval_s"], spec["config_interval_s"]) == (3600.0, 60.0, 1.0)
+    assert (spec["checkpoint_interval_s"], spec["sync_groups"]) == (3600.0, False)
+
+
 def test_topics_of_its_own_are_put_on_hold_as_after_an_adoption(
     file: Path, tmp_path: Path, kept: dict[str, Any]
 ) -> None:  # fmt: skip
