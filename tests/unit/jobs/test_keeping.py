@@ -147,6 +147,18 @@ def test_what_lasts_is_said_when_it_changes_and_once_an_hour(elsewhere: Any, mon
     ]
 
 
+def test_a_copy_that_a_quota_holds_up_is_told_so(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Throttled(Runner):
+        def progress(self, handle: Any) -> dict[str, Any]:
+            summary = {"lag": 9, "offsets": None, "partitions": 1, "throttled": {"target": 9_800}}
+            return {"phase": "copying", "summary": summary}
+
+    clock, said = Clock(200).install(monkeypatch), list[str]()
+    keep(Throttled(), SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    assert said[1].startswith("copying: 9 offsets behind in 1 partition")
+    assert said[1].endswith("; throttled by quota: the target by 9.8 s a request")
+
+
 def test_a_failure_that_lasts_is_not_told_at_each_start(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, said = Clock(1000).install(monkeypatch), list[str]()
     runner = Runner(*(JobFailed(f"tail/{n}", "FAILED", "no broker answers", f"/job/{n}/log.txt") for n in range(30)))
