@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import io
 import itertools
+import json
 import re
 import runpy
 import shlex
@@ -18,6 +19,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.compat import flags
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.console import main
+from airflow_mirror.console.commands import COMMANDS
+from airflow_mirror.errors import InputError
+from airflow_mirror.mirror import Mirror
 from tests.parts import PARTS
 from tests.unit.test_docs import PAGES, ROOT, prose, text
 
@@ -76,6 +82,15 @@ def commands(page: Any) -> Iterator[Any]:
             yield words
 
 
+def typed(lines: str) -> Iterator[list[str]]:
+    """The words behind ``airflow-mirror`` of each line that is a command of its own, up to where a shell redirects it."""
+    for line in lines.replace("\\\n", " ").splitlines():
+        line = line.strip().removeprefix("$ ")
+        if line.startswith("airflow-mirror "):
+            words = shlex.split(line, comments=True)[1:]
+            yield list(itertools.takewhile(lambda word: word not in (">", "|"), words))
+
+
 def options(words: Any) -> Any:
     """The long options among some words, without their values."""
     return {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
@@ -124,6 +139,39 @@ def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None
         if words[0] == "make" and len(words) > 1:
             assert words[1] in targets, words
             assert [w for w in words[2:] if f"$({w.partition('=')[0]})" not in text("Makefile")] == [], words
+
+
+def test_every_command_that_is_shown_is_one_that_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of blocks in the pages, and of the examples of each ``--help``: with what is required, choices and order."""
+    blocks = [text for page in CURRENT for text in re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    shown = [words for block in blocks for words in typed(block)]
+    shown += [words for name in COMMANDS for words in typed(main.parser(name).format_help())]
+    assert len(shown) > 150
+    wrong = []
+    for words in shown:
+        if "..." in words:  # what the line before it has
+            continue
+        if words[0] == "follow" and flags.is_old(words[1:]):
+            assert flags._parsed(words[1:])[1] == [], words
+            continue
+        try:
+            main.parser(words[0]).parse_args(words[1:])
+        except (SystemExit, InputError):
+            wrong.append((words, capsys.readouterr().err))
+    assert wrong == []
+
+
+def test_every_block_of_json_is_the_mirror_or_the_settings_that_it_shows() -> None:
+    shown = [block for page in CURRENT for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    given = [json.loads(block) for block in shown]
+    mirrors = [one for one in given if {"name", "source", "target"} <= one.keys()]
+    settings = [one for one in given if "bootstrap.servers" in one]
+    assert len(mirrors) > 0 and len(settings) > 0
+    for one in mirrors:
+        Mirror.from_dict(one)
+    for one in settings:
+        ClientConfig(one)
+    assert [one for one in given if one not in (*mirrors, *settings)] == []
 
 
 def test_documented_modules_scripts_and_options_exist() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,14 @@ def test_what_the_page_calls_refused_is_refused() -> None:
     for key, _, value in keys:
         row = next(row for rows in TABLES.values() for row in rows if row.key == key)
         assert row.refuses(value or "com.example.Own"), key
+
+
+def test_the_shown_python_reads_the_shown_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "docs" / "examples")
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert [(one.name, one.source, one.target) for one in found["mirrors"]] == [("dc1-to-dc2", "kafka_dc1", "kafka_dc2")]
 
 
 @pytest.fixture
