@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 
 _ACTIVE = re.compile(r"[\\`*\[\]<|&]|^[#+=~>-]")
@@ -30,6 +31,14 @@ def listed(items: Iterable[str], most: int | None = None) -> str:
     everything = list(items)
     left = 0 if most is None else len(everything) - most
     return "\n".join([*(f"  - {item}" for item in everything[:most]), *([f"  and {left} more"] if left > 0 else [])])
+
+
+def wrapped(text: str, first: str = "", width: int = 110) -> str:
+    """Return a text in lines of that width, indented below what the first begins with; names are not broken."""
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=" " * len(first),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def count(number: int, noun: str) -> str:

@@ -23,6 +23,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.wording import wrapped
 
 _TEXT = """\
 Read both clusters and print what the mirror would do: its topics, with the mode of their offsets, their settings, what
@@ -48,6 +49,7 @@ def add(commands: Any) -> None:
         help="try out the rights on the target: writes a scratch topic there, and deletes it again",
     )  # fmt: skip
     add_fence(p, default=None, more="; asks what a cutover with that fence would refuse")
+    p.add_argument("--every-check", action="store_true", help="list the checks that passed as well")
     add_json(p, "as PlanMirrorOperator stores it (default: Markdown)")
 
 
@@ -62,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 accept_ledger_writers=[EVERYBODY],  # who may write there the plan itself says
             )  # fmt: skip
             plan = with_foreseen(request, source, target, partial(prover_of, arguments, mirror))
-    print(plan.to_json() if arguments.json else render(plan), end="")
+    print(plan.to_json() if arguments.json else render(plan, every_check=arguments.every_check), end="")
     return said([*map(str, plan.blocks), *refusals])
 
 
@@ -76,7 +78,8 @@ def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe
 def said(blocks: Sequence[str]) -> int:
     """Say on standard error what blocks; return the exit status."""
     for block in blocks:
-        print(f"blocked: {block}", file=sys.stderr)
+        first, *more = block.splitlines()
+        print(wrapped(first, "blocked: "), *(wrapped(line, "  ") for line in more), sep="\n", file=sys.stderr)
     return 1 if blocks else 0
 
 

@@ -158,6 +158,7 @@ class PreviewCutoverOperator(_OfACutover):
         from airflow_mirror.cutover.rollback.foresee import with_way_back
         from airflow_mirror.cutover.run import preview_cutover
         from airflow_mirror.jobs.runner.directory import write_json
+        from airflow_mirror.plan.findings import PASS, passed
 
         request = self._request(mirror, context)
         with self._connected(request, mirror, context) as (clusters, kept):
@@ -168,8 +169,9 @@ class PreviewCutoverOperator(_OfACutover):
         write_json(path, found.to_dict())
         if found.forecast is not None:
             self.log.info("predicted length of the fence: %s", found.forecast)
-        for one in found.findings:
-            self.log.log(one.severity, "%s %s", one.level, one)
+        for one in (one for one in found.findings if one.level != PASS):
+            self.log.log(one.severity, "%s", one.lines)
+        self.log.info("%s", passed(found.findings))
         found.raise_if_blocked()
         predicted = None if found.forecast is None else round(found.forecast.seconds, 1)
         known = {"mirror": mirror.name, "plan": found.plan, "revision": found.revision, "at": found.at}

@@ -9,7 +9,6 @@ from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.operators.base import MirrorOperator, flag, names, number
 from airflow_mirror.operators.links import NightLink, show_file
 from airflow_mirror.plan.model import blocked
-from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +97,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.findings import PASS
+        from airflow_mirror.plan.findings import PASS, passed
         from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
 
@@ -124,10 +123,9 @@ class PlanMirrorOperator(MirrorOperator):
             show_file(self, context, page)
             self.log.info("plan for the night, with %d waves: %s", len(night.waves), page)
         for finding in (one for one in findings if one.level != PASS):
-            self.log.log(finding.severity, "%s %s", finding.level, finding)
-        passed = dict.fromkeys(one.check for one in findings if one.level == PASS)
-        self.log.info("passed: %s: %s", count(len(passed), "check"), ", ".join(passed))
-        self.log.info("plan %s: %s", plan.hash[:12], path)
+            self.log.log(finding.severity, "%s", finding.lines)
+        self.log.info("%s", passed(findings))
+        self.log.info("plan %s: %s; %s lists every check", plan.hash[:12], path, path.with_suffix(".md"))
         if blocks:
             raise blocked(blocks)
         return {**plan.summary(), "path": str(path), **shown}

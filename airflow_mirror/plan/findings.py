@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, MissingRight
 from airflow_mirror.wire.errors import ApiNotServed
-from airflow_mirror.wording import count, some
+from airflow_mirror.wording import count, some, wrapped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,14 @@ class Finding:
 
     def __str__(self) -> str:
         said = ": ".join(filter(None, (self.check, self.object, self.evidence)))
-        return f"{said}. {self.remedy}".strip() if self.object else said
+        return f"{said.removesuffix('.')}. {self.remedy}" if self.remedy else said
+
+    @property
+    def lines(self) -> str:
+        """Level and subject, why and what to do, each on a line of its own and wrapped, as errors say them."""
+        head = f"{self.level}  {': '.join(filter(None, (self.check, self.object)))}"
+        parts = (("  why: ", self.evidence), ("  do:  ", self.remedy))
+        return "\n".join([head, *(wrapped(text, first) for first, text in parts if text)])
 
 
 class Unknown(Finding):
@@ -85,6 +92,11 @@ def several(
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by their levels; those of one level stay in their order."""
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def passed(findings: Iterable[Finding]) -> str:
+    """Return how many checks passed."""
+    return f"{count(len({f.check for f in findings if f.level == PASS}), 'check')} passed"
 
 
 class Judged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_mirror.plan.findings import LEVELS, Finding
+from airflow_mirror.plan.findings import LEVELS, PASS, Finding, passed
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Plan, TopicPlan
 from airflow_mirror.wording import count, duration, plain, size
 
@@ -19,15 +19,17 @@ _TOPIC_HEAD = (
 )  # fmt: skip
 
 
-def render(plan: Plan) -> str:
-    """Return the whole document."""
+def render(plan: Plan, *, every_check: bool = True) -> str:
+    """Return the whole document. :param every_check: False: those that passed are one line."""
+    shown = [f for f in plan.findings if every_check or f.level != PASS]
     worst = min((f.level for f in plan.findings), key=LEVELS.index, default="pass")
     parts = [
         f"# Plan of mirror {plan.mirror.name}",
         _VERDICT[worst],
         table(("", ""), _facts(plan)),
         "## Checks",
-        table(FINDING_HEAD, (finding_row(f) for f in plan.findings)),
+        *([table(FINDING_HEAD, map(finding_row, shown))] if shown else []),
+        *([] if every_check else [f"{passed(plan.findings)}."]),
         "## Topics",
         table(
             _TOPIC_HEAD,

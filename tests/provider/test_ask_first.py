@@ -75,7 +75,7 @@ def test_preview_returns_its_lines_and_keeps_them(
     assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
     assert found["lines"] == [
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
-        "ok: way_back: old source: it can be armed.",
+        "ok: way_back: old source: it can be armed",
     ]  # fmt: skip
     assert found["no_way_back"] == ""
     kept = json.loads((directory(mirror) / "preview.json").read_text())

@@ -104,6 +104,25 @@ def test_a_plan_that_is_blocked_is_told_at_once(world: SimpleNamespace, context:
     assert world.looked == 0 and world.kept == []
 
 
+def test_log_tells_what_is_wrong_in_lines_and_counts_what_passed(
+    world: SimpleNamespace, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of forty checks that passed were one long line."""
+    well = [Finding("pass", f"check{i}", "1 topic", "all is well") for i in range(30)]
+    world.plan = replace(world.plan, findings=(Finding("warn", "disk", "b1", "nearly full", "Free some."), *well))
+    said: list[str] = []
+    log = SimpleNamespace(
+        warning=lambda *_: None,  # Airflow says that nothing of its own runs the task
+        info=lambda text, *values: said.append(text % values),
+        log=lambda _, text, *values: said.append(text % values),
+    )
+    monkeypatch.setattr(PlanMirrorOperator, "log", log)
+    path = Path(run(context)["path"])
+    assert said[:2] == ["warn  disk: b1\n  why: nearly full\n  do:  Free some.", "30 checks passed"]
+    assert said[-1].endswith(f"{path.with_suffix('.md')} lists every check")
+    assert "check7" in path.with_suffix(".md").read_text() and "check7" not in " ".join(said)
+
+
 def test_what_the_cutover_to_come_would_refuse_blocks_the_plan(
     world: SimpleNamespace, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -27,6 +27,7 @@ from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.kafka.model import GroupInfo, Replicas
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.findings import block, warn
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.ledger_writers import Writer
@@ -62,6 +63,22 @@ def test_findings_say_what_they_always_said(tmp_path: Path) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     assert said == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_finding_says_its_remedy_with_and_without_an_object() -> None:
+    """Without one it left out what to do; behind an error's full stop there was a second one."""
+    whole = block("it is full.", "Free some.")
+    assert str(replace(whole, check="disk")) == "disk: it is full. Free some."
+    assert str(replace(whole, check="disk", object="b1")) == "disk: b1: it is full. Free some."
+    assert str(replace(whole, check="disk", remedy="")) == "disk: it is full."
+
+
+def test_finding_in_lines_is_wrapped_and_can_fake_none() -> None:
+    """Names of groups are their owners', line breaks included."""
+    said = replace(warn("group 'x\nblock  disk' " * 9, "Free some. " * 20, "b1"), check="disk").lines.splitlines()
+    assert said[:2] == ["warn  disk: b1", "  why: " + said[1][7:]] and max(map(len, said)) <= 110
+    assert sum(line.startswith("  do:  Free") for line in said) == 1
+    assert all(line.startswith("       ") or line[:7] in ("  why: ", "  do:  ") for line in said[1:])
 
 
 def lines(findings: Iterable[Any]) -> list[str]:

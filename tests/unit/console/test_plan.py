@@ -132,6 +132,29 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
     assert main(seen.words) == 0 and seen.known == {"orders": "identical", "users": "identical"}
 
 
+def test_checks_that_passed_are_one_line_unless_they_are_asked_for(
+    seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well = [Finding("pass", f"check{i}", "1 topic", "all is well") for i in range(30)]
+    seen.findings = (Finding("warn", "disk", "target brokers", "it is nearly full", "Free some."), *well)
+    assert main(seen.words) == 0
+    said = capsys.readouterr().out
+    assert "\n\n30 checks passed.\n\n" in said and "| WARN | disk |" in said and "check7" not in said
+    assert main([*seen.words, "--every-check"]) == 0
+    said = capsys.readouterr().out
+    assert "checks passed" not in said and "| ok | check7 | 1 topic | all is well |" in said
+    seen.findings = ()
+    assert main(seen.words) == 0 and "\n\n0 checks passed.\n\n" in capsys.readouterr().out
+
+
+def test_long_block_is_wrapped(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    seen.findings = (Finding("block", "disk", "target brokers", "nearly full " * 20, "Free some. " * 20),)
+    assert main(seen.words) == 1
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first.startswith("blocked: disk: target brokers: nearly full") and len(more) > 2
+    assert all(line.startswith(" " * 9) for line in more) and max(map(len, [first, *more])) <= 110
+
+
 @pytest.mark.parametrize("json", [[], ["--json"]])
 def test_every_block_is_said_and_the_plan_is_printed_all_the_same(
     seen: SimpleNamespace, capsys: pytest.CaptureFixture[str], json: list[str]
@@ -143,7 +166,7 @@ def test_every_block_is_said_and_the_plan_is_printed_all_the_same(
     printed = capsys.readouterr()
     assert printed.out.startswith("{" if json else "# Plan of mirror flow")
     lines = printed.err.splitlines()
-    assert lines[:2] == [f"blocked: check {i}: topic 'orders': found." for i in range(2)]
+    assert lines[:2] == [f"blocked: check {i}: topic 'orders': found" for i in range(2)]
     assert lines[2].startswith("blocked: ") and "mirror 'audit' of cluster id of source" in printed.err
 
 

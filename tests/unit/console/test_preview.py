@@ -79,7 +79,7 @@ def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytes
         CutoverRequest(plan=PLAN, **groups, allow_rewind=True, limits=Limits(quiet_s=2)),  # type: ignore[arg-type]
     ]
     printed = capsys.readouterr().out.splitlines()
-    said = ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none."]
+    said = ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none"]
     assert printed[:3] == [*said, f"warn: way_back: old source: {PLAN.hash}. So."]
 
 

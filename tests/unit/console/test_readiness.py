@@ -81,7 +81,7 @@ def test_structural_change_since_an_earlier_one_blocks(
 
 def test_blocks_of_either_plan_are_said_and_a_status(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     world.night = replace(world.night, findings=[BLOCK, replace(BLOCK, level="warn")])
-    assert main(world.words) == 1 and capsys.readouterr().err == "blocked: a check: topic 'orders': found.\n"
+    assert main(world.words) == 1 and capsys.readouterr().err == "blocked: a check: topic 'orders': found\n"
     world.night = replace(world.night, findings=[])
     object.__setattr__(world.plan, "findings", (replace(BLOCK, check="another"),))
     assert main(world.words) == 1 and "blocked: another" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_well_prepared_cutover_passes_with_its_evidence() -> None:
     findings, expected = judge(WELL, Limits())
     lines = Preview(mirror="flow", plan="p", revision="r", at=1.0, findings=findings, forecast=expected).lines()
     assert lines[0] == f"predicted length of the fence: {expected}" and not any("length:" in line for line in lines)
-    assert lines[1] == "ok: tail: both clusters: the tail lives and holds the writer lease."
+    assert lines[1] == "ok: tail: both clusters: the tail lives and holds the writer lease"
 
 
 @pytest.mark.parametrize(
