@@ -132,12 +132,15 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     wrote = producers(states or {}, ids, [wave])
     opened_ms = opened_at(report)
+    listed = {one.group_id for one in every}
+    # A source forgets a group some days after it was left, whether it has come to the target or not.
+    forgotten = [one for one in report.groups if one.group not in listed] if report is not None and opened_ms else []
     inventory = Inventory(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
         readers=[
             Reader(group=one.name, kind=one.kind, state=one.state, clients=who.get(one.name, ()), topics=one.topics)
             for one in known
-        ],
+        ] + [_forgotten(one) for one in forgotten],
         writers=[_writer(one, opened_ms) for one in wrote if not one.is_mirror],
     )  # fmt: skip
     if opened_ms:
@@ -199,6 +202,17 @@ def _arrived(
     now, then = offsets.get(group, {}), given.get(group)
     moved = then.has_moved(now) if then is not None and then.positions else bool(now)
     return COMMITTED if moved else NOT_YET
+
+
+def _forgotten(one: GroupRecord) -> Reader:
+    """Return a group that a cutover has moved, and that the source does not list any more."""
+    return Reader(
+        group=one.group,
+        kind="positions only",
+        state="Dead",
+        clients=(),
+        topics=sorted({tp.topic for tp in one.on_source}),
+    )
 
 
 def _writer(one: Producer, opened_ms: int) -> Writer:

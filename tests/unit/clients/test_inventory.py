@@ -73,10 +73,11 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> tuple[Side, Side]:
     return Side(), Side()
 
 
-def report(outcome: str = DONE) -> CutoverReport:
+def report(outcome: str = DONE, groups: str = "abc") -> CutoverReport:
+    """Return the report of a cutover that has moved groups of one letter each."""
     moved = [{"topic": "orders", "partition": 0, "source_offset": 7, "target_topic": "orders", "target_offset": 7}]
     found = CutoverReport(mirror="m", plan_hash=PLAN.hash)
-    found.groups = [GroupRecord(group=name, settled="empty", source_state="Empty", positions=moved) for name in "abc"]
+    found.groups = [GroupRecord(group=name, settled="empty", source_state="Empty", positions=moved) for name in groups]
     found.fence = FenceRecord(kind="acl", name="acl", intent={}, requested=900.0, opened=OPENED_S)
     found.outcome = outcome
     return found
@@ -123,6 +124,19 @@ def test_who_was_seen_on_the_target_since_is_ticked_off(sides: tuple[Side, Side]
     assert look(sides, report()).waiting == []
 
 
+def test_a_group_that_the_source_has_forgotten_is_waited_for(sides: tuple[Side, Side]) -> None:
+    """Positions of a group that nobody is in expire on the source after a week, wherever its application is."""
+    old, new = sides
+    old.states, old.offsets = {"a": "Empty"}, {"a": 7}
+    new.states, new.offsets = {"a": "Stable", "b": "Empty", "c": "Empty"}, {"a": 7, "b": 8, "c": 7}
+    found = look(sides, report())
+    assert [(one.group, one.state, one.topics, one.on_target) for one in found.readers] == [
+        ("a", "Empty", ["orders"], READS), ("b", "Dead", ["orders"], COMMITTED), ("c", "Dead", ["orders"], NOT_YET),
+    ]  # fmt: skip
+    assert found.waiting == ["group 'c' has not come to the target"]
+    assert [one.group for one in look(sides, report(BACKED_OUT)).readers] == ["a"]
+
+
 def test_who_is_still_on_the_source_is_waited_for_wherever_else_it_is(sides: tuple[Side, Side]) -> None:
     old, new = sides
     old.states, old.offsets = {"a": "Stable"}, {"a": 7}
@@ -132,7 +146,7 @@ def test_who_is_still_on_the_source_is_waited_for_wherever_else_it_is(sides: tup
     old.writes(13, 1_000_001)
     for producer_id, name in ((1, "tx"), (2, "open")):
         new.writes(producer_id, 1_000_500, name)
-    assert look(sides, report()).waiting == [
+    assert look(sides, report(groups="a")).waiting == [
         "group 'a' has members on the source: a-1 at 10.0.0.7",
         "tx has written to the source since the target was opened",
         "producer 13 has written to the source since the target was opened",
@@ -152,7 +166,7 @@ def test_ids_that_may_be_hidden_are_told_of_either_side(sides: tuple[Side, Side]
     old, new = sides
     old.writes(11, 990_000)  # its id is hidden: it looks like a producer without one
     old.hidden, new.hidden = "lacks Describe", "brokers refuse"
-    found = look(sides, report())
+    found = look(sides, report(groups=""))
     assert found.waiting == [] and found.unseen == [
         "some transactional ids of producers, perhaps: lacks Describe",
         "some transactional ids of the target, perhaps: brokers refuse",
@@ -168,7 +182,7 @@ def test_report_of_a_cutover_gets_an_inventory_and_never_an_error(
     ask = inventory.clients_of(PLAN, SimpleNamespace(on=on))  # type: ignore[arg-type]
     before = json.loads(json.dumps(ask(CutoverReport(mirror="m", plan_hash=PLAN.hash))))
     assert [one["group"] for one in before["readers"]] == ["a"] and before["opened_ms"] == 0
-    assert ask(report())["waiting"] == ["group 'a' has not come to the target"]
+    assert ask(report(groups="a"))["waiting"] == ["group 'a' has not come to the target"]
 
     def away(*_: object) -> None:
         raise ClusterUnreachable("source", "old:9092", "it is gone")
