@@ -6,9 +6,11 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from airflow_mirror.kafka.model import CONNECT, NO_MEMBERS, STREAMS, GroupInfo
+from airflow_mirror.kafka import coordinators
+from airflow_mirror.kafka.model import CONNECT, NO_MEMBERS, OF_GROUPS, STREAMS, GroupInfo
 from airflow_mirror.kafka.session import AdminSession, Reply, chunks
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.error_codes import ErrorCode
 
 _WITH_STATES = 4  # ListGroups returns states from 2.6 on; no other request knows those of KIP-848 groups
 _WITH_TYPES = 5
@@ -32,14 +34,22 @@ def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo
 
     For a principal without any DESCRIBE right on groups Kafka returns an empty list and no error.
 
-    :raises MirrorError: a broker failed to answer: a partial list would lose groups silently.
+    :raises MirrorError: a broker failed to answer, or some groups have no coordinator, as far as the principal may see
+        that (DESCRIBE on ``__consumer_offsets``): a partial list would lose groups silently.
     """
 
     def ask(connection: Connection) -> Reply[str, dict[str, GroupInfo]]:
         code, listed = _list(session, connection, every=every)
         return Reply("", code, f"broker {connection.address}", listed)
 
-    by_broker = session.one("list consumer groups", lambda: session.at_each_broker(ask), "Describe")
+    def ask_all() -> Reply[str, dict[int, dict[str, GroupInfo]]]:
+        # Again in each attempt. No broker lists the groups of a partition that has no leader, and none says so.
+        code = coordinators.missing(session, OF_GROUPS)
+        if code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return Reply("", code, f"topic {OF_GROUPS}", {})
+        return session.at_each_broker(ask)
+
+    by_broker = session.one("list consumer groups", ask_all, "Describe")
     found = {group: info for listed in by_broker.values() for group, info in listed.items()}
     return [found[group] for group in sorted(found)]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 
+OF_GROUPS = "__consumer_offsets"  # the topic whose leaders are the coordinators of groups
 COORDINATORS = "__transaction_state"  # the topic whose leaders are the coordinators of transactions
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MissingRight
+from airflow_mirror.kafka import coordinators
 from airflow_mirror.kafka.acls import describe_acls, unless_none_is_enforced
 from airflow_mirror.kafka.model import COORDINATORS, Acl
 from airflow_mirror.kafka.session import AdminSession, Reply, chunks
-from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
@@ -64,7 +64,7 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
 
     def ask_all() -> Reply[str, dict[int, list[OpenTransaction]]]:
         # Again in each attempt: a coordinator that is gone by then is no broker whose answer would be missed.
-        if code := _coordinators(session):
+        if code := coordinators.missing(session, COORDINATORS):
             return Reply("", code, f"topic {COORDINATORS}", {})
         return session.at_each_broker(ask)
 
@@ -102,7 +102,7 @@ def hidden_from(session: AdminSession) -> str:
         return f"ACLs can't be read: {e}"
 
     def ask() -> Reply[str, str]:
-        if _coordinators(session) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if coordinators.missing(session, COORDINATORS) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return Reply("", 0, None, f"{_us(session)} lacks Describe on topic {COORDINATORS}")
         for _node_id, connection in session.router.brokers():
             for some in chunks(sorted(asked), _IDS_A_REQUEST):
@@ -132,20 +132,6 @@ def telling_ids(rules: Iterable[Acl], unused: str) -> Iterator[str]:
 
 def _us(session: AdminSession) -> str:
     return session.known_principal or "our principal"
-
-
-def _coordinators(session: AdminSession) -> int:
-    """Return the error of the coordinators' topic: a right that is missing, or a partition without a leader."""
-    _ = session.wire
-    topics = [requests.metadata(broker, [COORDINATORS]).topics[0] for _node_id, broker in session.router.brokers()]
-    codes = {int(topic.error_code) for topic in topics}
-    if ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:  # nobody ever had a transaction here
-        return ErrorCode.NONE
-    led = all(p.leader_id >= 0 for topic in topics for p in topic.partitions)
-    # One that does not know the topic has just started, and knows as little of what it coordinates.
-    return ErrorCode.NONE if led and codes == {ErrorCode.NONE} else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _listed(session: AdminSession, connection: Connection, states: Sequence[str]) -> tuple[int, list[Any]]:

@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetDeleteResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
-from kafka.protocol.metadata import FindCoordinatorResponse
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, TryAgain
@@ -21,6 +21,7 @@ from tests.unit.kafka.world import (
     FIND_COORDINATOR,
     LIST_GROUPS,
     LOST,
+    METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
@@ -199,6 +200,41 @@ def test_old_broker_tells_states_when_it_describes_its_groups() -> None:
 def test_list_is_asked_again_while_a_broker_loads_its_groups() -> None:
     with world() as w:
         w.answer(LIST_GROUPS, listed(code=14), LOST, listed(("a", "consumer", "Stable")))
+        assert [g.group_id for g in w.admin.groups()] == ["a"]
+
+
+def test_groups_without_a_coordinator_are_an_error_and_no_gap_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All replicas of a part of their topic are down: each broker answers, and none has these groups."""
+    with world() as w:
+        w.topics["__consumer_offsets"], leaders = (2, {}), [1, -1]
+
+        def metadata(request: Any) -> Any:
+            answer = w._metadata(request)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    partition.leader_id = leaders[partition.partition_index]
+            return answer
+
+        w.answer(METADATA, metadata)
+        w.answer(LIST_GROUPS, listed(("a", "consumer", "Stable")))
+        monkeypatch.setattr(w.admin, "timeout_s", 0.2)
+        with pytest.raises(BrokerError, match="list consumer groups.*COORDINATOR_NOT_AVAILABLE.*__consumer_offsets"):
+            w.admin.groups()
+        leaders[1] = 1
+        assert [g.group_id for g in w.admin.groups()] == ["a"]
+
+
+def test_list_does_not_need_the_right_to_see_the_coordinators() -> None:
+    with world() as w:
+        topic = MetadataResponse.MetadataResponseTopic
+
+        def metadata(request: Any) -> Any:
+            answer = w._metadata(request)
+            answer.topics = [topic(error_code=29, name=one.name, partitions=[]) for one in answer.topics]
+            return answer
+
+        w.answer(METADATA, metadata)
+        w.answer(LIST_GROUPS, listed(("a", "consumer", "Stable")))
         assert [g.group_id for g in w.admin.groups()] == ["a"]
 
 
