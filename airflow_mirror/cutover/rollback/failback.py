@@ -105,9 +105,6 @@ def failback(
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
     # Before anything is compared: what is still written to is never the same twice.
     _require_fenced(mirror, report, on)
-    # Armed meanwhile, its topics are a mirror's that copies there: nothing of them is deleted any more.
-    if armed(mirror, on.target.ledger.values()) is not None:
-        raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
     # As they are now, whatever a call before has found: it may have died behind a deletion, and the topic is `gone` by
     # now.
@@ -149,7 +146,11 @@ def failback(
 
 
 def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
-    """Return if the source is fenced; the permit says that this is decided still."""
+    """Return if the source is fenced, and its way back is not armed; the permit says that this is decided still."""
+    # Armed, its topics are a mirror's that copies there, or left out to stay: nothing is deleted any more. Asked each
+    # time, since the swap that comes with it leaves a fence that is up, of the same attempt, and an export takes hours.
+    if armed(mirror, on.target.ledger.values()) is not None:
+        raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
     fence = report.fence
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
         raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-on-return'"])

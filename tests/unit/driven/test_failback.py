@@ -354,6 +354,21 @@ def test_nothing_is_deleted_without_the_proven_fence(back: Back, tmp_path: Path)
     assert back.old.deleted == []
 
 
+def test_nothing_is_deleted_once_the_way_back_was_armed_during_the_export(back: Back, tmp_path: Path) -> None:
+    """By somebody who leaves the topic out, so that it stays: the swapped fence is up, and of the same attempt."""
+
+    def arms() -> None:
+        back.armed = object()
+        state = decision.fence_state(back.ledger.values(), "m")
+        assert state is not None
+        decision.change_intent(back.ledger, "m", state, {**state.intent, "spared": "User:mirror"})
+
+    back.world.old_cluster.script.on("Fetch", Fault(before=lambda _: arms()))
+    with pytest.raises(NoWayBack, match="armed already"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == [] and "deleted" not in back.noted()["t"]
+
+
 def test_source_that_was_built_anew_is_named_before_anything_is_read(back: Back, tmp_path: Path) -> None:
     """Its topics are gone and so is the fence, which would send somebody to look for who removed that."""
     back.old.id = "another"
