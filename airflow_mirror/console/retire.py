@@ -10,22 +10,26 @@ from typing import Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
 from airflow_mirror.console.command import add_mirror, command
-from airflow_mirror.console.home import add_home
+from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
+from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.lifting import directory_of
 from airflow_mirror.cutover.platform import Side
+from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.ledger.records import CONFIGS, SIGN
+from airflow_mirror.ledger.records import CONFIGS, CUT, REPORT, SIGN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.direction import FAILOVER, direction
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given
@@ -76,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> None:
         for read in (fence_state, direction):  # what can't be read must not be forgotten
             read(values, name)
         retirement.require_over(Watch(state_of(target, SIGN.below(name))), may_be_held=arguments.end_writing)
+        _require_failed_over(name, target, values)
         fence = fence_state(values, name)
         steps, keep, left = _fence(arguments, target, fence)
         left += retirement.left()
@@ -107,12 +112,27 @@ def keep_of(fence: FenceState | None) -> dict[str, str] | None:
     return None if fence is None or fence.kind != AclFence.kind else {"run": "", "plan": fence.plan}
 
 
+def _require_failed_over(mirror: str, target: ClusterAdmin, values: Values) -> None:
+    """Return unless a failover of the mirror was decided and lacks a step.
+
+    What completes it is in the ledger alone, the rules of the lost source's writers among it, and would go.
+
+    :raises InputError: it lacks some.
+    """
+    decided = direction(values, mirror)
+    if decided is None or decided.by != FAILOVER:
+        return
+    if lacks := Record(state_of(target, CUT.below(mirror)), mirror, decided.attempt).lacks():
+        cause = f"its failover of {decided.at} is not complete: {', '.join(lacks)}"
+        raise not_over(mirror, cause, "Complete it first: the same 'airflow-mirror failover --yes' again.")
+
+
 def _fence(
     arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
 ) -> tuple[list[Step], dict[str, str] | None, list[str]]:  # fmt: skip
     """Return the step that lifts the mirror's fence; or what names it, as it stays, and that for people.
 
-    :raises InputError: a cutover was killed, and its fence is up.
+    :raises InputError: a cutover was killed, and its fence is up; or it has opened the target, and has not ended.
     """
     name = arguments.mirror
     if fence is None:
@@ -126,6 +146,12 @@ def _fence(
     if fence.phase != OPENED:
         cause = f"a fence of its cutover {fence.run} {fence.text}"
         raise not_over(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
+    here = directory_of(runs_of(arguments), fence.run)
+    report = ReportStore(state_of(target, REPORT.below(name)), name, fence.run, here).of(fence.id)
+    # Alive, or to be gone on with: not a fence that was kept on purpose. Where its report is lost nobody can go on.
+    if report is not None and report.outcome != DONE:
+        cause = f"its cutover {fence.run} has opened the target, and its report does not say that it has ended"
+        raise not_over(name, cause, "Run it again: it goes on from there. Where it can't, 'airflow-mirror lift-fence'.")
     if arguments.source is not None:
         return (
             [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))],

@@ -15,6 +15,8 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.ledger.records import CUT, DONE, EXPORTED, RETURNED
 from airflow_mirror.ledger.state import State
 
+STEPS = ("writing", "groups", "settings", "grants")  # of each failover; one that has noted all of them is complete
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
@@ -86,6 +88,11 @@ class Record:
         # Not there: nothing was noted, which is not the same as nothing was done. Each step can be done again.
         found = DONE.get(self._state.read(), *self._mine)
         return {} if found is None else found["steps"]
+
+    def lacks(self) -> list[str]:
+        """Return the steps that are not noted to be done."""
+        done = self.done()
+        return [name for name in STEPS if name not in done]
 
     def write_done(self, done: Mapping[str, Any]) -> None:
         """Write which steps are done."""

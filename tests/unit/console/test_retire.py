@@ -17,6 +17,7 @@ from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, go_up, note_copy
+from airflow_mirror.cutover.failover.record import STEPS, Record
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
@@ -27,6 +28,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.records import KINDS
 from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark, marked
 from airflow_mirror.plan.ownership import Owned
 from tests.builders import plan_of, topic_plan
@@ -335,6 +337,37 @@ def test_fence_of_a_killed_cutover_keeps_the_mirror(
         in capsys.readouterr().err
     )
     assert target.maps and target.log == []
+
+
+def test_cutover_that_died_behind_its_opening_keeps_the_mirror(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its next process goes on from there; nobody has kept that fence on purpose."""
+    fenced(target, OPENED)
+    ReportStore(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x", id="i"))
+    before = dict(target.ledger.values()), target.state.read()
+    for options in (["--yes"], ["--yes", "--source", "src"]):
+        assert run(tmp_path, *options) == 2
+        assert "cutover monday has opened the target, and its report does not say" in capsys.readouterr().err
+    assert (target.ledger.values(), target.state.read()) == before and target.log == [] and target.maps
+
+
+@pytest.mark.parametrize(("done", "status"), [((), 2), (STEPS[:-1], 2), (STEPS, 0)])
+def test_failover_that_is_not_complete_keeps_the_mirror(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], done: tuple[str, ...], status: int
+) -> None:
+    """The source is gone: what its writers may do, and where groups stand, only this ledger says."""
+    own(target, "m", "t", opened="failover x")
+    one = Direction(generation=1, primary="B", by=FAILOVER, attempt="x", plan="h", at="noon")
+    target.ledger.decide(lambda _: turn("m", one))
+    Record(target.state, "m", "x").write_done({name: {"count": 0, "lines": []} for name in done})
+    before = dict(target.ledger.values()), target.state.read()
+    assert run(tmp_path, "--yes") == status
+    said = capsys.readouterr().err
+    if status:
+        missing = ", ".join(STEPS[len(done) :])
+        assert f"its failover of noon is not complete: {missing}. Nothing was changed" in said
+        assert (target.ledger.values(), target.state.read()) == before and target.log == [] and target.maps
 
 
 @pytest.mark.parametrize("when", ["while writing is waited for", "while maps go", "behind the decisions"])

@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, run
-from airflow_mirror.cutover.failover.record import Record
+from airflow_mirror.cutover.failover.record import STEPS, Record
 from airflow_mirror.errors import (
     CutoverRunning,
     InputError,
@@ -89,6 +89,7 @@ def test_whatever_kills_it_the_next_call_completes_it(monkeypatch: pytest.Monkey
 
 def test_a_finished_failover_changes_nothing_any_more(world: World) -> None:
     first = world.fail_over()
+    assert tuple(first.steps) == STEPS, "a mirror is retired once these are noted"
     world.target.configs["a"] = {"retention.ms": "1"}  # its owner's, by now
     world.target.at["g"][A0] = GroupPosition(4_000)
     world.effects.log.clear()
