@@ -60,13 +60,15 @@ class LagProbe:
         :param now_s: seconds of a monotonic clock.
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
         :raises MirrorPaused: the mirror is paused, and the tail must run.
-        :raises NeedsHuman: names the partitions.
+        :raises NeedsHuman: names the partitions. :raises TryAgain: the source has not all of the plan's topics.
         """
         if self._require_tail:
             self._check_tail()
         lags = self.lags()
         self._course.add(time.time(), lags)
         done, found = judge.look(lags, now_s), lag.summary(lags)
+        if done:
+            self.require_planned_topics()
         if judge.held:
             found["open_transactions"] = [str(one) for one in named(self._source, judge.held[:_NAMED])]
             if done:
@@ -77,6 +79,10 @@ class LagProbe:
     def lags(self) -> list[lag.PartitionLag]:
         """Return the lag of each partition."""
         return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
+
+    def require_planned_topics(self) -> None:
+        """Return if the source still has each topic of the plan. Errors as :func:`.sync.lag.require_planned_topics`."""
+        lag.require_planned_topics(self._plan, self._source)
 
     def _check_tail(self) -> None:
         self._view = self._view or TailView(self._target, self._mirror.name)

@@ -235,6 +235,7 @@ class StartMirrorOperator(SparkJobOperator):
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
                 lags = probe.lags()
+            probe.require_planned_topics()
         for held in filter(None, (lag.held for lag in lags)):
             self.log.warning("%s: the tail copies them once it has ended", held)
         return {**result_of(tail), "partitions": len(ends)}

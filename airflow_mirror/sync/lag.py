@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import InputError, NeedsHuman
+from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.plan import Plan
@@ -50,7 +50,7 @@ def measure(
     """Return the lag of each current partition of the plan's topics.
 
     The target is read first; read second, it could seem ahead of the source. A partition that the target does not have
-    yet is at its start.
+    yet is at its start. Topics that the source has no more are left out: :func:`require_planned_topics`.
 
     :param mapped: returns the positions of partitions with mapped offsets, whose target end says nothing about the
         source: :meth:`airflow_mirror.sync.maps.OffsetMaps.positions`.
@@ -79,6 +79,24 @@ def measure(
         PartitionLag(tp, max(start, positions.get(on_target, 0)), ends[tp], logs[tp])
         for tp, (on_target, start) in sorted(pairs.items())
     ]
+
+
+def require_planned_topics(plan: Plan, source: ClusterAdmin) -> None:
+    """Return if the source still has each of the plan's topics: one that is gone has no lag, and a new one of its name
+    is behind what was copied of the old one.
+
+    :raises TryAgain: names those that it has not. A broker that has just started may not know them yet.
+    """
+    there = source.topics([t.source_topic for t in plan.topics])
+    ids = {name: info.topic_id for name, info in there.items()}
+    gone = [
+        f"{t.source_topic} was {'deleted' if t.source_topic not in ids else 'created again'}"
+        for t in plan.topics
+        if ids.get(t.source_topic) != t.source_topic_id
+    ]
+    if gone:
+        remedy = "Plan again: the next plan leaves them out."
+        raise TryAgain(f"mirror {plan.mirror.name!r}: the source has other topics than its plan", some(gone), remedy)
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import ClusterUnreachable, InvalidField
+from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.hooks import lag as hook_lag
 from airflow_mirror.jobs.runner.active import Heartbeat, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -41,7 +41,25 @@ def lags(monkeypatch: pytest.MonkeyPatch, plan: Plan, connections: Callable[...,
         return [PartitionLag(TopicPartition("t", 0), 100 - value, 100)]
 
     monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
+    monkeypatch.setattr(hook_lag.lag, "require_planned_topics", lambda *_: None)  # type: ignore[attr-defined]
     return values
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_source_without_the_planned_topics_is_not_caught_up_with(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch, deferrable: bool
+) -> None:
+    def gone(*_: Any) -> None:
+        raise TryAgain("the source has other topics")
+
+    monkeypatch.setattr(hook_lag.lag, "require_planned_topics", gone)  # type: ignore[attr-defined]
+    lags += [0]
+    task = sensor(mirror, deferrable=deferrable)
+    with pytest.raises(AirflowException, match="the source has other topics"):
+        try:
+            task.execute(context)
+        except TaskDeferred as e:
+            task.execute_complete(context, events(trigger_of(e)[0])[0])
 
 
 def test_caught_up_with_what_is_committed_it_says_what_is_not(

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pendulum
 import pytest
@@ -681,12 +682,14 @@ def test_bulk_copy_waits_for_the_running_tail_instead(
 
     told: list[Any] = []
     monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
+    looked = Mock()
+    monkeypatch.setattr("airflow_mirror.sync.lag.require_planned_topics", looked)
     monkeypatch.setattr(
         "airflow_mirror.operators.mirror.tell_lag", lambda name, found: told.append((name, found["lag_records"]))
     )
     result = StartMirrorOperator(plan=planned_again(plan, home), task_id="b", mirror=mirror).execute(context)
     assert (result["job"], result["job_dir"]) == ("tail", tail["dir"])
-    assert told == [("m", 60)]
+    assert told == [("m", 60)] and looked.call_count == 1
     assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
 
 

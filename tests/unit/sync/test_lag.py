@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
-from airflow_mirror.errors import InputError, NeedsHuman
+from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.sync.lag import CatchUp, Course, PartitionLag, measure, summary
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.lag import CatchUp, Course, PartitionLag, measure, require_planned_topics, summary
+from tests.builders import plan_of, topic_plan
+from tests.memory.admin import MemoryAdmin
+from tests.memory.applications import Producer
+from tests.memory.cluster import MemoryCluster
+from tests.memory.rules import Rules
 
 ZERO = TP("t", 0)
 
@@ -128,6 +134,25 @@ def test_mapped_partitions_stand_where_their_map_ends() -> None:
     target = Side({"a.t": 3}, {})  # asked for no end at all
     found = measure(plan(mode="mapped", starts={0: 100}), source, target, lambda: {TP("t", 0): 105, TP("t", 1): 9})
     assert [(lag.position, lag.records) for lag in found] == [(105, 4), (9, 0), (0, 4)]
+
+
+def test_nobody_has_caught_up_with_topics_that_the_source_has_no_more() -> None:
+    """One that was created again ends before what the target holds, and one that was deleted has no partition at all."""
+    source, target = (MemoryCluster(role, rules=Rules(open_by_default=True)) for role in ("source", "target"))
+    planned = []
+    for name in ("kept", "again", "gone"):
+        source.create(name), target.create(name)
+        planned.append(topic_plan(name, {0: 0}, source_topic_id=source.topics[name].topic_id))
+        for cluster in (source, target):
+            Producer(cluster).write(TP(name, 0), b"x")
+    plan = plan_of(Mirror(name="m", source="s", target="t"), *planned)
+    sides = MemoryAdmin(source), MemoryAdmin(target)
+    require_planned_topics(plan, sides[0])  # type: ignore[arg-type]
+    source.create("again")
+    del source.topics["gone"]
+    assert [lag.records for lag in measure(plan, *sides)] == [0, 0]  # type: ignore[arg-type]
+    with pytest.raises(TryAgain, match="m.*other topics than its plan: again was created again, gone was deleted"):
+        require_planned_topics(plan, sides[0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("looks", [1, 119, 120, 500, 20_000])
