@@ -45,8 +45,12 @@ from airflow_mirror.plan import ownership
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.acls import AclOptions, sync_acls
 from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.follower import GroupFollower
 from airflow_mirror.sync.groups import move_groups
 from airflow_mirror.sync.holding import may_set
+from airflow_mirror.sync.passes import Sides
+from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
 from tests.cutting_over import cut_over, go_back
@@ -304,6 +308,30 @@ def translate(w: World, name: str, **when: Any) -> Actor:
         permit = still_ours(on.target.ledger, PLAN, there, clock=on.clock.monotonic)
         report = move_groups(PLAN.mirror, PLAN.topics, here, there, lambda: None, permit, commit=True)
         return ", ".join(sorted({move.action for move in report.moves})) or "nothing"
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def follow_groups(w: World, name: str, **when: Any) -> Actor:
+    """What follows a mirror's groups beside its tail, which takes the lease: a pass every other second, by its right."""
+
+    def body() -> str:
+        on, s = w.platform(), w.s
+        side, until = on.target, s.now + _TAIL_S
+        token = side.take_lease(MIRROR.name)
+        s.clock.sleep(token.wait_s)
+        right, proof = WritePermit(lambda: token), lease.LeaseProof(side.log, token)
+        right._proof, proof._known = proof, lease.Confirmation(token, s.clock.monotonic)  # by virtual time
+        follower = GroupFollower(Sides(
+            plan=lambda: PLAN, mirror=MIRROR, source=on.source.admin, target=side.admin, ledger=side.ledger,
+            state=side.state(notes.prefix(MIRROR.name)), right=right, maps=None, take_in=lambda _: None, gone=dict,
+            moved=lambda *_: None,
+        ))  # type: ignore[arg-type]  # fmt: skip
+        while s.now < until:
+            with suppress(LeaseUnconfirmed):
+                follower.follow(round(s.clock.time() * 1000))
+            s.clock.sleep(_LOOK_EVERY_S)
+        return "stopped"
 
     return w.s.add(Actor(name, body, **when))
 

@@ -238,6 +238,14 @@ def translated(w: World) -> None:
     actors.translate(w, "Again", last=True)
 
 
+def followed(w: World) -> None:
+    """Groups follow by the lease of a tail; a cutover takes it; its application goes back behind the cut."""
+    actors.consumer(w, "C", "source", times=5, every_s=2.0, most=1, starts=1.0)
+    actors.follow_groups(w, "F")
+    actors.owner(w, "A", "r1", starts=9.0)
+    actors.application(w, "App", goes_back_to=1)
+
+
 def synced(w: World) -> None:
     """Tasks bring settings, and rules of readers, while a cutover is about to open, and are cleared behind it."""
     w.target.create_acls(*(rule(t, "READ", "ALLOW", "User:gone") for t in TOPICS))
@@ -321,6 +329,7 @@ SCENARIOS = (
     _scenario(topics, changing=("topic",)),
     _scenario(standalone, with_groups=True),
     _scenario(translated, with_groups=True, freezes=BESIDE),
+    _scenario(followed, with_groups=True),
     _scenario(synced, freezes=BESIDE, changing=("topic",)),
     _scenario(tail, changing=("log",)),
     _scenario(orphan, changing=("log",)),

@@ -23,6 +23,7 @@ from tests.driven.refused import Refused
 from tests.memory.asking import NOTHING, Ask, at_once, touching
 
 if TYPE_CHECKING:
+    from airflow_mirror.errors import MirrorError
     from airflow_mirror.wire.connection import Check
     from tests.driven.log import PartitionLog
     from tests.memory.cluster import MemoryCluster
@@ -224,6 +225,12 @@ class MemoryWire:
         return self._ask(what, delete, touching("log", *{tp.topic for tp in offsets}), effect=True, check=check)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def ask_each(
+        self, what: str, tps: Iterable[TopicPartition], ask: object, operation: str
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
+        """See WireCluster; of the offsets that followers ask for, and every leader answers."""
+        return {"log start": self.log_starts, "last stable offset": self.last_stable}[what](tps), {}
 
     def _each(
         self, what: str, tps: Iterable[TopicPartition], of: Callable[[PartitionLog], int]

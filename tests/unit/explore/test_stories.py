@@ -6,13 +6,17 @@ Who is overtaken, killed or frozen, and where, is said by named events; the inva
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.policy import lease_id
+from airflow_mirror.sync.write_permit import WritePermit
 from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
 from tests.explore.world import TPS
+
+if TYPE_CHECKING:
+    import pytest
 
 UP, OPEN = "target: decide fence/flow up", "target: decide fence/flow opened (r1.1), topic/orders, topic/payments"
 DENY = "source: create DENY WRITE on topic orders,payments"
@@ -229,3 +233,12 @@ def test_rule_that_comes_when_its_mirror_is_retired_is_named_and_removed() -> No
     outcome = sound(story("retired", ("A", DENY, 1, late())))
     assert outcome.scheduler.actor("RT2").result == "retired" and decided(outcome)[0] == "lifted"
     assert len(outcome.scheduler.actor("LU").result) == 2
+
+
+def test_follower_that_wakes_behind_an_opening_sets_no_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease was taken, and its application has gone back since; without its permit that would be found."""
+    asleep = ("F", "target: set readers at orders-0 to 10, payments-0 to 7", 1, freeze())
+    outcome = sound(story("followed", asleep))
+    assert end_of(outcome, "F") == "LeaseLost" and outcome.world.target.positions("readers")[TPS[0]].offset == 1
+    monkeypatch.setattr(WritePermit, "check", lambda _: None)
+    assert "a committed offset on an open target is nobody's but its readers'" in story("followed", asleep).broken

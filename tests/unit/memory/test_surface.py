@@ -23,10 +23,12 @@ from tests.memory.wire import MemoryWire
 PACKAGE = Path(airflow_mirror.__file__).parent
 # The code whose actors the explorer runs.
 CODE = [
-    *(file for name in ("cutover", "failover", "rollback") for file in sorted((PACKAGE / name).glob("*.py"))),
+    *sorted((PACKAGE / "cutover").rglob("*.py")),
     *(PACKAGE / name for name in (
         "plan/ledger_store.py", "plan/missing_acls.py", "plan/ownership.py", "sync/groups.py", "sync/lag.py",
         "sync/write_permit.py",
+        "plan/standing.py", "sync/acls.py", "sync/configs.py", "sync/holding.py", "sync/following/follower.py",
+        "sync/following/reading.py",
         "verify/partition.py", "copy/writer/lease.py", "jobs/runner/active.py",
     )),
 ]  # fmt: skip
