@@ -1,5 +1,7 @@
 """What is built is what works: ``python -m tests.dist`` builds wheel and sdist, checks them and tries the wheel.
 
+Both are built twice, and must be the same bytes: whoever has the commit can see that what was published comes from it.
+
 The wheel goes into an empty environment, beside nothing but Airflow and its Kafka and Spark providers. There the package
 must be consistent with what is installed, Airflow must list it as a provider, and unit and provider tests must pass:
 they run in a copy of the repository that has everything but the package.
@@ -8,9 +10,13 @@ they run in a copy of the repository that has everything but the package.
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -32,20 +38,46 @@ WANTED = (
 )  # fmt: skip
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a command, show it, and return what it printed; a failure ends the whole check."""
+def run(*command: str | Path, cwd: Path = ROOT, **more: str) -> str:
+    """Run a command, show it, and return what it printed; a failure ends the whole check. :param more: environment."""
     print("$", *command, flush=True)
-    done = subprocess.run([str(c) for c in command], cwd=cwd, stdout=subprocess.PIPE, text=True, check=False)
+    words, environment = [str(c) for c in command], os.environ | more
+    done = subprocess.run(words, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{done.stdout}\n{command[0]} ended with status {done.returncode}")
     return done.stdout
 
 
+def leveled(sdist: Path, epoch: int) -> None:
+    """Write an sdist anew with the time of the commit, no owner, and names in order; setuptools takes the machine's."""
+    with tarfile.open(sdist) as there:
+        members = [(one, there.extractfile(one)) for one in sorted(there.getmembers(), key=lambda one: one.name)]
+        whole = io.BytesIO()
+        with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as anew:
+            for one, content in members:
+                one.mtime, one.uid, one.gid, one.uname, one.gname, one.pax_headers = epoch, 0, 0, "", "", {}
+                one.mode = 0o755 if one.mode & 0o100 else 0o644
+                anew.addfile(one, content)
+    sdist.write_bytes(gzip.compress(whole.getvalue(), mtime=epoch))
+
+
+def build_into(folder: Path, epoch: int) -> list[Path]:
+    """Build both into an empty folder, as they were at the time of the commit: whoever builds it gets the same bytes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, SOURCE_DATE_EPOCH=str(epoch))
+    (sdist,) = folder.glob("*.tar.gz")
+    leveled(sdist, epoch)
+    return sorted(folder.iterdir())
+
+
 def build() -> Path:
-    """Build both, check their metadata and contents, and return the wheel."""
-    shutil.rmtree(DIST, ignore_errors=True)
-    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT)
-    built = sorted(DIST.iterdir())
+    """Build both twice, check that they are the same, their metadata and contents, and return the wheel."""
+    epoch = int(run("git", "log", "-1", "--format=%ct"))
+    built = build_into(DIST, epoch)
+    with tempfile.TemporaryDirectory(prefix="airflow-mirror-again-") as again:
+        for one, other in zip(built, build_into(Path(again) / "dist", epoch), strict=True):
+            if one.read_bytes() != other.read_bytes():
+                raise SystemExit(f"{one.name}: two builds of one commit differ")
     run(sys.executable, "-m", "twine", "check", "--strict", *built)
     (wheel,) = (path for path in built if path.suffix == ".whl")
     names = set(zipfile.ZipFile(wheel).namelist())
