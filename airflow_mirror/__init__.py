@@ -5,4 +5,4 @@ Nothing is imported here: Spark executors that have no Airflow import this packa
 
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

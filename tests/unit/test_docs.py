@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror import __version__
 from airflow_mirror.console.main import main
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.cutover.steps import STEPS
@@ -197,6 +198,10 @@ def test_every_dependency_is_explained_and_no_other() -> None:
     wanted = {name for part in lists for name in re.findall(r"^([A-Za-z][\w-]*)", part.strip(), re.MULTILINE)}
     cells = [cell for cell in first_cells(text("docs/dependencies.md")) if cell not in ("package", "---")]
     assert {name for cell in cells for name in cell.split(", ")} == wanted
+
+
+def test_changelog_begins_with_the_version_of_the_package() -> None:
+    assert re.findall(r"^## (.+)$", text("CHANGELOG.md"), re.MULTILINE)[0] == __version__
 
 
 def test_every_part_of_the_tests_is_documented() -> None:
