@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -21,10 +22,13 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.wire.codec import LZ4, NONE
 from sandbox import Cluster
 from sandbox.process import Child
+from tests.faults import ProxiedCluster
 from tests.integration.copying import abort_transaction, config, create, ends, read, wait_until, write
 from tests.integration.mirrormaker_once import running, settings_of, stop, write_file
+from tests.integration.raw_batches import stored
 
 pytestmark = pytest.mark.parity
 
@@ -66,6 +70,8 @@ def world(source_cluster: Cluster, target_cluster: Cluster, tmp_path_factory: py
     for topic, partitions in (("plain", 3), ("aborted", 1), ("trimmed", 1), ("filled", 1), ("narrow", 3), ("gone", 1)):
         create(source_cluster, f"{name}-{topic}", partitions)
         write(source_cluster, f"{name}-{topic}", 100, seed=partitions)
+    create(source_cluster, f"{name}-packed")
+    write(source_cluster, f"{name}-packed", 30, seed=6, codec="lz4")
     create(source_cluster, f"{name}-brokers-time", message_timestamp_type="LogAppendTime")
     write(source_cluster, f"{name}-brokers-time", 20, seed=5)
     abort_transaction(source_cluster, f"{name}-aborted")
@@ -97,6 +103,13 @@ def test_every_record_gets_a_new_offset_and_keeps_what_readers_see(world: World)
     assert [row[1:] for row in here] == [row[1:] for row in there]
     world.arrives("trimmed", 40)
     assert [row[0] for row in read(world.target, world.there_of("trimmed"))] == [*range(40)]
+
+
+def test_batches_are_compressed_anew_as_its_producer_says(world: World) -> None:
+    world.arrives("packed", 30)
+    sides = ((world.source, f"{world.name}-packed"), (world.target, world.there_of("packed")))
+    codecs = [{one.header.codec for one in stored(side, topic) if one.header} for side, topic in sides]
+    assert codecs == [{LZ4}, {NONE}]
 
 
 def test_timestamps_are_those_that_the_sources_brokers_have_set(world: World) -> None:
@@ -245,3 +258,70 @@ def test_killed_it_sends_again_what_it_has_not_committed(
             wait_until(lambda: copied(301), "it copies again", WAIT_S, 0.5)
             stop(child)
     assert len({json.dumps([str(part) for part in row[1:]]) for row in read(target_cluster, name)}) <= 300
+
+
+def test_offsets_shift_by_markers_and_a_lost_position_or_a_new_topic_is_no_error(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """With read_committed. In a topic that was created again its position is the old one."""
+    cut, again = f"{topic_name}-cut", f"{topic_name}-again"
+    for topic in (cut, again):
+        create(source_cluster, topic)
+        write(source_cluster, topic, 100, seed=1)
+    abort_transaction(source_cluster, cut)
+    write(source_cluster, cut, 50, seed=2)
+    settings = settings_of("I", f"{topic_name}-.*", source_cluster, target_cluster, "J")
+    file = write_file(settings | {"I.consumer.isolation.level": "read_committed"}, tmp_path)
+
+    def copied(topic: str, least: int) -> None:
+        wait_until(
+            lambda: f"I.{topic}" in there.topics([f"I.{topic}"]) and ends(target_cluster, f"I.{topic}")[0][2] >= least,
+            f"{least} records of {topic} arrive", WAIT_S, 0.5,
+        )  # fmt: skip
+
+    with ClusterAdmin(config(source_cluster)) as here, ClusterAdmin(config(target_cluster)) as there:
+        with running(file) as child:
+            copied(cut, 150)
+            copied(again, 100)
+            stop(child)
+        assert [row[0] for row in read(target_cluster, f"I.{cut}")] == [*range(150)]
+        assert ends(source_cluster, cut)[0][2] == 154, "three aborted records and their marker"
+        write(source_cluster, cut, 50, seed=3)
+        here.delete_records({TopicPartition(cut, 0): 194}, unfenced)
+        here.delete_topics([again], unfenced)
+        wait_until(lambda: again not in here.topic_names(), "it is gone")
+        create(source_cluster, again)
+        write(source_cluster, again, 150, seed=4)
+        with running(file) as child:
+            copied(cut, 160)
+            copied(again, 150)
+            time.sleep(5)
+            assert child.alive()
+            stop(child)
+    assert ends(target_cluster, f"I.{cut}")[0][2] == 160, "forty records are missing"
+    assert ends(target_cluster, f"I.{again}")[0][2] == 150, "the first hundred of the new topic are missing"
+
+
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_a_cluster_that_is_away_at_the_start_is_waited_for(
+    away: str, source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """Longer than a call of its clients may take."""
+    log, name = tmp_path / "mirrormaker.log", f"K.{topic_name}"
+    with ProxiedCluster("away", ready_timeout_s=180) as proxied:
+        source, target = (proxied, target_cluster) if away == "source" else (source_cluster, proxied)
+        create(source, topic_name)
+        write(source, topic_name, 20, seed=1)
+        there, proxied.proxy.upstream = proxied.proxy.upstream, ("127.0.0.1", 1)
+        proxied.proxy.cut()
+        with running(write_file(settings_of("K", topic_name, source, target, "L"), tmp_path)) as child:
+            lost = re.compile("could not be established|disconnected|terminated")
+            wait_until(lambda: lost.search(log.read_text()) is not None, "it finds nobody", WAIT_S, 0.5)
+            time.sleep(70)
+            assert child.alive()
+            proxied.proxy.upstream = there
+            with ClusterAdmin(config(target)) as admin:
+                wait_until(
+                    lambda: name in admin.topics([name]) and ends(target, name)[0][2] >= 20,
+                    f"its records arrive: {log.read_text()[-2000:]}", WAIT_S, 1,
+                )  # fmt: skip

@@ -24,6 +24,96 @@ ASKED = (
 )  # fmt: skip
 
 
+SAID = "integration/test_said_of_mirrormaker.py::"
+# What a test asks of a real MirrorMaker 2, or of its classes: words of the row, by the test.
+ASKED_OF_MM2 = {
+    SAID + "test_a_cluster_that_is_away_at_the_start_is_waited_for": ["a cluster that is away at the start"],
+    SAID + "test_killed_it_sends_again_what_it_has_not_committed": [
+        "at least once: positions",
+        "a kill needs somebody",
+    ],
+    SAID + "test_aborted_records_are_copied_as_if_they_were_committed": [
+        "records of aborted transactions",
+    ],
+    SAID + "test_offsets_shift_by_markers_and_a_lost_position_or_a_new_topic_is_no_error": [
+        "offsets shift by each marker",
+        "a position outside of the source's log",
+        "was deleted and created again",
+    ],
+    SAID + "test_every_record_gets_a_new_offset_and_keeps_what_readers_see": [
+        "every record gets a new offset",
+        "names get the source's alias",
+        "key, value and nulls stay",
+        "`auto.offset.reset` is `earliest`",
+    ],
+    SAID + "test_a_record_above_max_request_size_ends_its_task": [
+        "a record that the target refuses",
+        "a record above `max.request.size`",
+    ],
+    SAID + "test_two_flows_with_unchanged_names_copy_in_a_circle": [
+        "SIGTERM ends the process cleanly",
+        "loops are found by the names",
+    ],
+    "integration/test_java_files.py::test_mirrormaker_makes_of_a_file_what_is_recorded": [
+        "a flow is copied only if",
+    ],
+    SAID + "test_new_topics_and_partitions_are_found_at_its_interval": [
+        "a new topic is found after",
+        "partitions that the source gets",
+    ],
+    SAID + "test_a_topic_that_is_there_is_filled_whatever_it_holds_and_grown_whoever_made_it": [
+        "is filled, whatever it holds",
+        "is grown, whoever made it",
+    ],
+    SAID + "test_deleted_records_and_topics_stay_on_the_target": [
+        "a topic that is deleted on the source",
+    ],
+    SAID + "test_what_the_owner_of_the_target_sets_is_set_back_and_retention_is_the_sources": [
+        "the target's own retention deletes",
+        "settings are set again",
+    ],
+    SAID + "test_too_few_brokers_for_two_replicas_are_an_error_in_its_log": [
+        "remote topics have 2 replicas",
+    ],
+    SAID + "test_timestamps_are_those_that_the_sources_brokers_have_set": [
+        "timestamps stay, as",
+    ],
+    SAID + "test_batches_are_compressed_anew_as_its_producer_says": [
+        "the producer compresses anew",
+    ],
+    "unit/compat/test_keys.py::test_an_absent_key_has_mirrormakers_default": [
+        "eight settings are excluded",
+    ],
+    SAID + "test_without_an_authorizer_acls_are_left_out_with_a_line_in_its_log": [
+        "without an authorizer",
+    ],
+    "integration/test_java_files.py::test_stores_of_keytool_are_read": [
+        "keys and certificates in PKCS12",
+        "keys and certificates in JKS",
+    ],
+    SAID + "test_a_key_that_nobody_knows_is_dropped_without_an_error": [
+        "a key that nobody knows",
+    ],
+    SAID + "test_groups_do_not_move_unless_they_are_asked_to": [
+        "`sync.group.offsets.enabled` is false",
+    ],
+    "integration/parity/test_side_by_side.py::test_the_same_records_and_no_group_reads_anything_again": [
+        "positions are translated from samples",
+    ],
+    SAID + "test_it_writes_to_the_source_and_keeps_topics_of_its_own_on_the_target": [
+        "heartbeats, checkpoints and offset-syncs, which",
+        "offset-syncs and heartbeats are written",
+    ],
+    "integration/test_adopt_mirrormaker.py::test_killed_and_started_again_it_is_taken_over_exactly": [
+        "that it has half filled",
+    ],
+    "integration/test_java_files.py::test_every_metric_of_connect_is_one_that_the_page_must_have": [
+        "MBeans and counters",
+        "no lag in records",
+    ],
+}
+
+
 def rows() -> list[list[str]]:
     lines = [line for line in PAGE.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
@@ -66,3 +156,13 @@ def test_a_key_that_is_not_kept_is_told_as_the_tables_of_keys_do() -> None:
 @pytest.mark.parametrize("word", ASKED)
 def test_what_people_ask_about_has_a_row(word: str) -> None:
     assert any(word in row[1] for row in ROWS)
+
+
+def test_a_row_about_mirrormaker_2_is_asked_of_it_or_says_that_it_is_not() -> None:
+    for row in (row for row in ROWS if "MM2" in row[0]):
+        asked = any(words in row[1] for some in ASKED_OF_MM2.values() for words in some)
+        assert row[1].endswith(" °") is not asked, row[1]
+    for test, some in ASKED_OF_MM2.items():
+        file, _, name = test.partition("::")
+        assert name in names_of(ROOT / "tests" / file), test
+        assert [words for words in some if words not in PAGE] == []
