@@ -196,6 +196,8 @@ class OpenDrillOperator(_DrillOperator):
             Ledger(target).begin()
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
+                if drill.missed is not None:  # the run was cleared after its clean-up
+                    drill.begin_again(int(time.time() * 1000))
                 drill.topics.append(topic)
                 drill.source_id = source_id
                 drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)

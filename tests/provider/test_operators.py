@@ -1340,6 +1340,27 @@ def test_a_drill_is_judged_after_its_clean_up(
     assert cleaned == ["drill-1"] and drill.topics == [] and drill.missed
 
 
+@pytest.mark.usefixtures("connections", "home", "cleaned")
+def test_cleared_run_is_not_judged_by_what_it_measured_before(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends it on its second way: figures of the first one would say that it met its objectives."""
+    drills = {**mirror, "topics": ["drill-1"]}
+    empty = SimpleNamespace(
+        role="source", cluster_id=lambda: "A", topics=lambda _: {}, broker_count=lambda: 1, create_topics=lambda _: None
+    )
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((empty, empty)))
+    rows = [{"fault": "kill_tail", "at_ms": 1, "noticed_s": 2.0, "how": "tail: lost"}]
+    before = Drill(run="manual__1", at_ms=7, figures=GOOD, wanted=WANTED, failback=BACK, rehearsal=rows, missed=[])
+    note(state, before)
+    OpenDrillOperator(task_id="t", mirror=drills, rehearse=["kill_tail"]).execute(context)
+    OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1.faults"]}).execute(context)
+    (drill,) = Drills(state, "m").all()
+    assert drill.at_ms > 7 and drill.missed is None and drill.topics == ["drill-1", "drill-1.faults"]
+    with pytest.raises(AirflowFailException, match="nothing was measured(.|\n)*no failback(.|\n)*it was not injected"):
+        CleanUpDrillOperator(task_id="t", mirror=drills).execute(context)
+
+
 @pytest.mark.usefixtures("connections")
 @pytest.mark.parametrize("wanted", ["True", "False"])
 def test_way_back_is_kept_and_can_be_left_out(

@@ -45,6 +45,11 @@ class Drill:
     rehearsal: list[dict[str, Any]] = field(default_factory=list)
     missed: list[str] | None = None
 
+    def begin_again(self, at_ms: int) -> None:
+        """Forget what a judged try of the run has found: it says nothing about this one, which has looked at groups."""
+        self.at_ms, self.missed = at_ms, None
+        self.figures, self.failback, self.rehearsal = {}, {}, []
+
     @property
     def outcome(self) -> str:
         """What became of it, for people."""
