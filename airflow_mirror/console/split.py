@@ -63,9 +63,9 @@ def _run(arguments: argparse.Namespace) -> None:
     old, name = arguments.mirror, arguments.to
     with ClusterAdmin(config_of(arguments.source, "source")) as source, target_of(arguments) as target:
         ledger = Ledger(target)
-        part, rest, groups = _parts(arguments, source, target, ledger)
+        part, rest, whole, groups = _parts(arguments, source, target, ledger)
         split = Split(
-            mirror=old, part=part, rest=rest, topic_ids=target_ids(part, target), ledger=ledger,
+            mirror=old, part=part, rest=rest, whole=whole, topic_ids=target_ids(part, target), ledger=ledger,
             state=state_of(target, *keys_of(old), *keys_of(name)),
             plans=state_of(target, PLAN.below(name), keys_only=True),
             old_plans=state_of(target, PLAN.below(old), keys_only=True),
@@ -80,8 +80,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _parts(
     arguments: argparse.Namespace, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger
-) -> tuple[Plan, Plan | None, Sequence[str]]:
-    """Return the new mirror's first plan, the old one's without its topics, and the groups that read these.
+) -> tuple[Plan, Plan | None, str, Sequence[str]]:
+    """Return the new mirror's first plan, the old one's without its topics and by its hash, and the groups of these.
 
     :raises InputError: there is no such mirror, or the topics can't be parted from its others.
     """
@@ -101,7 +101,7 @@ def _parts(
     # The old mirror may have another plan by now, without them.
     goes_on = begun is not None and {t.source_topic for t in begun.topics} == set(topics)
     part = begun if begun is not None and goes_on else part_of(whole, topics, arguments.to)
-    return part, rest_of(whole, part), groups
+    return part, rest_of(whole, part), whole.hash, groups
 
 
 def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> Plan | None:

@@ -19,7 +19,7 @@ from functools import partial
 
 from airflow_mirror.common.patterns import exact
 from airflow_mirror.copy.ranges import IDENTICAL
-from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
+from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TryAgain
 from airflow_mirror.extras.readiness.waves import waves
 from airflow_mirror.jobs.decommission import Step
 from airflow_mirror.jobs.runner.active import with_plan
@@ -126,7 +126,7 @@ class Split:
     """Topics that pass from one mirror to another.
 
     :param mirror: name of the old one. :param part: the plan of the new one; see :func:`part_of`.
-    :param rest: of the old one, from then on; see :func:`rest_of`.
+    :param rest: of the old one, from then on; see :func:`rest_of`. :param whole: hash of its plan that this was made of.
     :param topic_ids: of the target topics, as they are now.
     :param state: of what begins with :func:`keys_of` either mirror. :param plans: with the new one's plans;
         ``old_plans``: with the old one's.
@@ -136,6 +136,7 @@ class Split:
     mirror: str
     part: Plan
     rest: Plan | None
+    whole: str
     topic_ids: Mapping[str, str]
     ledger: Decisions
     state: State
@@ -188,8 +189,19 @@ class Split:
             yield Step("rest", [left], partial(ledger_store.keep, rest, self.old_plans, self.ledger, also=self._tail_had))
 
     def _tail_had(self, values: Values) -> Values:
-        """Return what decides that the old mirror's tail, which has ended, had the rest for its plan."""
+        """Return what decides that the old mirror's tail, which has ended, had the rest for its plan.
+
+        :raises TryAgain: it was planned anew meanwhile, as who starts its tail does.
+        """
         assert self.rest is not None
+        # Its writing was waited for since that plan was read. A tail that began by a later one would be failed over, and
+        # cut over, by a plan that lacks what it has found since.
+        if ledger_store.last_hash(values, self.mirror) != self.whole:
+            raise TryAgain(
+                f"mirror {self.mirror!r} was planned anew while topics passed on to mirror {self.part.mirror.name!r}",
+                "they have passed on; that plan, and a tail that was started by it, were left as they are",
+                "Exclude the topics from its Mirror, if that plan has them, and plan again.",
+            )
         return with_plan(values, self.mirror, self.rest.hash)
 
     def _passing(self) -> dict[str, ownership.Owned]:

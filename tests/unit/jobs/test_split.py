@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import InputError, InvalidField, MirrorCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.errors import InputError, InvalidField, MirrorCutOver, TopicsOwned, TopicsShared, TryAgain
 from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
 from airflow_mirror.ledger.decisions import Values
@@ -74,7 +74,8 @@ class World:
         whole = ledger_store.plan_in(self.state.read(), "all", str(ledger_store.last_hash(self.ledger.values(), "all")))
         part = part or part_of(WHOLE, ["or.ders", "pay"], "wave")
         given: dict[str, Any] = {
-            "mirror": "all", "part": part, "rest": rest_of(whole, part), "ledger": self.ledger, "state": self.state,
+            "mirror": "all", "part": part, "rest": rest_of(whole, part), "whole": whole.hash,
+            "ledger": self.ledger, "state": self.state,
             "topic_ids": {t.target_topic: f"id {t.target_topic}" for t in part.topics},
             "plans": self.state, "old_plans": self.state, "end_writing": self.end_writing,
         }  # fmt: skip
@@ -163,6 +164,25 @@ def test_writing_ends_before_the_notes_are_read(world: World) -> None:
     for step in world.split(end_writing=ends).steps():
         step.do()
     assert world.of("wave")["proof/wave/dc1.or.ders"] == b"noted at the last moment"
+
+
+def test_tail_that_is_started_without_the_topics_meanwhile_keeps_its_plan(world: World) -> None:
+    """While the old one's writing is waited for: failed over by the rest, what the tail has found since would be lost."""
+    mirror = replace(WHOLE.mirror, exclude_topics=("x", r"or\.ders", "pay"))
+    found = topic_plan("new", {0: 0}, target_topic="dc1.new", source_topic_id="id-new")
+    newer = replace(WHOLE, mirror=mirror, topics=(WHOLE.topics[2], found), positions={})
+    tail = replace(world.tail, plan=newer.hash)
+
+    def started() -> None:
+        ledger_store.keep(newer, world.state, world.ledger)
+        world.ledger.decide(lambda _: {"active/all": tail.value()})
+
+    with pytest.raises(TryAgain, match="planned anew while topics passed on to mirror 'wave'"):
+        for step in world.split(end_writing=started).steps():
+            step.do()
+    assert ledger_store.last_hash(world.ledger.values(), "all") == newer.hash
+    assert active_tail(world.ledger.values(), "all") == tail
+    assert {owned_topics(world.ledger)[topic].mirror for topic in MOVED} == {"wave"}
 
 
 def test_the_part_selects_its_topics_and_goes_on_where_the_whole_was() -> None:
