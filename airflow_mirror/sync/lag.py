@@ -143,6 +143,10 @@ class CatchUp:
             )
         return self._good >= self.samples
 
+    def interrupted(self) -> None:
+        """Begin to count again: a look failed, so the next good one is not in a row with those before."""
+        self._good = 0
+
 
 class Course:
     """Samples over time, of which few stay however long it takes: where there are many, every other one goes.

@@ -76,6 +76,7 @@ class CatchUpTrigger(BaseTrigger):
                     failures += 1
                     if failures >= _TRIES:
                         raise
+                    judge.interrupted()
                     done, found = False, {}
                 self.log.info("%s", found)
                 tell_lag(mirror.name, found)

@@ -174,6 +174,16 @@ def test_trigger_forgives_a_few_broken_looks_but_not_five(
     assert not isinstance(caught.value, AirflowFailException)
 
 
+def test_good_looks_around_a_broken_one_are_not_in_a_row(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
+    down = ClusterUnreachable("source", "x:1", "refused")
+    kwargs = {"max_lag_records": 0, "samples": 2, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
+    lags += [0, down, 0, 40, 0, 0]
+    (event,) = events(CatchUpTrigger(mirror, PLAN, **kwargs))
+    assert [row["lag"] for row in event["lag"]["course"]] == [0, 0, 40, 0, 0]
+
+
 def test_without_a_tail_it_says_how_to_start_one(
     lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
