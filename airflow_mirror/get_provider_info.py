@@ -14,7 +14,7 @@ def _modules(*names: str) -> list[dict[str, Any]]:
 def _option(description: str, kind: str, default: str | None, example: str | None) -> dict[str, Any]:
     return {
         "description": description,
-        "version_added": "0.1.0",
+        "version_added": "0.2.0",
         "type": kind,
         "example": example,
         "default": default,
