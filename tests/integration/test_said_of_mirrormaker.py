@@ -23,6 +23,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.codec import LZ4, NONE
+from benchmarks import mirrormaker
 from sandbox import Cluster
 from sandbox.process import Child
 from tests.faults import ProxiedCluster
@@ -302,26 +303,31 @@ def test_offsets_shift_by_markers_and_a_lost_position_or_a_new_topic_is_no_error
     assert ends(target_cluster, f"I.{again}")[0][2] == 150, "the first hundred of the new topic are missing"
 
 
-@pytest.mark.parametrize("away", ["source", "target"])
-def test_a_cluster_that_is_away_at_the_start_is_waited_for(
-    away: str, source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+def test_a_source_that_is_away_at_the_start_is_waited_for(
+    target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Longer than a call of its clients may take."""
     log, name = tmp_path / "mirrormaker.log", f"K.{topic_name}"
     with ProxiedCluster("away", ready_timeout_s=180) as proxied:
-        source, target = (proxied, target_cluster) if away == "source" else (source_cluster, proxied)
-        create(source, topic_name)
-        write(source, topic_name, 20, seed=1)
+        create(proxied, topic_name)
+        write(proxied, topic_name, 20, seed=1)
         there, proxied.proxy.upstream = proxied.proxy.upstream, ("127.0.0.1", 1)
         proxied.proxy.cut()
-        with running(write_file(settings_of("K", topic_name, source, target, "L"), tmp_path)) as child:
+        with running(write_file(settings_of("K", topic_name, proxied, target_cluster, "L"), tmp_path)) as child:
             lost = re.compile("could not be established|disconnected|terminated")
             wait_until(lambda: lost.search(log.read_text()) is not None, "it finds nobody", WAIT_S, 0.5)
             time.sleep(70)
             assert child.alive()
             proxied.proxy.upstream = there
-            with ClusterAdmin(config(target)) as admin:
+            with ClusterAdmin(config(target_cluster)) as admin:
                 wait_until(
-                    lambda: name in admin.topics([name]) and ends(target, name)[0][2] >= 20,
+                    lambda: name in admin.topics([name]) and ends(target_cluster, name)[0][2] >= 20,
                     f"its records arrive: {log.read_text()[-2000:]}", WAIT_S, 1,
                 )  # fmt: skip
+
+
+def test_a_target_that_is_away_at_the_start_for_more_than_a_minute_ends_it(tmp_path: Path) -> None:
+    nobody = {"bootstrap.servers": "127.0.0.1:1"}
+    with running(write_file(mirrormaker.settings("M", "x", nobody, nobody, (1, 1), "N"), tmp_path)) as child:
+        wait_until(lambda: not child.alive(), "it has ended", WAIT_S, 0.5)
+    assert "Failed to connect to and describe Kafka cluster" in (tmp_path / "mirrormaker.log").read_text()

@@ -27,7 +27,10 @@ ASKED = (
 SAID = "integration/test_said_of_mirrormaker.py::"
 # What a test asks of a real MirrorMaker 2, or of its classes: words of the row, by the test.
 ASKED_OF_MM2 = {
-    SAID + "test_a_cluster_that_is_away_at_the_start_is_waited_for": ["a cluster that is away at the start"],
+    SAID + "test_a_source_that_is_away_at_the_start_is_waited_for": ["a cluster that is away at the start"],
+    SAID + "test_a_target_that_is_away_at_the_start_for_more_than_a_minute_ends_it": [
+        "a cluster that is away at the start"
+    ],
     SAID + "test_killed_it_sends_again_what_it_has_not_committed": [
         "at least once: positions",
         "a kill needs somebody",
