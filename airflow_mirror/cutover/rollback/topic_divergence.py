@@ -76,7 +76,9 @@ def classify_divergence(
         found[name] = TopicDivergence(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus)
     same = [t for t in plan.topics if found[t.source_topic].verdict == DELTA]
     if same and level is not None:
-        compared = replace(plan, topics=tuple(replace(t, partitions=len(tps[t.source_topic])) for t in same))
+        # One that was added there is empty, or its topic had diverged; the target may have none of that number.
+        both = (replace(t, partitions=min(t.partitions, len(tps[t.source_topic]))) for t in same)
+        compared = replace(plan, topics=tuple(both))
         # Read in full on both sides: what was proven before the source died says nothing about the disks that came
         # back.
         for one in verify_rest(compared, source.config, target.config, level=level)(ends):

@@ -114,10 +114,26 @@ def created_again_with_records(world: World) -> None:
     Writer(world.logs[0]).plain(1)
 
 
+def more_partitions(world: World) -> None:
+    """The target has none of that number, and is not asked for it."""
+    topic = world.old_cluster.topics["t"]
+    added = TopicPartition("t", PARTITIONS)
+    topic.logs.append(PartitionLog(added, topic.logs[0].config, world.old_cluster.clock, world.old_cluster.release))
+    topic.leaders[added.partition] = topic.leaders[0]
+    world.source.close()
+
+
+def more_partitions_with_records(world: World) -> None:
+    more_partitions(world)
+    Writer(world.logs[PARTITIONS]).plain(2)
+
+
 @pytest.mark.parametrize(
     ("happens", "verdict", "surplus"),
     [
         (lambda _: None, "delta", []),
+        (more_partitions, "delta", []),
+        (more_partitions_with_records, "diverged", [(2, 0, 2)]),
         (lost_its_tail, "delta", []),
         (more, "diverged", [(1, 14, 17)]),
         (more_that_was_deleted, "diverged", [(1, 17, 17)]),
