@@ -119,7 +119,16 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
         # More topics than a record holds: the one that died had opened the first of them, and no job may write to any.
         decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
+
+    # A rollback, or a way back that was armed, has turned the direction since: groups and settings are their owners'
+    # then. The lease says nothing here, a failover keeps none.
+    def ours() -> None:
+        if direction(ledger.values(), mirror) != decided:
+            raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
+
     record = Record(state, mirror, decided.attempt)
+    # A later failover's cut is among the others, and nobody could find it again: this call may have slept for days.
+    ours()
     # Behind the decision alone: before it the cut of the one that wins could be removed by one that loses.
     record.forget_others()
     # What was lost is read from the cut, not found anew: applications write by now.
@@ -127,12 +136,6 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
     # waits.
     report.returned = record.returned()
-
-    # A rollback, or a way back that was armed, has turned the direction since: groups and settings are their owners'
-    # then. The lease says nothing here, a failover keeps none.
-    def ours() -> None:
-        if direction(ledger.values(), mirror) != decided:
-            raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
 
     permit = recently(ours, on.clock.monotonic)
     # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
-from airflow_mirror.cutover.failover import check, run
-from airflow_mirror.cutover.failover.record import STEPS, Record
+from airflow_mirror.cutover.failover import check, decision, run
+from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
 from airflow_mirror.errors import (
     CutoverRunning,
     InputError,
@@ -96,6 +96,24 @@ def test_a_finished_failover_changes_nothing_any_more(world: World) -> None:
     again = world.fail_over()
     assert world.effects.log == [] and again.steps == first.steps and again.lost == first.lost
     assert again.lines() == first.lines()
+
+
+def test_call_that_slept_leaves_a_later_failovers_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source had returned, applications with it, and was lost again: where that copy ended nobody could find."""
+    first = world.fail_over()
+    later = replace(first.direction, generation=9, attempt="later")
+    promote = decision.promote
+
+    def sleeps(*given: Any, **more: Any) -> Direction:
+        found = promote(*given, **more)
+        Record(Part(world.state, ("failover/m/",)), "m", "later").write_cut(Cut(at_ms=9, offsets={A0: 9}, lost={}))
+        world.ledger().decide(lambda _: turn("m", later))
+        return found
+
+    monkeypatch.setattr(run, "promote", sleeps)
+    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+        world.fail_over()
+    assert Record(Part(world.state, ("failover/m/",)), "m", "later").cut().offsets == {A0: 9}
 
 
 @pytest.mark.parametrize("unseen_s", [0.0, 29.0, None])
