@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
 from sandbox import Cluster
+from tests.integration import plain
 from tests.integration.copying import (
     config,
     create,
@@ -104,6 +106,27 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     assert "the target none of them yet" in run("verify", status=1)
     assert ends(target_cluster, topic_name)[0] == (0, 0, 0)
     assert target.group_offsets(f"airflow-mirror:{topic_name}:starts") == {}
+
+
+def test_target_that_others_have_written_to_is_not_equal(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """Up to the source's end it is; what lies behind is nobody's copy, and applications would read it."""
+    sides, log = properties_of(tmp_path, source_cluster, target_cluster), tmp_path / "job.log"
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 10, 1)
+    assert plain.copy(*sides, "--include", topic_name, "--name", topic_name, "--no-probe", log=log) == 0, log.read_text()
+
+    def verify(level: str) -> tuple[int, str]:
+        command = plain.command("verify", *sides, "--mirror", topic_name, "--level", level)
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    assert verify("batches")[0] == 0
+    write(target_cluster, topic_name, 3, 2)
+    for level in ("batches", "offsets"):
+        status, said = verify(level)
+        assert status == 1 and f"{topic_name}-0: the target's log ends at 13, the source's at 10" in said
 
 
 @pytest.mark.spark

@@ -11,14 +11,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.errors import InputError, TryAgain, VerificationFailed
+from airflow_mirror.errors import InputError, LedgerMissing, TryAgain, VerificationFailed
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.by_hand import plan_to_verify
@@ -30,8 +30,9 @@ from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
-from airflow_mirror.plan.ownership import target_ids
+from airflow_mirror.plan.ownership import active_topics, target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.proof import Proofs
@@ -111,6 +112,10 @@ def verify(
         ends = _reached(request, job, ranges)
     with ClusterAdmin(load(request.target, "target")) as admin:
         ids = target_ids(job.plan, admin)
+        ours = set[str]()
+        if request.plan and not request.end:
+            with suppress(LedgerMissing):
+                ours = active_topics(Ledger(admin), job.plan, admin)
         configs = admin.topic_configs(ids)
         if request.only_new:
             proofs = Proofs.on(admin, mirror.name)
@@ -121,13 +126,16 @@ def verify(
         pairs = [[pair(r.source, starts[r.source], ends[r.source]) for r in part] for part in deal(ranges, tasks, ends)]
         verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
     summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
+    with WireCluster(load(request.source, "source")) as source, WireCluster(load(request.target, "target")) as target:
+        beyond = longer(ranges, source, target, ours)
+    summary["differences"] += beyond
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     summary |= {"open_transactions": list(behind.values())} if behind else {}
     if summary["differences"]:
         if asks_another:
             status.update("reading what differs with another client")
-            summary["differences"] = _looked_at_again(verdicts, request, mirror.isolation)
+            summary["differences"] = [*_looked_at_again(verdicts, request, mirror.isolation), *beyond]
         return summary, VerificationFailed(summary["differences"])
     if asks_another:
         status.update("reading records sampled at random")
@@ -241,6 +249,23 @@ def _reached(request: VerifyRequest, job: CopyJob, ranges: Sequence[CopyRange]) 
         by_map = maps.positions() if maps else {}
     reached = {r.source: by_map.get(r.source, r.start_offset) if r.is_mapped else stable[r.target] for r in ranges}
     return {r.source: min(reached[r.source], r.end_offset or 0) for r in ranges}
+
+
+def longer(ranges: Sequence[CopyRange], source: WireCluster, target: WireCluster, ours: Collection[str]) -> list[str]:
+    """Return a line for each partition of which the target has more than the source: up to the source's end, which is
+    all that is compared, both may be equal all the same.
+
+    :param ours: target topics to which nobody but the mirror may write. Those with mapped offsets are left out.
+    """
+    routes = {r.source: r.target for r in ranges if not r.is_mapped and r.target_topic in ours}
+    there = target.last_stable(list(routes.values()))
+    here = source.log_ends(routes)  # last: a copy that runs is never ahead of it
+    return [
+        f"{tp}: the target's log ends at {there[on_target]:,}, the source's at {here[tp]:,}: somebody else has written "
+        "to the target, or the source has lost records, or its topic was created again"
+        for tp, on_target in sorted(routes.items())
+        if there[on_target] > here[tp]
+    ]
 
 
 def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import pytest
 
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.driver.verify import longer
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import FetchedPartition
 from airflow_mirror.wire.single import fetch_one
@@ -53,6 +55,23 @@ def compared(
         return verdict
 
     yield compare
+
+
+def test_target_that_is_longer_than_its_source_is_not_equal(source: DrivenCluster, target: DrivenCluster) -> None:
+    """Up to the source's end, where a comparison ends, it is."""
+    for topic in ("t", "opened", "mapped"):
+        (here,), (_,) = source.create(topic).logs, target.create(topic).logs
+        Writer(here).plain(BATCH)
+    ranges = [*ranges_of(source, "t"), *ranges_of(source, "opened"), *ranges_of(source, "mapped", MAPPED)]
+    assert set(errors(copy(source, target, ranges)).values()) == {None}
+    with WireCluster(source.config) as old, WireCluster(target.config) as new:
+        assert longer(ranges, old, new, {"t", "opened", "mapped"}) == []
+        for topic in ("t", "opened", "mapped"):
+            Writer(target.topics[topic].logs[0]).plain(2)
+        (line,) = longer(ranges, old, new, {"t", "mapped"})
+        assert line.startswith("t-0: the target's log ends at 7, the source's at 5: somebody else has written")
+    pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=BATCH)
+    assert compare_partitions([pair], source.config, target.config)[0].equal, "what is compared is"
 
 
 def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:
