@@ -122,13 +122,13 @@ def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: Cutover
     """
     to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
     wave = Wave(topics=tuple(t.source_topic for t in plan.topics), ties={})
-    every, offsets = ask_groups(to, source)
+    hidden = list[str]()
+    every, offsets = ask_groups(to, source, hidden)
     reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
     known = [one for one in groups(every, (), reads, [wave]) if one.topics]
     who = to.ask("clients of groups", lambda: members_of(source.config, [one.name for one in known if one.alive])) or {}
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(plan.routes))
     # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
-    hidden = list[str]()
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     wrote = producers(states or {}, ids, [wave])
     opened_ms = opened_at(report)

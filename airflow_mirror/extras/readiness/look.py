@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from airflow_mirror.plan import Plan, holes
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.inventory import is_tiered, read_topics
 from airflow_mirror.verify.partition import data_batches
+from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.topology import ProducerState
 
 WATCH_S = 5.0
@@ -74,7 +76,8 @@ def look(
 
     at_ms, begun_s = round(time.time() * 1000), time.monotonic()
     before = moment()
-    groups, positions = ask_groups(to, source)
+    hidden = list[str]()
+    groups, positions = ask_groups(to, source, hidden)
     configs = to.ask(CONFIGS, lambda: source.topic_configs([t.source_topic for t in plan.topics])) or {}
     limits = {name: logs.limits_of(one) for name, one in configs.items()}
     known = [tp for tp in before.ends if tp.topic in limits]
@@ -86,7 +89,6 @@ def look(
         sizes = logs.with_remote(sizes, tiered, sampled, starts, ends)
     expires = to.ask(EXPIRES, lambda: logs.expiring(source, ends, limits, at_ms))
     states = to.ask(PRODUCERS, lambda: source.wire.describe_producers(logs.begins(plan))) or {}
-    hidden = list[str]()
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     names = source.topic_names()
     modes = to.ask("modes of the Schema Registry", lambda: _modes(source)) if REGISTRY_TOPIC in names else None
@@ -112,16 +114,31 @@ def said(unknown: Mapping[str, MirrorError]) -> list[str]:
 
 
 def ask_groups(
-    to: Questions, cluster: ClusterAdmin
+    to: Questions, cluster: ClusterAdmin, hidden: list[str]
 ) -> tuple[list[GroupInfo], Mapping[str, Mapping[TopicPartition, GroupPosition]]]:
-    """Return the groups of a cluster, of every kind, and committed positions of those that read as consumers do."""
+    """Return the groups of a cluster, of every kind, and committed positions of those that read as consumers do.
+
+    :param hidden: takes a line where some may be missing: Kafka lists what may be described, and says no error.
+    """
     groups = to.ask(GROUPS, lambda: cluster.groups(every=True)) or []
+    if to.ask("rights on groups", lambda: _lacks_some(cluster)):
+        hidden.append(f"some groups of the {cluster.role}, perhaps: the principal lacks Describe on group *")
     # What its members say of it: a list has no members.
     peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
     known_by = to.ask("members of groups", lambda: cluster.describe_groups(peopled)) or {}
     groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
     readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
     return groups, to.ask(COMMITTED, lambda: cluster.groups_offsets(readers)) or {}
+
+
+def _lacks_some(cluster: ClusterAdmin) -> bool:
+    """Return whether there may be groups that a cluster does not list to us."""
+    unused = uuid.uuid4().hex  # no rule names it, so that who may describe it may describe all
+    try:
+        on_all = cluster.allowed_on_groups([unused])[unused], *cluster.allowed_on_cluster().values()
+        return not any("DESCRIBE" in one for one in on_all)  # who may describe the cluster is told of each group
+    except ApiNotServed:  # brokers before 2.3
+        return False
 
 
 def transactional_ids(cluster: ClusterAdmin, hidden: list[str], of: str = "producers") -> dict[int, str]:

@@ -17,6 +17,7 @@ from airflow_mirror.extras.clients import inventory
 from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.topology import ProducerState
 from tests.builders import plan_of, topic_plan
 
@@ -29,7 +30,8 @@ class Side:
     """One cluster: groups with their states and offsets, and what the leader of the one partition remembers."""
 
     def __init__(self) -> None:
-        self.config, self.wire = SimpleNamespace(), self
+        self.config, self.wire, self.role = SimpleNamespace(), self, "source"
+        self.allowed, self.on_cluster = frozenset({"DESCRIBE", "READ"}), frozenset[str]()
         self.states: dict[str, str] = {}
         self.offsets: dict[str, int] = {}
         self.wrote: list[ProducerState] = []
@@ -42,6 +44,14 @@ class Side:
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
         return {name: GroupInfo(name, self.states.get(name, "Dead"), "consumer") for name in ids}
+
+    def allowed_on_groups(self, ids: Collection[str]) -> dict[str, frozenset[str]]:
+        if "rights" in self.away:
+            raise ApiNotServed("old:9092", "authorized operations (KIP-430)", 0, None)
+        return dict.fromkeys(ids, self.allowed)
+
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        return {"kafka-cluster": self.on_cluster}
 
     def group_states(self, ids: Collection[str]) -> dict[str, str]:
         return {name: one.state for name, one in self.describe_groups(ids).items()}
@@ -171,6 +181,22 @@ def test_ids_that_may_be_hidden_are_told_of_either_side(sides: tuple[Side, Side]
         "some transactional ids of producers, perhaps: lacks Describe",
         "some transactional ids of the target, perhaps: brokers refuse",
     ]
+
+
+def test_groups_that_may_be_hidden_are_told(sides: tuple[Side, Side]) -> None:
+    """Kafka lists those that the principal may describe: none, if it has no right, and without an error."""
+    old, _ = sides
+    assert look(sides, report(groups="")).unseen == []
+    old.allowed = frozenset()
+    found = look(sides, report(groups=""))
+    assert found.waiting == [] and found.unseen == [
+        "some groups of the source, perhaps: the principal lacks Describe on group *"
+    ]
+    old.on_cluster = frozenset({"DESCRIBE"})
+    assert look(sides, report(groups="")).unseen == [], "it is told of each group"
+    old.on_cluster = frozenset()
+    old.away.add("rights")
+    assert look(sides, report(groups="")).unseen == [], "brokers before 2.3 do not tell"
 
 
 def test_report_of_a_cutover_gets_an_inventory_and_never_an_error(
