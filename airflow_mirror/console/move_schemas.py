@@ -21,8 +21,8 @@ would be done. What was interrupted the same command goes on with.
 
 A registry whose store is a topic moves with that topic instead. A registry is named as for 'schemas'.
 
-Exit status: 0 the target has it all, or without --yes would have; 1 something differs and stays, or a registry does not
-answer or refuses; 2 wrong input.
+Exit status: 0 the target has it all, or without --yes would have; 1 something differs and stays, or can't be moved, or a
+registry does not answer or refuses; 2 wrong input.
 
 examples:
   airflow-mirror move-schemas --source-registry http://registry.dc1:8081 --target-registry dst-registry.properties
@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
     say = partial(print, file=sys.stderr) if arguments.yes else lambda _: None
     found = move(source, target, dry_run=not arguments.yes, say=say)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(lines(found, done=arguments.yes)))
-    return int(bool(found.conflicts))
+    return int(bool(found.conflicts or found.left_out))
 
 
 def lines(found: MoveReport, *, done: bool) -> list[str]:

@@ -12,6 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from airflow_mirror.console import move_schemas
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import BrokerError, InputError, NeedsHuman
 from airflow_mirror.extras.schemas import apicurio
@@ -218,3 +219,13 @@ def test_command_says_what_it_would_do_and_does_it_with_yes(both: Any, capsys: p
     there.register(99, INT, "theirs", 1)
     assert main(words) == 1
     assert "differs: theirs version 1 is on the target alone" in capsys.readouterr().out
+
+
+def test_command_does_not_end_well_where_something_could_not_be_moved(
+    both: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = both
+    report = MoveReport(done=(), conflicts=(), left_out=["1 artifact without a subject: team/orders"], versions=7)
+    monkeypatch.setattr(move_schemas, "move", lambda *_, **__: report)
+    assert main(["move-schemas", "--source-registry", here.url, "--target-registry", there.url]) == 1
+    assert "left out: 1 artifact without a subject: team/orders" in capsys.readouterr().out
