@@ -147,10 +147,14 @@ def failback(
 
 def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
     """Return if the source is fenced, and its way back is not armed; the permit says that this is decided still."""
+
     # Armed, its topics are a mirror's that copies there, or left out to stay: nothing is deleted any more. Asked each
-    # time, since the swap that comes with it leaves a fence that is up, of the same attempt, and an export takes hours.
-    if armed(mirror, on.target.ledger.values()) is not None:
-        raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
+    # time, since the swap that comes before it leaves a fence that is up, of the same attempt, and an export takes hours.
+    def not_armed() -> None:
+        if armed(mirror, on.target.ledger.values()) is not None:
+            raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
+
+    not_armed()
     fence = report.fence
     if fence is None or fence.proven is None or fence.kind != AclFence.kind:
         raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-on-return'"])
@@ -160,7 +164,13 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
     raised = None if there is None or there.id != report.id else Raised.of(on, mirror, there, None, report)
     if raised is None or raised.state.phase != OPENED or not raised.fence.is_up(raised.intent):
         raise FenceGone(on.source.admin.role)
-    return permit(on.target.ledger, mirror, raised.state)
+    held = permit(on.target.ledger, mirror, raised.state)
+
+    def both() -> None:
+        not_armed()
+        held()
+
+    return both
 
 
 def _export(source: ClusterAdmin, mirror: str, one: TopicDivergence, directory: Path) -> Exported:

@@ -385,6 +385,22 @@ def test_nothing_is_deleted_once_the_way_back_was_armed_during_the_export(back: 
     assert back.old.deleted == [] and "deleted" not in back.noted()["t"]
 
 
+def test_nothing_is_deleted_once_the_way_back_is_armed_right_before(
+    back: Back, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence was swapped before the last look at it, and stays as it was; the direction is decided after it."""
+    deletes = back.old.delete_topic
+
+    def thaws(name: str, topic_id: str, permit: Permit) -> None:
+        back.armed = object()
+        deletes(name, topic_id, permit)
+
+    monkeypatch.setattr(back.old, "delete_topic", thaws)
+    with pytest.raises(NoWayBack, match="armed already"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == []
+
+
 def test_source_that_was_built_anew_is_named_before_anything_is_read(back: Back, tmp_path: Path) -> None:
     """Its topics are gone and so is the fence, which would send somebody to look for who removed that."""
     back.old.id = "another"
