@@ -66,9 +66,8 @@ class LagProbe:
             self._check_tail()
         lags = self.lags()
         self._course.add(time.time(), lags)
+        self.require_planned_topics()
         done, found = judge.look(lags, now_s), lag.summary(lags)
-        if done:
-            self.require_planned_topics()
         if judge.held:
             found["open_transactions"] = [str(one) for one in named(self._source, judge.held[:_NAMED])]
             if done:
