@@ -66,8 +66,7 @@ class Attempt:
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process, and this attempt, in decisions.
     :ivar fence: as it is wanted, or as an earlier attempt has raised it that this one goes on with.
-    :ivar before: what was decided about the mirror's fence when the attempt began; ``turned``: about its direction;
-        ``planned``: whether it had a last plan.
+    :ivar before: what was decided about the mirror's fence when the attempt began; ``turned``: about its direction.
     :ivar intent: what the fence changes.
     :ivar others: fences of other mirrors that stood at the source when it was looked whether they are in the way.
     :ivar up: what is decided about this attempt's fence, or may be; None: nothing was.
@@ -96,7 +95,6 @@ class Attempt:
     fence: Fence = field(init=False)
     before: FenceState | None = None
     turned: Direction | None = None
-    planned: bool = False
     intent: Intent = field(default_factory=lambda: Intent(topics=()))
     others: Collection[str] = ()
     up: FenceState | None = None

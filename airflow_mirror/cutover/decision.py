@@ -163,14 +163,10 @@ def require_ended(mirror: str, there: FenceState | None) -> None:
         raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
 
 
-def go_up(
-    life: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None, *,
-    planned: bool = False,
-) -> int:  # fmt: skip
+def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
     """Decide that a fence goes up; return when it is too late to open behind it, in ms of the broker's clock.
 
     :param before: what was decided when the attempt began. :param turned: the mirror's direction then.
-    :param planned: whether the mirror had a last plan then.
     :raises FenceStands: a fence was up then, or is kept.
     :raises CutoverTakenOver: something else is by now: another attempt has begun, or somebody has undone this one.
     :raises MirrorCutOver: the mirror was failed over meanwhile. :raises PlanNotKept: it was retired.
@@ -188,8 +184,8 @@ def go_up(
         # up and was lifted, has looked at plan, groups and rules too long ago.
         if fence_state(values, mirror) != before:
             raise CutoverTakenOver(mine.run)
-        # Retired since: its plan and its reports are being deleted, and a fence is lifted by them.
-        if planned and plans.last_hash(values, mirror) is None:
+        # Retired: its plan and its reports are deleted, or are being so, and a fence is lifted by them.
+        if plans.last_hash(values, mirror) is None:
             raise PlanNotKept(mirror, mine.plan)
         return _value(mirror, mine)
 

@@ -38,7 +38,6 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.findings import Finding
-from airflow_mirror.plan.ledger_store import last_hash
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _AGAIN_S = 1.0
@@ -145,7 +144,7 @@ def _run(run: Attempt) -> CutoverReport:
     # Read behind the recovery, and before all checks: whatever is decided from here on, by whomever, refuses our `up`.
     run.before = _before(run)
     values = run.life.values()
-    run.turned, run.planned = direction(values, run.mirror.name), last_hash(values, run.mirror.name) is not None
+    run.turned = direction(values, run.mirror.name)
     precheck(run)
     run.additions.require()
     if before := _clients(run):

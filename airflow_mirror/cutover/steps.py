@@ -106,7 +106,7 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     # back out in order, before `opened` is void, and before a guard steps in.
     run.fenced_until = run.now() + run.limits.max_fence_s
     try:
-        run.until_ms = decision.go_up(run.life, run.mirror.name, up, run.before, run.turned, planned=run.planned)
+        run.until_ms = decision.go_up(run.life, run.mirror.name, up, run.before, run.turned)
     except Undecided:
         # So that backing out asks what is decided. Nothing is raised yet: dies here, and `up` is applied all the same,
         # then a guard, the tail's or the next run's, lifts what is not there.

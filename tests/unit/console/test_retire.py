@@ -386,7 +386,7 @@ def test_what_lifts_a_fence_that_goes_up_meanwhile_stays(
 
     def goes_up() -> None:
         try:
-            go_up(target.ledger, "m", up, None, None, planned=True)
+            go_up(target.ledger, "m", up, None, None)
             report.save(CutoverReport(mirror="m", plan_hash=PLANNED.hash))
         except PlanNotKept as e:
             refused.append(e)

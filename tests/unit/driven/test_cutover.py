@@ -48,7 +48,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.kinds import in_pieces
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.ownership import owned_topics
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
@@ -116,9 +116,7 @@ class World:
         with self.ledger() as ledger:
             ledger.create()
         with self.platform() as on:
-            on.target.state(f"plan/{PLAN.mirror.name}/{PLAN.hash}").write(
-                in_pieces(f"plan/{PLAN.mirror.name}/{PLAN.hash}", PLAN.to_json().encode())
-            )
+            ledger_store.keep(PLAN, on.target.state(f"plan/{PLAN.mirror.name}/"), on.target.ledger)
         self.write(10)
 
     @contextmanager

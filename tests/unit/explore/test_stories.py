@@ -242,3 +242,9 @@ def test_follower_that_wakes_behind_an_opening_sets_no_positions(monkeypatch: py
     assert end_of(outcome, "F") == "LeaseLost" and outcome.world.target.positions("readers")[TPS[0]].offset == 1
     monkeypatch.setattr(WritePermit, "check", lambda _: None)
     assert "a committed offset on an open target is nobody's but its readers'" in story("followed", asleep).broken
+
+
+def test_cutover_that_wakes_when_its_mirror_is_retired_raises_no_fence() -> None:
+    """Its plan was gone from the target: its guard, and who lifts a fence, had nothing to lift it by."""
+    outcome = sound(story("retired", ("A", "target: read the ledger", 1, freeze())))
+    assert end_of(outcome, "A") == "PlanNotKept" and outcome.world.fences == []
