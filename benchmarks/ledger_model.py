@@ -48,7 +48,7 @@ from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Decisions, Values
 from airflow_mirror.ledger.fold import Fold
-from airflow_mirror.ledger.records import SIGN
+from airflow_mirror.ledger.records import LAST_PLAN, SIGN
 from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
@@ -470,6 +470,8 @@ def fencing(world: World, n: int) -> None:
         name="acl", process=process,
     )  # fmt: skip
     before, turned = fence_state(values, world.mirror.name), direction(values, world.mirror.name)
+    if ledger_store.last_hash(values, world.mirror.name) is None:  # no fence goes up without a plan
+        world.ledger.decide(lambda _: LAST_PLAN.put({"hash": mine.plan}, world.mirror.name))
     go_up(world.ledger, world.mirror.name, mine, before, turned)
     lifting = begin_lifting(world.ledger, world.mirror.name, mine, me)
     assert lifting is not None

@@ -20,6 +20,7 @@ from airflow_mirror.cutover.writers import require_source_shut
 from airflow_mirror.errors import FencedByAnother, FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.wire import served
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -203,6 +204,7 @@ def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     raise_fence(world.run)
     another = replace(world.run.plan, mirror=replace(world.run.mirror, name="another"))
     ours = replace(world.run, request=replace(world.run.request, plan=another), fenced_until=None)
+    world.run.life.decide(lambda _: LAST_PLAN.put({"hash": another.hash}, "another"))
     before = set(world.acls)
     with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+\. Their owner"):
         raise_fence(ours)
