@@ -47,7 +47,7 @@ class Flow:
     settings: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, kw_only=True)
     told_apart_by: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict, repr=False, kw_only=True)
     problems: list[str] = field(default_factory=list)
-    noticed: list[Noticed] = field(default_factory=list)
+    noticed: list[Noticed] = field(default_factory=list, kw_only=True)
 
 
 def become(keys: Mapping[str, Given], source: str, target: str, providers: Providers, *, secrets: bool = True) -> Flow:
