@@ -20,6 +20,7 @@ from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
     gone_topics,
+    hides_groups,
     need_keys,
     other_topics,
     read_source,
@@ -103,6 +104,8 @@ def build(
         upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
+    if here.groups:  # else it is said anyway; and to ask for a coordinator may create the topic of groups
+        here = replace(here, hides_groups=hides_groups(source))
     if to_copy:
         here = replace(here, topics=with_age(here.topics, source, mirror, when))
     here = replace(here, registries=registry_topics(source, here.topics))

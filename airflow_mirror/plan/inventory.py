@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -86,6 +87,7 @@ class Inventory:
         seen); of the target only, None if it could not be queried.
     :param other_topics: topics that the mirror does not select; of the source only.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
+    :param hides_groups: it may have groups that it does not list; of the source only.
     :param upstream: where records of its topics come from; of the source only.
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
     :param traces: topics that the mirror selects and that hold traces of mirrors into the source; not in ``topics``.
@@ -123,6 +125,7 @@ class Inventory:
     other_topics: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
     other_groups: tuple[str, ...] = ()
+    hides_groups: bool = False
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()
@@ -240,6 +243,19 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         quotas=_quotas(source),
         holders=holders(source, held) if held else {},
     )
+
+
+def hides_groups(cluster: ClusterAdmin) -> bool:
+    """Return whether a cluster may have groups that it does not list to us: Kafka leaves them out, without an error."""
+    unused = uuid.uuid4().hex  # no rule names it, so that who may describe it may describe all
+    try:
+        if any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
+            return False  # who may describe the cluster is told of each group
+        return "DESCRIBE" not in cluster.allowed_on_groups([unused])[unused]
+    except MissingRight:  # to ask for its coordinator
+        return True
+    except ApiNotServed:  # brokers before 2.3
+        return False
 
 
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:

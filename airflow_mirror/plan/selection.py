@@ -101,10 +101,17 @@ def _other_topics(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("groups", "every selected group moves as a whole", of="mirror")
 def _groups(s: Situation) -> Iterator[Finding]:
-    if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve" and not s.mirror.shares:
+    moves = bool(s.mirror.groups) and s.mirror.partitioning == "preserve" and not s.mirror.shares
+    if moves and not s.source.groups:
         yield warn(
             "none of the selected groups was found",
             "Nothing moves then. If there are any, grant DESCRIBE on groups: without it Kafka lists none, and no error.",
+            "source cluster",
+        )
+    elif moves and s.source.hides_groups and not all(map(is_name, s.mirror.groups)):
+        yield warn(
+            "some of the selected groups may be hidden: the principal lacks DESCRIBE on group *",
+            "A group that is not listed does not move, and nothing says so later. Grant it (airflow-mirror rights).",
             "source cluster",
         )
     for group, positions in sorted(s.source.groups.items()):

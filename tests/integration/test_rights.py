@@ -553,6 +553,28 @@ def test_a_right_that_is_missing_is_named(
     assert names(said, missing), f"{missing}: {said}"
 
 
+def test_a_plan_says_that_groups_may_be_hidden_where_only_some_are_seen(world_of: Callable[..., World]) -> None:
+    world = world_of()
+    world.mirror = replace(world.mirror, groups=[f"{world.topic}-.*"])
+    grants = [acl for acl, _ in rights_of(world.mirror, "source", OURS, roles=["plan"]).grants]
+    (every,) = [i for i, acl in enumerate(grants) if (acl.resource_type, acl.operation) == ("GROUP", "DESCRIBE")]
+    lacking = world.allow("plan", ("source", every))
+    assert lacking is not None and lacking.name == "*"
+    with ClusterAdmin(world.config("source", ROOT)) as admin:
+        # Who may describe the cluster is told of every group.
+        admin.delete_acls(
+            [acl for acl in grants if (acl.resource_type, acl.operation) == ("CLUSTER", "DESCRIBE")], unfenced
+        )
+        admin.create_acls([replace(lacking, name=f"{world.topic}-g")], unfenced)
+        wait_until(lambda: replace(lacking, name=f"{world.topic}-g") in admin.describe_acls(), "the ACL is known")
+    world.plan("mirror")
+    assert any("some of the selected groups may be hidden" in note for note in world.notes), world.notes
+    world.allow("plan")
+    world.notes.clear()
+    world.plan("mirror")
+    assert not [note for note in world.notes if "some of the selected groups" in note]
+
+
 def test_a_plan_names_each_right_that_traces_lack_and_touches_nothing(world_of: Callable[..., World]) -> None:
     """Before their topics exist, and once a tail has made them."""
     world = world_of(**MODES["traces"])

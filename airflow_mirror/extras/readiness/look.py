@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,9 +18,8 @@ from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.plan import Plan, holes
 from airflow_mirror.plan.findings import Questions
-from airflow_mirror.plan.inventory import is_tiered, read_topics
+from airflow_mirror.plan.inventory import hides_groups, is_tiered, read_topics
 from airflow_mirror.verify.partition import data_batches
-from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.topology import ProducerState
 
 WATCH_S = 5.0
@@ -121,7 +119,7 @@ def ask_groups(
     :param hidden: takes a line where some may be missing: Kafka lists what may be described, and says no error.
     """
     groups = to.ask(GROUPS, lambda: cluster.groups(every=True)) or []
-    if to.ask("rights on groups", lambda: _lacks_some(cluster)):
+    if to.ask("rights on groups", lambda: hides_groups(cluster)):
         hidden.append(f"some groups of the {cluster.role}, perhaps: the principal lacks Describe on group *")
     # What its members say of it: a list has no members.
     peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
@@ -129,16 +127,6 @@ def ask_groups(
     groups = [replace(one, application=known_by.get(one.group_id, one).application) for one in groups]
     readers = [one.group_id for one in groups if one.protocol_type in CONSUMERS]
     return groups, to.ask(COMMITTED, lambda: cluster.groups_offsets(readers)) or {}
-
-
-def _lacks_some(cluster: ClusterAdmin) -> bool:
-    """Return whether there may be groups that a cluster does not list to us."""
-    unused = uuid.uuid4().hex  # no rule names it, so that who may describe it may describe all
-    try:
-        on_all = cluster.allowed_on_groups([unused])[unused], *cluster.allowed_on_cluster().values()
-        return not any("DESCRIBE" in one for one in on_all)  # who may describe the cluster is told of each group
-    except ApiNotServed:  # brokers before 2.3
-        return False
 
 
 def transactional_ids(cluster: ClusterAdmin, hidden: list[str], of: str = "producers") -> dict[int, str]:

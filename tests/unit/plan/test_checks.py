@@ -337,6 +337,16 @@ def test_no_group_at_all_may_be_a_missing_right() -> None:
         assert levels(plan(a_topic(), mirror=none_move), "groups") == ["pass"]
 
 
+def test_groups_that_the_principal_may_not_see_are_no_whole() -> None:
+    """Kafka lists what may be described, and says no error: the others would stay behind, and the plan passed."""
+    here = replace(a_cluster(a_topic(), groups={"seen": {"orders-0": 5}}), hides_groups=True)
+    ((level, about, evidence),) = findings(plan(here), "groups")
+    assert (level, about) == ("warn", "source cluster") and "lacks DESCRIBE on group *" in evidence
+    assert levels(plan(replace(here, hides_groups=False)), "groups") == ["pass"]
+    for seen in ([], ["seen"]):  # who names it is told whether it is there
+        assert levels(plan(here, mirror=a_mirror(groups=seen)), "groups") == ["pass"]
+
+
 def test_topics_that_the_mirror_leaves_out_are_listed() -> None:
     """That is no warning: somebody has said so."""
     here = replace(a_cluster(a_topic()), other_topics=("audit", "clicks.tmp"))

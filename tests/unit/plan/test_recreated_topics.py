@@ -99,6 +99,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     answers: dict[str, Any] = {"refusals": lambda *_: {}, "other_topics": lambda *_: ()}
     answers["check_brokers"] = lambda *_: Told([], drops_old_clients=False)
     answers["ledger_writers"], answers["refused_ledger"] = lambda *_: (), lambda *_: {}
+    answers["hides_groups"] = lambda _: False
     for name, does in answers.items():
         monkeypatch.setattr(module, name, does)
     for one in (module, amend):
