@@ -126,8 +126,10 @@ def verify(
         pairs = [[pair(r.source, starts[r.source], ends[r.source]) for r in part] for part in deal(ranges, tasks, ends)]
         verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
     summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
-    with WireCluster(load(request.source, "source")) as source, WireCluster(load(request.target, "target")) as target:
-        beyond = longer(ranges, source, target, ours)
+    beyond = list[str]()
+    if ours:
+        with WireCluster(load(request.source, "source")) as source, WireCluster(load(request.target, "target")) as target:
+            beyond = longer(ranges, source, target, ours)
     summary["differences"] += beyond
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
