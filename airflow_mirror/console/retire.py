@@ -137,12 +137,11 @@ def _fence(
     name = arguments.mirror
     if fence is None:
         return [], None, []
-    late = (
-        f"the record of the fence of cutover {fence.run}, and its plan: by them 'lift-fence' names a rule that comes late"
-    )
     by_record = keep_of(fence)
+    record = f"the record of the fence of cutover {fence.run}, and its plan"
+    named_by = [f"{record}: by them 'lift-fence' names a rule that comes late"] if by_record else []
     if fence.is_over:
-        return [], by_record, [late] if by_record else []
+        return [], by_record, named_by
     if fence.phase != OPENED:
         cause = f"a fence of its cutover {fence.run} {fence.text}"
         raise not_over(name, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
@@ -153,11 +152,7 @@ def _fence(
         cause = f"its cutover {fence.run} has opened the target, and its report does not say that it has ended"
         raise not_over(name, cause, "Run it again: it goes on from there. Where it can't, 'airflow-mirror lift-fence'.")
     if arguments.source is not None:
-        return (
-            [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))],
-            by_record,
-            [late] if by_record else [],
-        )
+        return [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], by_record, named_by
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
     return [], {"run": fence.run, "plan": fence.plan}, [stays]
 
