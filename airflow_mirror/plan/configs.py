@@ -37,7 +37,7 @@ BY_LAG: Mapping[str, str] = {"min.compaction.lag.ms": LONG_MAX, "max.compaction.
 HELD_COMPACTED = "compact,delete"
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-_DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
+DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
 
 # Settings that decide which records a topic keeps, and which it accepts from producers.
 SURVIVES = frozenset(
@@ -63,7 +63,7 @@ EXCLUDED = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        _DIFFERENCE,  # carried over as the two limits that replaced it
+        DIFFERENCE,  # carried over as the two limits that replaced it
         "unclean.leader.election.enable",
         # Tiered storage is a property of a cluster; a target without it rejects these.
         "local.retention.bytes",
@@ -167,7 +167,7 @@ def goal(
     """
     known = own or {}
     wanted = {key: _wanted(key, e, known.get(key), rules) for key, e in source.items() if rules.carries(key, e)}
-    one_limit = source.get(_DIFFERENCE)
+    one_limit = source.get(DIFFERENCE)
     if BEFORE not in source and one_limit is not None:
         wanted |= {key: one_limit.value for key in (BEFORE, AFTER) if not rules.excludes(key)}
     # A setting on hold returns to the target's default if the source has no such key at all.
@@ -179,9 +179,9 @@ def goal(
         wanted |= rules.held_open(wanted["cleanup.policy"])
     if own is None:
         return wanted
-    if BEFORE not in known and _DIFFERENCE in known:
+    if BEFORE not in known and DIFFERENCE in known:
         limits = [int(value) for key in (BEFORE, AFTER) if (value := wanted.get(key)) is not None]
-        wanted[_DIFFERENCE] = str(max(limits)) if limits else None
+        wanted[DIFFERENCE] = str(max(limits)) if limits else None
     return {key: value for key, value in wanted.items() if key in known}
 
 
@@ -314,7 +314,7 @@ def left_out(
         key: e.value
         for key, e in sorted(source.items())
         if not (rules.carries(key, e) and (known is None or key in known))
-        and key != _DIFFERENCE
+        and key != DIFFERENCE
         and e.value
         and not e.is_sensitive
         and e.source in ("DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG")

@@ -12,6 +12,7 @@ from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
 from airflow_mirror.ledger.topic import replicas_on
+from airflow_mirror.plan.configs import BY_LAG, DIFFERENCE, HELD_OPEN, LONG_MAX
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # Key -> the value that applies on the target without an override; None if that could not be seen.
@@ -37,12 +38,14 @@ def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
 
 
 def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]], name: str) -> OwnConfigs | None:
-    """Find out which of the settings in ``topics`` the target knows, if it has no topic to describe.
+    """Find out which settings the target knows, those in ``topics`` and the hold's, if it has no topic to describe.
 
     :param name: of a topic that the principal may create; none is created.
     :return: the keys that it accepts; None if this principal may not create it.
     """
-    values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
+    # An old source does not have all that a newer target has to have on hold.
+    values: dict[str, str] = {**HELD_OPEN, **BY_LAG, DIFFERENCE: LONG_MAX}
+    values |= {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
     replicas = replicas_on(target)
     for key, value in sorted(values.items()):

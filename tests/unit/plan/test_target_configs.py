@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow_mirror.errors import BrokerError, MirrorError, MissingRight, RequestRefused
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
+from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.target_configs import read_own_configs, try_configs
 from airflow_mirror.wire.errors import refusal
 from tests.unit.plan.builders import DEFAULTS, configs
@@ -66,3 +67,9 @@ def test_empty_target_is_asked_key_by_key() -> None:
     assert known == dict.fromkeys(DEFAULTS)  # a value that it refuses belongs to a key that it knows
     assert try_configs(target, [configs()], "theirs") is None
     assert set(target.created) == {"scratch", "theirs"}  # a topic for which the principal has CREATE
+
+
+def test_settings_of_the_hold_are_asked_for_that_an_old_source_does_not_have() -> None:
+    old = {key: e for key, e in configs().items() if not key.startswith("message.timestamp")}
+    known = try_configs(Target(), [old], "scratch")
+    assert known is not None and known.keys() >= HELD_OPEN.keys() and "message.timestamp.difference.max.ms" not in known
