@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_mirror.hooks.tail import replicates
@@ -24,8 +25,10 @@ _PATIENCE_S = 600.0
 def have_the_tail_run(mirror: dict[str, Any]) -> None:
     """One run of the DAG."""
 
+    task_instance = SimpleNamespace(dag_id="soak", run_id="soak", xcom_push=lambda **_: None)
+
     def run(operator: Any, **given: Any) -> Any:
-        context: Any = {}
+        context: Any = {"ti": task_instance}
         return operator(task_id="soak", mirror=mirror, **given).execute(context)
 
     lives, lost = replicates(Mirror.from_dict(mirror))
