@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import HoldTooShort
 from airflow_mirror.jobs.planning import plan_to_read
@@ -113,7 +114,7 @@ def test_a_hold_that_ends_passes_the_rule_and_keeps_every_record(
     topic_name: str, tmp_path: Path,
 ) -> None:  # fmt: skip
     """A rule that refuses retention.ms=-1: nothing that the source has may be older than the hold."""
-    now_ms, hold_ms = int(time.time() * 1000), 6 * int(DAY_MS)
+    now_ms, hold_ms, shorter = int(time.time() * 1000), 6 * int(DAY_MS), f"{topic_name}-shorter"
     mirror = Mirror(name="m", source="a", target="b", topics=[topic_name], hold_retention_ms=hold_ms)
     arguments = ["--mirror", str(tmp_path / "mirror.json")]
     (tmp_path / "mirror.json").write_text(json.dumps(mirror.to_dict()))
@@ -135,6 +136,14 @@ def test_a_hold_that_ends_passes_the_rule_and_keeps_every_record(
         assert plain.copy(*arguments, log=tmp_path / "log") == 0, (tmp_path / "log").read_text()
         assert strict.topic_configs([topic_name])[topic_name]["retention.ms"].value == str(hold_ms)
         assert subprocess.run(plain.command("verify", "--mirror", "m", *arguments[2:])).returncode == 0
+        # What is older than a topic's retention the target's brokers delete meanwhile, and nothing of ours.
+        make(strict, shorter, retention_ms=str(4 * int(DAY_MS)))
+        producer = Producer({"bootstrap.servers": strict.config.bootstrap})
+        producer.produce(shorter, b"v", partition=0, timestamp=now_ms - 5 * int(DAY_MS))
+        assert producer.flush(60) == 0
+        ours, theirs = (TopicPartition(name, 0) for name in (topic_name, shorter))
+        wait_until(lambda: strict.wire.log_starts([theirs])[theirs] == 1, "retention takes a record of that age")
+        assert strict.wire.log_starts([ours])[ours] == 0
         FiniteHold(planned, source).look_in_turn()
         with pytest.raises(HoldTooShort, match=f"{topic_name}-0"):
             FiniteHold(planned, source, now_s=lambda: time.time() + 0.8 * 86_400).look_in_turn()
@@ -143,5 +152,4 @@ def test_a_hold_that_ends_passes_the_rule_and_keeps_every_record(
         assert found.check == "finite_hold" and f"{topic_name}-0" in found.evidence
     finally:
         source.delete_topics([topic_name], unfenced)
-        if strict.topics([topic_name]):
-            strict.delete_topics([topic_name], unfenced)
+        strict.delete_topics(strict.topics([topic_name, shorter]), unfenced)
