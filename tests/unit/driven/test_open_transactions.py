@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError
+from airflow_mirror.extras.readiness.look import transactional_ids
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import held_back, named
@@ -19,6 +21,8 @@ from airflow_mirror.wire.routing import TRANSACTION
 from tests.builders import rule
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
+from tests.driven.handlers import describe_acls
+from tests.driven.release import RELEASES
 from tests.driven.script import Fault
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -130,6 +134,16 @@ def test_brokers_before_3_hide_all_transactions() -> None:
         assert admin.transactions_hidden().startswith("brokers before 3.0 do not list transactions")
         with pytest.raises(ApiNotServed, match="ListTransactions"):
             admin.open_transactions()
+
+
+def test_brokers_that_serve_no_acls_hide_some_perhaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MSK Serverless does: what is listed is still what is there."""
+    without = replace(RELEASES["4.4.0"], serves={**RELEASES["4.4.0"].serves, describe_acls.KEY: (0, -1)})
+    monkeypatch.setitem(RELEASES, "4.4.0", without)
+    with DrivenCluster("target") as cluster, ClusterAdmin(cluster.config, timeout_s=2) as admin:
+        assert "ACLs can't be read" in (why := admin.transactions_hidden()) and "DescribeAcls" in why
+        hidden = list[str]()
+        assert transactional_ids(admin, hidden) == {} and len(hidden) == 1
 
 
 def test_one_id_is_tried_for_each_rule_about_ids() -> None:
