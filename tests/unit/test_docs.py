@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -12,6 +13,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -286,3 +289,30 @@ def test_each_claim_about_security_names_a_test_that_is_there() -> None:
     assert len(promises) >= 10 and all("::" in row for row in promises), "what is not tested is not claimed"
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
     assert [pair for pair in named if f"\ndef {pair[1]}(" not in text(pair[0])] == []
+
+
+@pytest.fixture(scope="module")
+def site() -> Any:
+    """The hooks of the site."""
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_first_use_of_a_word_on_a_page_leads_to_the_glossary(site: Any) -> None:
+    page = "<h2>Lease</h2><p>A <code>lease</code>, a Lease, <a href='x'>two leases</a>; the lease. It holds; on hold.</p>"
+    assert site.linked(page, "../glossary/") == (
+        '<h2>Lease</h2><p>A <code>lease</code>, a <a class="word" href="../glossary/#lease">Lease</a>, '
+        '<a href=\'x\'>two leases</a>; the lease. It holds; on <a class="word" href="../glossary/#hold">hold</a>.</p>'
+    )
+
+
+def test_each_word_of_the_glossary_is_a_place(site: Any) -> None:
+    table = text("docs/glossary.md")
+    glossary = SimpleNamespace(file=SimpleNamespace(src_uri="glossary.md"))
+    places = re.findall(r'<span id="([^"]+)">', site.on_page_markdown(table, glossary, None, None))
+    assert places == [word.replace(" ", "-") for word in site.words()] and "way-back" in places
+    rows = [cell for cell in first_cells(table) if cell not in ("word", "---")]
+    assert len(rows) <= 40 and places == [w.replace(" ", "-") for row in rows for w in row.split(", ")]
